@@ -38,7 +38,7 @@ def convert_checkpoint(
     """Writes a checkpoint in another (or the same) layout, bit for bit, whole or not at all.
 
     Args:
-      source: directory of a checkpoint in either layout.
+      source: directory of a checkpoint in either layout, or its name.
       target: directory to make; it must not exist, unless it holds the very same checkpoint.
       layout: `tf1` or `hugging_face`; the others are as `commands.convert_checkpoints` takes them.
 
@@ -49,7 +49,7 @@ def convert_checkpoint(
     checkpoint = read_checkpoint(
         source, vocabulary=vocabulary, initialise_missing=initialise_missing, gelu=gelu
     )
-    provenance = {**card.facts_of_run(source), **checkpoint.provenance}
+    provenance = {**card.facts_of_run(checkpoint.directory), **checkpoint.provenance}
     if corpus is not None:
         provenance["corpus"] = card.read_corpus_description(corpus)
     rows = card.read_scores(scores, provenance) if scores is not None else []
@@ -60,12 +60,12 @@ def convert_checkpoint(
         )
         if procedure not in (RELEASED_PROCEDURE, OWN_NAME_OF_RELEASED_PROCEDURE):
             raise UserError(
-                f"{source} is of procedure {procedure!r}; the release has names for "
+                f"{checkpoint.directory} is of procedure {procedure!r}; the release has names for "
                 f"{OWN_NAME_OF_RELEASED_PROCEDURE!r} alone: convert it without --named_as_released"
             )
         if pretrain_seed is None or step is None:
             raise UserError(
-                f"{source} does not say its pretrain_seed and step; convert it without "
+                f"{checkpoint.directory} does not say its pretrain_seed and step; convert it without "
                 "--named_as_released and name the directory yourself"
             )
         directory /= release_name(pretrain_seed, step if named_as_released == "step" else None)
@@ -79,13 +79,13 @@ def convert_checkpoint(
         has_heads=any(name.startswith("cls/") for name in checkpoint.parameters),
         layout=layout,
         scores=rows,
-        lower_case=checkpoint.lower_case,
+        lower_case=checkpoint.vocabulary.lower_case,
     )
     write_checkpoint(
         directory,
         checkpoint.variables,
         checkpoint.config,
-        checkpoint.vocabulary_path,
+        checkpoint.vocabulary,
         provenance,
         layout=layout,
         card=text,

@@ -18,7 +18,7 @@ from typing import Any
 
 from multiberts.bert.checkpoint import hugging_face, tensorflow_format
 from multiberts.bert.checkpoint.sampling import Source
-from multiberts.bert.tokenization import TOKENS_FILES
+from multiberts.bert.vocabulary import TOKENS_FILES
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike

@@ -38,7 +38,7 @@ from typing import Literal, NamedTuple, TypeVar
 import numpy as np
 
 from multiberts.bert.randomness import hash_bits, uniform
-from multiberts.bert.tokenization import Tokenizer
+from multiberts.bert.vocabulary import Vocabulary
 
 _PRONOUN = re.compile(r"\b(?:he|she|him|her|his|hers|himself|herself)\b", re.IGNORECASE)
 
@@ -211,7 +211,7 @@ def _edited(text: str, edits: list[tuple[tuple[int, int], str]]) -> str:
 
 
 def swap_ids(
-    sentences: list[list[int]], *, tokenizer: Tokenizer, swapper: Swapper, document: int
+    sentences: list[list[int]], *, vocabulary: Vocabulary, swapper: Swapper, document: int
 ) -> tuple[list[list[int]], dict[str, int]]:
     """Exchanges words of a document that is tokenised already.
 
@@ -225,23 +225,23 @@ def swap_ids(
     Returns:
       The sentences with the pieces of other words in place of some, and counts as in `Swapped`.
     """
-    words = [_words_of_ids(ids, tokenizer) for ids in sentences]
+    words = [_words_of_ids(ids, vocabulary) for ids in sentences]
     text = "\n".join(" ".join(word for word, _ in sentence) for sentence in words)
     swapped = swapper.swap(text, document=document, lower_cased=True)
     new_ids = []
     for sentence, line in zip(words, swapped.text.split("\n"), strict=True):
         ids: list[int] = []
         for (word, pieces), new in zip(sentence, line.split(" "), strict=True):
-            ids += pieces if new == word else tokenizer.encode(new)
+            ids += pieces if new == word else vocabulary.encode(new)
         new_ids.append(ids)
     return new_ids, swapped.counts
 
 
-def _words_of_ids(ids: list[int], tokenizer: Tokenizer) -> list[tuple[str, list[int]]]:
+def _words_of_ids(ids: list[int], vocabulary: Vocabulary) -> list[tuple[str, list[int]]]:
     """Pieces with their continuations: the word and its ids."""
     words: list[tuple[str, list[int]]] = []
     for number in ids:
-        piece = tokenizer.vocabulary[number]
+        piece = vocabulary.pieces[number]
         if piece.startswith("##") and words:
             word, pieces = words[-1]
             words[-1] = (word + piece[2:], [*pieces, number])

@@ -17,7 +17,6 @@ from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, parse_json_fields, read_bytes
 
 DESCRIPTION = "corpus.json"
-VOCABULARY = "vocab.txt"
 
 # Facts that others rely on.
 _FACTS = {"sequence_length": int, "fresh_masks": bool, "counts": dict, "sha256": dict}

@@ -22,15 +22,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from multiberts.bert.tokenization import (
-    TOKENIZER_CONFIG,
-    Tokenizer,
-    lower_cases,
-    vocabulary_bytes,
-    vocabulary_difference,
-    write_lower_case,
-)
-from multiberts.pretrain.corpus.description import DESCRIPTION, VOCABULARY
+from multiberts.bert.vocabulary import TOKENIZER_CONFIG, VOCABULARY, Vocabulary
+from multiberts.pretrain.corpus.description import DESCRIPTION
 from multiberts.pretrain.corpus.documents import (
     Piece,
     PieceCounts,
@@ -149,17 +142,16 @@ def prepare(settings: PreparationSettings) -> None:
             shards = _plan_shards(shard_dir, cut, counts_of_shards, settings, workers)
         outputs = list(_OUTPUTS)
         if vocabulary:
-            write_atomically(run.path / VOCABULARY, vocabulary_bytes(vocabulary))
-            outputs += write_lower_case(vocabulary, run.path)
+            outputs += vocabulary.write(run.path)[1:]
         else:
             if settings.cased:
                 write_json_fields(run.path / TOKENIZER_CONFIG, {"do_lower_case": False})
                 outputs.append(TOKENIZER_CONFIG)
             _learn_vocabulary(run.path, settings, shards, workers)
-        tokenizer = Tokenizer(run.path / VOCABULARY)
-        counts: dict[str, Any] = {"pieces": tokenizer.size}
+        vocabulary = Vocabulary.open(run.path / VOCABULARY)
+        counts: dict[str, Any] = {"pieces": vocabulary.size}
         counts |= _write_store(run.path, shards, settings.text, workers)
-        share = unknown_share(TokenStore(run.path), tokenizer.unk_id)
+        share = unknown_share(TokenStore(run.path), vocabulary.unk_id)
         if share > settings.max_unknown_share:
             remove(run.path)
             raise UserError(
@@ -172,7 +164,7 @@ def prepare(settings: PreparationSettings) -> None:
             **parameters,
             "fresh_masks": settings.dupe_factor is None,
             "counts": counts,
-            **({} if tokenizer.lower_case else {"do_lower_case": False}),
+            **({} if vocabulary.lower_case else {"do_lower_case": False}),
             "sources": [
                 {"file": Path(piece.source).name, "sha256": mark}
                 for piece, mark in zip(sources, marks, strict=True)
@@ -197,25 +189,25 @@ def _refuse_copies(sources: Sequence[Piece], marks: Sequence[str]) -> None:
             )
 
 
-def _given_vocabulary(settings: PreparationSettings, sources: Sequence[Piece]) -> str | None:
+def _given_vocabulary(settings: PreparationSettings, sources: Sequence[Piece]) -> Vocabulary | None:
     """Returns the vocabulary that is given, or that of stores; None: it is to be learned."""
-    vocabulary = settings.vocabulary
+    vocabulary = settings.vocabulary and Vocabulary.open(settings.vocabulary)
     if sources[0].source_format == "store":
-        first, *others = (Path(piece.source) / VOCABULARY for piece in sources)
-        for other in [*others, *([Path(vocabulary)] if vocabulary else [])]:
-            if differ := vocabulary_difference(first, other):
+        first, *others = (Vocabulary.open(Path(piece.source) / VOCABULARY) for piece in sources)
+        for other in [*others, *([vocabulary] if vocabulary else [])]:
+            if differ := first.difference(other):
                 raise UserError(
                     f"{differ}; stores are ids of one vocabulary, so prepare these from their text"
                 )
-        vocabulary = str(first)
+        vocabulary = first
     if vocabulary:
         check_vocabulary_size(vocabulary)
-        if settings.cased and lower_cases(vocabulary):
+        if settings.cased and vocabulary.lower_case:
             raise UserError(
-                f"prepare.cased is true, but {vocabulary} is of an uncased model; leave it out, or write "
-                f'{{"do_lower_case": false}} into a {TOKENIZER_CONFIG} beside the vocabulary'
+                f"prepare.cased is true, but {vocabulary.path} is of an uncased model; leave it out, or "
+                f'write {{"do_lower_case": false}} into a {TOKENIZER_CONFIG} beside the vocabulary'
             )
-    return vocabulary
+    return vocabulary or None
 
 
 def _look_over(
@@ -285,11 +277,11 @@ def _write_store(
     """Tokenises all shards and joins them; how much of everything there is."""
     shard_dir = directory / _SHARDS
     tokenise = functools.partial(
-        tokenise_shard, text=text, vocabulary=directory / VOCABULARY, directory=shard_dir
+        tokenise_shard, text=text, vocabulary_path=directory / VOCABULARY, directory=shard_dir
     )
     workers.run(tokenise, shards, "tokens")
     paths = [tokens_path(shard_dir, shard.number) for shard in shards]
-    size = Tokenizer(directory / VOCABULARY).size
+    size = Vocabulary.open(directory / VOCABULARY).size
     return join_token_stores(directory, paths, size) | swapped_counts(paths)
 
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from multiberts.bert.tokenization import Tokenizer
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.pretrain.corpus.counterfactual import Swapper, swap_ids
 from multiberts.pretrain.corpus.documents import (
     DIVISIBLE_FORMATS,
@@ -257,26 +257,26 @@ def _counted_words(path: Path) -> Iterator[tuple[str, int]]:
             yield word, int(count)
 
 
-def tokenise_shard(shard: Shard, text: Text, vocabulary: Path, directory: Path) -> None:
+def tokenise_shard(shard: Shard, text: Text, vocabulary_path: Path, directory: Path) -> None:
     """Writes the token store of a shard, which may be empty, and its counts."""
     path = tokens_path(directory, shard.number)
     if path.exists():
         return
-    tokenizer = Tokenizer(vocabulary)
+    vocabulary = Vocabulary.open(vocabulary_path)
     swapped: Counter[str] = Counter()
     with finished_whole(path) as temporary:
         temporary.mkdir()
         if shard.pieces[0].source_format == "store":  # then all of them are
-            stored = _stored_documents(shard, text, tokenizer, swapped)
+            stored = _stored_documents(shard, text, vocabulary, swapped)
             write_encoded_documents(temporary, shown(stored, "tokens", shard.alone))
         else:
             documents = text.documents(shard, swapped)
-            write_token_store(temporary, shown(documents, "tokens", shard.alone), tokenizer)
+            write_token_store(temporary, shown(documents, "tokens", shard.alone), vocabulary)
         (temporary / _COUNTS).write_text(json.dumps(swapped))
 
 
 def _stored_documents(
-    shard: Shard, text: Text, tokenizer: Tokenizer, counts: Counter[str]
+    shard: Shard, text: Text, vocabulary: Vocabulary, counts: Counter[str]
 ) -> Iterator[list[list[int]]]:
     """Yields the documents of a shard of stores, as ids, counterfactual if asked for."""
     number = shard.first_document
@@ -292,7 +292,7 @@ def _stored_documents(
                 yield sentences
             else:
                 swapped, found = swap_ids(
-                    sentences, tokenizer=tokenizer, swapper=text.swapper, document=number
+                    sentences, vocabulary=vocabulary, swapper=text.swapper, document=number
                 )
                 counts.update(found)
                 yield from text.swapper.kept(sentences, swapped, counts)

@@ -145,7 +145,7 @@ def show_batch(
         f"{masked} masked pieces, {random_next} random next",
         "instances " + " ".join(str(number) for number in ids),
     ]
-    pieces = batches.tokenizer.vocabulary
+    pieces = batches.vocabulary.pieces
     for row in range(min(rows or len(ids), len(ids))):
         is_random = bool(batch["next_sentence_labels"][row])
         lines.append("")

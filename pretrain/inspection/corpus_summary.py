@@ -12,9 +12,9 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from multiberts.bert.tokenization import Tokenizer
+from multiberts.bert.vocabulary import VOCABULARY, Vocabulary
 from multiberts.pretrain.batches.masking import number_of_predictions
-from multiberts.pretrain.corpus.description import VOCABULARY, check_corpus
+from multiberts.pretrain.corpus.description import check_corpus
 from multiberts.pretrain.corpus.instances import NUM_SPECIAL_TOKENS, InstanceTable
 from multiberts.pretrain.corpus.token_store import TokenStore, unknown_share
 from multiberts.runs.files import PathLike
@@ -95,7 +95,7 @@ def corpus_statistics(
         tokens=store.num_tokens,
         longest_sentence=int(sentences.max()),
         longest_document=int(documents.max()),
-        unknown_share=unknown_share(store, Tokenizer(Path(corpus) / VOCABULARY).unk_id),
+        unknown_share=unknown_share(store, Vocabulary.open(Path(corpus) / VOCABULARY).unk_id),
         random_next=random_next,
         lengths=lengths,
         predictions=predictions.astype(np.int64),

@@ -239,7 +239,7 @@ def test_what_cannot_be_served_gets_one_line_and_leaves_nothing(
         tmp_path / "model",
         {**checkpoint.parameters, **(head if fine_tuned else {})},
         checkpoint.config,
-        checkpoint.vocabulary_path,
+        checkpoint.vocabulary,
         {**checkpoint.provenance, **({"finetuned": record} if fine_tuned else {})},
     )
     target = tmp_path / "served"

@@ -59,10 +59,10 @@ def test_the_pronoun_itself_is_masked(
     from multiberts.bert.checkpoint.checkpoint import read_checkpoint
     from multiberts.bert.model.encoder import encode
     from multiberts.bert.model.heads import masked_lm_logits
-    from multiberts.bert.tokenization import Tokenizer
+    from multiberts.bert.vocabulary import Vocabulary
 
     path = make_checkpoint()
-    checkpoint, tokenizer = read_checkpoint(path), Tokenizer(vocabulary)
+    checkpoint, tokenizer = read_checkpoint(path), Vocabulary.open(vocabulary)
     before, after = map(tokenizer.encode, ("The baker told the guest that", "was late."))
     written = [tokenizer.cls_id, *before, tokenizer.mask_id, *after, tokenizer.sep_id]
     ids = np.array([written], np.int32)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.launch.imports.register import FILE, checkpoint_run, imported_runs, predictions_run
 from multiberts.launch.imports.released import find_checkpoints, import_released
 from multiberts.launch.plan.experiment import Experiment, make_plan
@@ -44,7 +45,9 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Pa
         place = folder / f"{layout}-{seed}"
         if not place.exists():
             parameters = initial_parameters(config, seed)
-            write_checkpoint(place, parameters, config, vocabulary, {}, layout=layout)
+            write_checkpoint(
+                place, parameters, config, Vocabulary.open(vocabulary), {}, layout=layout
+            )
             (place / PROVENANCE).unlink()
         return place
 
@@ -167,7 +170,7 @@ def test_own_runs_and_folders_by_procedure(
     read = read_checkpoint(weights("tf1", 0))
     with run:
         write_checkpoint(
-            own / "checkpoints/step_40", read.parameters, read.config, read.vocabulary_path,
+            own / "checkpoints/step_40", read.parameters, read.config, read.vocabulary,
             {"procedure": "cda_full", "pretrain_seed": 4, "data_seed": 9, "step": 40},
         )  # fmt: skip
         with pytest.raises(UserError, match="seed_4-0123abcd .*not finished"):
