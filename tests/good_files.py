@@ -421,9 +421,7 @@ def _checkpoint(folder: Path, kind: str) -> None:
     needed = kind != "tokenizer"
     read_checkpoint(_given(folder), need_vocabulary=needed)
     if not needed:
-        from multiberts.bert.tokenization import read_vocabulary
-
-        read_vocabulary(_given(folder) / "tokenizer.json")
+        Vocabulary.open(_given(folder) / "tokenizer.json")
 
 
 def _status(folder: Path, _: str) -> None:

@@ -618,7 +618,7 @@ def test_a_vocabulary_in_the_tokenizer_only(tmp_path: Path, vocabulary: Path) ->
     text = "The cats sat, a unet."
     expected = theirs.encode(text, add_special_tokens=False)
     assert Checkpoint.open(folder).config == CONFIG
-    assert Vocabulary.open(read_checkpoint(folder).pieces.path).encode(text) == expected
+    assert read_checkpoint(folder).vocabulary.encode(text) == expected
     # Each layout gets a vocab.txt, the same as it was.
     for layout in ("tf1", "hugging_face"):
         convert_checkpoint(folder, tmp_path / layout, layout)

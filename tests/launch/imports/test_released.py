@@ -117,7 +117,7 @@ def test_an_import_keeps_the_case_that_a_tokenizer_file_states(
     cased.save(str(source / "tokenizer.json"))
     import_released(root=str(root), checkpoints={"base": str(source)})
     (run,) = imported_runs(root)
-    assert read_checkpoint(root / run.path / "checkpoints/step_0").lower_case is False
+    assert read_checkpoint(root / run.path / "checkpoints/step_0").vocabulary.lower_case is False
 
 
 def test_the_same_import_again_changes_nothing(tmp_path: Path, release: Path) -> None:

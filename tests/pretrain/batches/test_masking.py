@@ -78,7 +78,7 @@ def batch_of(corpus, tokenizer):
             "fresh_masks": False,
             "instance_seed": 1,
         } | changes
-        return batch_with(*corpus, vocabulary=tokenizer, step=step, **parameters)
+        return batch_with(*corpus, tokenizer=tokenizer, step=step, **parameters)
 
     return make
 
