@@ -48,6 +48,7 @@ from multiberts.runs.files import (
     read_json_fields,
     remove,
     replaced,
+    write_atomically,
 )
 
 # A shard takes about ten seconds of one core, and a worker's death costs that much.
@@ -57,6 +58,7 @@ SHARD_BYTES = 32 << 20
 _UNPACKED = 3
 
 _COUNTS = "counts.json"
+_PLAN = "plan.json"
 
 
 @dataclass(frozen=True)
@@ -216,6 +218,24 @@ def number_shards(
     alone = len(shards) == 1
     return [
         Shard(number, pieces, int(first[number]), alone) for number, pieces in enumerate(shards)
+    ]
+
+
+def write_plan(directory: Path, shards: Sequence[Shard]) -> None:
+    """Writes the shards, so that a run that was killed goes on with the same ones."""
+    write_atomically(directory / _PLAN, json.dumps({"shards": shards}))
+
+
+def read_plan(directory: Path) -> list[Shard] | None:
+    """Reads the plan of the run that was killed; its parameters and its text were the same as now."""
+    path = directory / _PLAN
+    if not path.exists():
+        return None
+    cure = f"remove {directory} and run the same command again"
+    shards = read_json_fields(path, {"shards": list[list]}, cure)["shards"]
+    return [
+        Shard(number, tuple(Piece(*piece) for piece in pieces), first_document, alone)
+        for number, pieces, first_document, alone in shards
     ]
 
 
