@@ -1,6 +1,6 @@
 """A model's vocabulary: its pieces, and whether text keeps its case. Opened once, and carried.
 
-The pieces are in `vocab.txt`, one a line, or where that is missing in the `tokenizer.json` beside it. Files
+The pieces are the lines of `vocab.txt`, or where that is missing in the `tokenizer.json` beside it. Files
 of transformers beside them say whether text is lower-cased; a tokeniser that is not BERT's is refused.
 """
 
@@ -195,10 +195,19 @@ def _opened(path: Path, *_: tuple[str, int, int, int]) -> Vocabulary:
     beside = _fields_beside(path.parent)
     library, config = beside[TOKENIZER], beside[TOKENIZER_CONFIG]
     said = _decided_case(path.parent, beside)
+    ids: Any = library.get("model.vocab")
     if content is None:
-        content = _lines_of(library, file)
+        if not fits(ids, Mapping[str, int]):
+            raise UserError(
+                f"{file} holds no WordPiece vocabulary; put the model's vocab.txt beside it"
+            )
+        listed = sorted(ids, key=lambda piece: ids[piece])
+        # The library strips pieces, and so leaves nothing of this one.
+        content = "".join(f"{piece or _STRIPPED}\n" for piece in listed).encode()
+        if [ids[piece] for piece in listed] != [*range(content.count(b"\n"))]:
+            raise UserError(f"{file}: ids have gaps; put the model's vocab.txt beside it")
 
-    # The pieces.
+    # The pieces, which a `tokenizer.json` beside them has, too.
     first_line: dict[str, int] = {}
     for line, text in enumerate(io.StringIO(decoded(content, file)), start=1):
         piece = text.strip() or _STRIPPED * (_STRIPPED in text)
@@ -221,7 +230,16 @@ def _opened(path: Path, *_: tuple[str, int, int, int]) -> Vocabulary:
             )
     pieces = list(first_line)
     if library and file.name != TOKENIZER:
-        _refuse_other_pieces(path.with_name(TOKENIZER), library.get("model.vocab"), pieces, file)
+        numbers = ids.items() if isinstance(ids, dict) else ()
+        theirs = {piece.strip(): number for piece, number in numbers if isinstance(number, int)}
+        ours = {piece.strip(): number for number, piece in enumerate(pieces)}
+        if differing := ours.items() ^ theirs.items():
+            piece = min(differing, key=lambda item: item[1])[0]
+            raise UserError(
+                f"{path.with_name(TOKENIZER)}: the piece {piece!r} has the id {theirs.get(piece, 'none')}, "
+                f"and {ours.get(piece, 'none')} in {file}, expected one vocabulary; remove the file "
+                "that is not the model's"
+            )
 
     # The case of text.
     if config.get("do_lower_case") not in (None, said):
@@ -319,32 +337,3 @@ def _contents(tokens: Any) -> list[str]:
     if isinstance(tokens, list):
         return [token for each in tokens for token in _contents(each)]
     return [tokens] if isinstance(tokens, str) else []
-
-
-def _lines_of(library: Mapping[str, Any], path: Path) -> bytes:
-    """Returns the `vocab.txt` with the pieces of a `tokenizer.json`."""
-    ids: Any = library.get("model.vocab")
-    if not fits(ids, Mapping[str, int]):
-        raise UserError(
-            f"{path} holds no WordPiece vocabulary; put the model's vocab.txt beside it"
-        )
-    pieces = sorted(ids, key=lambda piece: ids[piece])
-    # The library strips pieces, and so leaves nothing of this one.
-    content = "".join(f"{piece or _STRIPPED}\n" for piece in pieces)
-    if [ids[piece] for piece in pieces] != [*range(content.count("\n"))]:
-        raise UserError(f"{path}: ids have gaps; put the model's vocab.txt beside it")
-    return content.encode()
-
-
-def _refuse_other_pieces(path: Path, ids: Any, pieces: Sequence[str], file: Path) -> None:
-    """Refuses a `tokenizer.json` whose pieces are not those of the vocabulary beside it."""
-    ids = ids if isinstance(ids, dict) else {}
-    theirs = {piece.strip(): number for piece, number in ids.items() if isinstance(number, int)}
-    ours = {piece.strip(): number for number, piece in enumerate(pieces)}
-    if differing := ours.items() ^ theirs.items():
-        piece, _ = min(differing, key=lambda item: item[1])
-        raise UserError(
-            f"{path}: the piece {piece!r} has the id {theirs.get(piece, 'none')}, and "
-            f"{ours.get(piece, 'none')} in {file}, expected one vocabulary; remove the file "
-            "that is not the model's"
-        )

@@ -158,7 +158,14 @@ def _checkpoints_in(path: str, is_one_of_several: bool) -> Iterator[_Checkpoint]
             f"{path} is not a folder; give a folder with checkpoints, or hub:<owner>/<name>"
         )
     folders = sorted(
-        {file.parent for file in root.rglob("*") if file.is_file() and _is_part(file.name)}
+        {
+            file.parent
+            for file in root.rglob("*")
+            if weight_files([file.name])
+            or file.name in _CONFIGURATIONS
+            or _PICKLED.fullmatch(file.name)
+            if file.is_file()
+        }
     )
     if not folders:
         raise UserError(f"{path} holds no checkpoint; give a folder with checkpoints at any depth")
@@ -181,10 +188,6 @@ def _run_and_step(name: str) -> tuple[str, int | None]:
     steps = [*STEP.finditer(f"/{name}")]
     run = re.sub("/checkpoints(?=/|$)", "", STEP.sub("", f"/{name}")).strip("/-_.")
     return run, int(steps[-1][1]) * (1000 if steps[-1][2] else 1) if steps else None
-
-
-def _is_part(name: str) -> bool:
-    return bool(weight_files([name])) or name in _CONFIGURATIONS or bool(_PICKLED.fullmatch(name))
 
 
 def _fault(kind: str, checkpoints: Sequence[_Checkpoint], verb: str, rest: str) -> Finding:

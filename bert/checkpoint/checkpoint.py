@@ -175,7 +175,7 @@ class Checkpoint:
         )
         lower_case = checkpoint.vocabulary.lower_case if need_vocabulary else None
 
-        # What it was fine-tuned on: our record, or what another program's files say.
+        # Fine-tuning, by our record or by what another program's files say.
         foreign = None if FINE_TUNED in provenance else stored.foreign_record(config)
         if foreign is not None:
             provenance[FINE_TUNED] = {**foreign, "do_lower_case": lower_case}
@@ -228,7 +228,7 @@ class Checkpoint:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """What it holds, see `runs.directory.fingerprint`."""
+        """SHA-256 of its content, see `runs.directory.fingerprint`."""
         return fingerprint(self.directory)
 
     @property
@@ -238,7 +238,7 @@ class Checkpoint:
 
     @property
     def head(self) -> dict[str, np.ndarray]:
-        """Of a fine-tuned model, the float32 arrays of its head by name."""
+        """float32 arrays of a fine-tuned head by name."""
         return self._weights[1]
 
     @property

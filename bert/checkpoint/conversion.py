@@ -7,7 +7,6 @@ from pathlib import Path
 from multiberts.bert.checkpoint import card
 from multiberts.bert.checkpoint.checkpoint import (
     ALWAYS_KNOWN,
-    Checkpoint,
     read_checkpoint,
     same_bits,
     write_checkpoint,
@@ -70,7 +69,24 @@ def convert_checkpoint(
             )
         directory /= release_name(pretrain_seed, step if named_as_released == "step" else None)
     if directory.exists():
-        _refuse_another(directory, checkpoint, layout)
+        # The very same checkpoint may be there, so that a list can be resumed.
+        cure = "choose another TARGET, or remove it"
+        try:
+            there = read_checkpoint(directory, need_finite=False)
+        except UserError as error:
+            raise UserError(f"{directory} exists already; {cure}") from error
+        ours, theirs = checkpoint.variables, there.variables
+        is_same = (
+            (there.layout, there.config) == (layout, checkpoint.config)
+            and all(
+                there.provenance.get(name) == checkpoint.provenance.get(name)
+                for name in (*ALWAYS_KNOWN, FINE_TUNED)
+            )
+            and ours.keys() == theirs.keys()
+            and all(same_bits(values, theirs[name]) for name, values in ours.items())
+        )
+        if not is_same:
+            raise UserError(f"{directory} exists already and holds something else; {cure}")
         return directory, False
     text = card.model_card(
         checkpoint.config,
@@ -91,24 +107,3 @@ def convert_checkpoint(
         card=text,
     )
     return directory, True
-
-
-def _refuse_another(directory: Path, checkpoint: Checkpoint, layout: str) -> None:
-    """Lets a directory stand that holds the very same checkpoint, so that a list can be resumed."""
-    cure = "choose another TARGET, or remove it"
-    try:
-        there = read_checkpoint(directory, need_finite=False)
-    except UserError as error:
-        raise UserError(f"{directory} exists already; {cure}") from error
-    ours, theirs = checkpoint.variables, there.variables
-    is_same = (
-        (there.layout, there.config) == (layout, checkpoint.config)
-        and all(
-            there.provenance.get(name) == checkpoint.provenance.get(name)
-            for name in (*ALWAYS_KNOWN, FINE_TUNED)
-        )
-        and ours.keys() == theirs.keys()
-        and all(same_bits(values, theirs[name]) for name, values in ours.items())
-    )
-    if not is_same:
-        raise UserError(f"{directory} exists already and holds something else; {cure}")

@@ -191,8 +191,10 @@ def write_files(
 
     The arguments are those of `write_checkpoint`; returns the names of the files.
     """
+    import tokenizers
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
+    from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
     directory, fine_tuned = Path(directory), provenance.get(FINE_TUNED)
     names = {name: hugging_face_name(name) for name in parameter_shapes(config)}
@@ -237,7 +239,42 @@ def write_files(
     # The library makes files that only their owner may read.
     shutil.copymode(directory / CONFIG, directory / WEIGHTS)
     (directory / VOCABULARY).write_bytes(vocabulary.content)
-    _write_tokenizer(directory, vocabulary, config)
+
+    # Both files of the tokeniser.
+    tokenizer_settings = {
+        "cls_token": CLS,
+        "do_lower_case": vocabulary.lower_case,
+        "mask_token": MASK,
+        "model_max_length": config.max_position_embeddings,
+        "pad_token": PAD,
+        "sep_token": SEP,
+        "strip_accents": None,  # as do_lower_case
+        "tokenize_chinese_chars": True,
+        "tokenizer_class": "BertTokenizer",
+        "unk_token": UNK,
+    }
+    write_json_fields(directory / TOKENIZER_CONFIG, tokenizer_settings)
+    ids = {piece: number for number, piece in enumerate(vocabulary.pieces)}
+    tokenizer = tokenizers.Tokenizer(
+        models.WordPiece(ids, unk_token=UNK, max_input_chars_per_word=MAX_CHARACTERS_PER_WORD)
+    )
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=True,
+        strip_accents=None,
+        lowercase=vocabulary.lower_case,
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece(prefix="##")
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{CLS}:0 $A:0 {SEP}:0",
+        pair=f"{CLS}:0 $A:0 {SEP}:0 $B:1 {SEP}:1",
+        special_tokens=[(CLS, ids[CLS]), (SEP, ids[SEP])],
+    )
+    tokenizer.add_special_tokens(
+        [tokenizers.AddedToken(name, normalized=False, special=True) for name in SPECIAL_TOKENS]
+    )
+    tokenizer.save(str(directory / TOKENIZER))
     return FILES
 
 
@@ -365,7 +402,16 @@ class HuggingFaceFiles:
                 tensors[name] = np.ascontiguousarray(_transposed(ours.get(name, name), values))
         if left_out:
             console.note_once(f"{path}: left out are {listed(left_out)}")
-        _fold_tied(path, tensors)
+        # A tied weight may be stored again, but not as another one.
+        for copy, original in _TIED.items():
+            if copy not in tensors:
+                continue
+            values = tensors.pop(copy)
+            if not np.array_equal(tensors.setdefault(original, values), values, equal_nan=True):
+                raise UserError(
+                    f"{path}: {copy} differs from {original}; in BERT they are one, so this model cannot "
+                    "be computed here"
+                )
         check_layers(config, tensors, path)
         for name in sorted(tensors):
             if name not in ours:
@@ -394,19 +440,6 @@ def _current_name(name: str) -> str:
     # An encoder that was saved alone.
     is_of_encoder = name.startswith(("embeddings.", "encoder.", "pooler."))
     return f"bert.{name}" if is_of_encoder else name
-
-
-def _fold_tied(path: Path, tensors: dict[str, np.ndarray]) -> None:
-    """Drops a second copy of a tied weight, or refuses one that differs."""
-    for copy, original in _TIED.items():
-        values = tensors.pop(copy, None)
-        if values is None:
-            continue
-        if not np.array_equal(tensors.setdefault(original, values), values, equal_nan=True):
-            raise UserError(
-                f"{path}: {copy} differs from {original}; in BERT they are one, so this model cannot "
-                "be computed here"
-            )
 
 
 def _floats(path: Path, name: str, stored: Any) -> np.ndarray:
@@ -490,44 +523,3 @@ def _unpickled(path: Path) -> contextlib.nullcontext[Mapping[str, Any]]:
             console.note_once(f"{path} is a training state; its weights are read from {name!r}")
             state = state[name]
     return contextlib.nullcontext(state)
-
-
-def _write_tokenizer(directory: Path, vocabulary: Vocabulary, config: BertConfig) -> None:
-    """Writes both files of the tokeniser."""
-    import tokenizers
-    from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
-
-    settings = {
-        "cls_token": CLS,
-        "do_lower_case": vocabulary.lower_case,
-        "mask_token": MASK,
-        "model_max_length": config.max_position_embeddings,
-        "pad_token": PAD,
-        "sep_token": SEP,
-        "strip_accents": None,  # as do_lower_case
-        "tokenize_chinese_chars": True,
-        "tokenizer_class": "BertTokenizer",
-        "unk_token": UNK,
-    }
-    write_json_fields(directory / TOKENIZER_CONFIG, settings)
-    ids = {piece: number for number, piece in enumerate(vocabulary.pieces)}
-    tokenizer = tokenizers.Tokenizer(
-        models.WordPiece(ids, unk_token=UNK, max_input_chars_per_word=MAX_CHARACTERS_PER_WORD)
-    )
-    tokenizer.normalizer = normalizers.BertNormalizer(
-        clean_text=True,
-        handle_chinese_chars=True,
-        strip_accents=None,
-        lowercase=vocabulary.lower_case,
-    )
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece(prefix="##")
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{CLS}:0 $A:0 {SEP}:0",
-        pair=f"{CLS}:0 $A:0 {SEP}:0 $B:1 {SEP}:1",
-        special_tokens=[(CLS, ids[CLS]), (SEP, ids[SEP])],
-    )
-    tokenizer.add_special_tokens(
-        [tokenizers.AddedToken(name, normalized=False, special=True) for name in SPECIAL_TOKENS]
-    )
-    tokenizer.save(str(directory / TOKENIZER))

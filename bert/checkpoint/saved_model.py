@@ -55,7 +55,20 @@ def export_saved_model(
             f"{checkpoint.directory} is {found}, but a SavedModel is of a model of texts or pairs of "
             f"texts, for one of {', '.join(_KINDS)}; {cure}"
         )
-    _check_libraries()
+    try:
+        import tensorflow_text  # noqa: F401
+    except ImportError as error:
+        raise UserError(
+            "a SavedModel needs TensorFlow and tensorflow-text, which tokenises in the graph "
+            f"({error}); install multiberts[tensorflow]"
+        ) from error
+    import keras
+
+    if keras.backend.backend() != "tensorflow":
+        raise UserError(
+            f"a SavedModel is of TensorFlow, but Keras computes with {keras.backend.backend()}; set "
+            "MULTIBERTS_ENGINE=tensorflow"
+        )
     import tensorflow as tf
 
     from multiberts.bert.graph_tokenization import GraphTokenizer
@@ -91,20 +104,3 @@ def export_saved_model(
             extra.mkdir()
             (extra / PROVENANCE).write_bytes(described.read_bytes())
     return directory
-
-
-def _check_libraries() -> None:
-    try:
-        import tensorflow_text  # noqa: F401
-    except ImportError as error:
-        raise UserError(
-            "a SavedModel needs TensorFlow and tensorflow-text, which tokenises in the graph "
-            f"({error}); install multiberts[tensorflow]"
-        ) from error
-    import keras
-
-    if keras.backend.backend() != "tensorflow":
-        raise UserError(
-            f"a SavedModel is of TensorFlow, but Keras computes with {keras.backend.backend()}; set "
-            "MULTIBERTS_ENGINE=tensorflow"
-        )

@@ -89,7 +89,10 @@ def sentences_of(lines: list[str]) -> Iterator[str]:
 def _paragraphs(lines: list[str]) -> list[str]:
     """Splits a document into paragraphs, by the rule in the head of this file."""
     lines = [line.strip() for line in lines]
-    if not _is_wrapped(lines):
+    inner = [line for line, following in itertools.pairwise(lines) if line and following]
+    open_ended = sum(_ENDS_SENTENCE.search(line) is None for line in inner)
+    is_long = any(len(line) > _LONGEST_WRAPPED_LINE for line in lines)
+    if is_long or 2 * open_ended <= len(inner):  # not wrapped
         return [line for line in lines if line]
     paragraphs: list[list[str]] = [[]]
     for line in lines:
@@ -98,14 +101,6 @@ def _paragraphs(lines: list[str]) -> list[str]:
         elif paragraphs[-1]:
             paragraphs.append([])
     return [" ".join(paragraph) for paragraph in paragraphs if paragraph]
-
-
-def _is_wrapped(lines: list[str]) -> bool:
-    if any(len(line) > _LONGEST_WRAPPED_LINE for line in lines):
-        return False
-    inner = [line for line, following in itertools.pairwise(lines) if line and following]
-    open_ended = sum(_ENDS_SENTENCE.search(line) is None for line in inner)
-    return 2 * open_ended > len(inner)
 
 
 def split_sentences(paragraph: str) -> list[str]:

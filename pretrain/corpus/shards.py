@@ -194,19 +194,17 @@ def unpack_shard(numbered: tuple[int, tuple[Piece, ...]], directory: Path) -> tu
 
 
 def look_over_shard(pieces: tuple[Piece, ...], text: Text) -> list[PieceCounts]:
-    return [
-        _count_stored(piece)
-        if piece.source_format == "store"
-        else count_documents(text.lines_of_documents(piece), piece.source_format)
-        for piece in pieces
-    ]
-
-
-def _count_stored(piece: Piece) -> PieceCounts:
-    store = TokenStore(piece.source)
-    end = store.num_documents if piece.end is None else piece.end
-    sentences = np.diff(store.document_offsets[piece.begin : end + 1])
-    return PieceCounts(sentences.size, sentences.size, int((sentences > 1).sum()))
+    counts = []
+    for piece in pieces:
+        if piece.source_format == "store":
+            store = TokenStore(piece.source)
+            end = store.num_documents if piece.end is None else piece.end
+            sizes = np.diff(store.document_offsets[piece.begin : end + 1])
+            counts.append(PieceCounts(sizes.size, sizes.size, int((sizes > 1).sum())))
+        else:
+            lines = text.lines_of_documents(piece)
+            counts.append(count_documents(lines, piece.source_format))
+    return counts
 
 
 def number_shards(

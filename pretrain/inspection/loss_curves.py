@@ -58,7 +58,17 @@ def curves(*, run_dirs: Sequence[PathLike], output_dir: PathLike = "curves") -> 
       Text: the accuracy of each run at the last step that all have, their mean, and the standard
       deviation between runs (n - 1) with its share of the mean; last where the picture is.
     """
-    runs = _with_distinct_names([_read(run_dir) for run_dir in run_dirs], run_dirs)
+    runs = [_read(run_dir) for run_dir in run_dirs]
+    # Several runs may share a name, such as those of two lengths of training: it gets the directory.
+    names = [run.name for run in runs]
+    runs = [
+        dataclasses.replace(run, name=f"{run.name} ({run_dir})")
+        if names.count(run.name) > 1
+        else run
+        for run, run_dir in zip(runs, run_dirs, strict=True)
+    ]
+    if len({Path(run_dir).resolve() for run_dir in run_dirs}) < len(run_dirs):
+        raise UserError("--run_dirs names a run twice; give each once, or its spread is too small")
     if not runs:
         raise UserError("--run_dirs is empty; give directories of pre-training runs")
     _draw(runs, Path(output_dir))
@@ -86,22 +96,6 @@ def _read(run_dir: PathLike) -> RunCurves:
     return RunCurves(
         record.name, np.array(training, float), np.array(held_out, float).reshape(-1, 3)
     )
-
-
-def _with_distinct_names(
-    runs: Sequence[RunCurves], run_dirs: Sequence[PathLike]
-) -> list[RunCurves]:
-    """Adds the directory to names that several runs share, such as those of two lengths of training."""
-    names = [run.name for run in runs]
-    renamed = [
-        dataclasses.replace(run, name=f"{run.name} ({run_dir})")
-        if names.count(run.name) > 1
-        else run
-        for run, run_dir in zip(runs, run_dirs, strict=True)
-    ]
-    if len({Path(run_dir).resolve() for run_dir in run_dirs}) < len(run_dirs):
-        raise UserError("--run_dirs names a run twice; give each once, or its spread is too small")
-    return renamed
 
 
 def _summary(runs: Sequence[RunCurves]) -> dict[str, Any]:
