@@ -115,7 +115,7 @@ class TensorFlowFiles:
 
     @functools.cached_property
     def _variables(self) -> tuple[dict[str, BundleEntry], int]:
-        """The variables of a model by name, sorted, and how many are of its optimiser."""
+        """Reads the variables of a model by name, sorted, and how many are of its optimiser."""
         with _refused_if_damaged(self._prefix):
             entries, _ = parse_index(Path(f"{self._prefix}.index").read_bytes())
         if _OBJECT_GRAPH in entries:

@@ -90,12 +90,12 @@ def test_release_has_47_nominative_templates_of_occupations(
     shared_data: Path, tmp_path: Path, vocabulary: Path
 ) -> None:
     from multiberts.bert.model.configuration import BertConfig
+    from multiberts.bert.vocabulary import Vocabulary
     from multiberts.finetune.coreference.pronoun_probe import PronounProbeFamily
-    from multiberts.finetune.data_files import FileContent
 
     family = PronounProbeFamily(shared_data / "winogender")
     config = BertConfig(vocab_size=30522)
-    data = family.read(config, FileContent.of(shared_data / "bert" / "vocab.txt"))
+    data = family.read(config, Vocabulary.open(shared_data / "bert" / "vocab.txt"))
     assert len(data.example_ids) == len(set(data.example_ids)) == 47
 
 
