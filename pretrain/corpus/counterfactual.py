@@ -148,7 +148,9 @@ class Swapper:
             if self.unit == "document":
                 purpose, numbers = "counterfactual document", np.zeros_like(numbers)
             elif self.unit == "sentence" and kind != "names":
-                purpose, numbers = "counterfactual sentence", _lines_of(found, text)
+                ends = np.array([end.start() for end in re.finditer("\n", text)], np.int64)
+                purpose = "counterfactual sentence"
+                numbers = np.searchsorted(ends, [match.start() for match in found])
             bits = hash_bits(purpose, self.counterfactual_seed, document, numbers)
             swapped = [
                 (match.span(), _cased(counterpart_of(match), match[0]))
@@ -157,7 +159,11 @@ class Swapper:
             ]
             counts |= {kind: len(found), f"swapped_{kind}": len(swapped)}
             edits += swapped
-        return Swapped(_edited(text, sorted(edits)), counts)
+        parts, last = [], 0
+        for (start, end), new in sorted(edits):
+            parts += [text[last:start], new]
+            last = end
+        return Swapped("".join([*parts, text[last:]]), counts)
 
     def kept(
         self, original: Sentences, swapped: Sentences, counts: Counter[str]
@@ -191,23 +197,8 @@ class Swapper:
             yield "names", "counterfactual name", found, numbers, _looked_up(NAME_COUNTERPARTS)
 
 
-def _lines_of(found: list[re.Match[str]], text: str) -> np.ndarray:
-    """Returns the number of the line that each match stands in, int64 [matches]."""
-    ends = np.array([end.start() for end in re.finditer("\n", text)], np.int64)
-    return np.searchsorted(ends, [match.start() for match in found])
-
-
 def _looked_up(counterparts: dict[str, str]) -> Callable[[re.Match[str]], str]:
     return lambda match: counterparts[match[0].lower()]
-
-
-def _edited(text: str, edits: list[tuple[tuple[int, int], str]]) -> str:
-    parts = []
-    last = 0
-    for (start, end), new in edits:
-        parts += [text[last:start], new]
-        last = end
-    return "".join([*parts, text[last:]])
 
 
 def swap_ids(
