@@ -27,13 +27,7 @@ from multiberts.bert.tokenization import (
 )
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import (
-    PathLike,
-    decoded,
-    read_bytes,
-    read_json_fields,
-    write_json_fields,
-)
+from multiberts.runs.files import PathLike, decoded, read_bytes, read_json_fields, write_json_fields
 from multiberts.runs.parameters import fits, shortened
 
 VOCABULARY = "vocab.txt"

@@ -22,11 +22,7 @@ from typing import Any, Literal
 
 from tqdm import tqdm
 
-from multiberts.bert.checkpoint.checkpoint import (
-    PROVENANCE,
-    Checkpoint,
-    read_provenance,
-)
+from multiberts.bert.checkpoint.checkpoint import PROVENANCE, Checkpoint, read_provenance
 from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.task import registered_tasks
 from multiberts.launch.markers.failures import FailedRun, exit_with

@@ -23,12 +23,7 @@ from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED, ON_TOKENS, check_f
 from multiberts.bert.checkpoint.hub import checkpoint_directory
 from multiberts.bert.checkpoint.release_names import parse_release_name
 from multiberts.bert.checkpoint.tensorflow_format import CONFIG, DATA, INDEX
-from multiberts.bert.model.configuration import (
-    GELUS,
-    BertConfig,
-    Gelu,
-    parameter_shapes,
-)
+from multiberts.bert.model.configuration import GELUS, BertConfig, Gelu, parameter_shapes
 from multiberts.bert.vocabulary import (
     TOKENIZER,
     TOKENIZER_CONFIG,

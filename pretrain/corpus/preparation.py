@@ -73,12 +73,7 @@ from multiberts.pretrain.corpus.token_store import (
 from multiberts.pretrain.corpus.vocabulary import learn_vocabulary
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import (
-    remove,
-    sha256_of_file,
-    write_atomically,
-    write_json_fields,
-)
+from multiberts.runs.files import remove, sha256_of_file, write_atomically, write_json_fields
 from multiberts.runs.parameters import takes_fields_of
 
 _OUTPUTS = (VOCABULARY, TOKENS, SENTENCE_OFFSETS, DOCUMENT_OFFSETS, INSTANCES)

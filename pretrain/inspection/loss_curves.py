@@ -72,9 +72,32 @@ def curves(*, run_dirs: Sequence[PathLike], output_dir: PathLike = "curves") -> 
     if not runs:
         raise UserError("--run_dirs is empty; give directories of pre-training runs")
     _draw(runs, Path(output_dir))
-    summary = _summary(runs)
+
+    # Held-out accuracy at the last step that all runs have.
+    common = set.intersection(*({int(step) for step in run.held_out[:, 0]} for run in runs))
+    summary: dict[str, Any] = {"step": None, "runs": {}}
+    lines = ["no step with held-out evaluation is common to all runs"]
+    if common:
+        step = max(common)
+        by_run = {run.name: float(run.held_out[run.held_out[:, 0] == step][0, 2]) for run in runs}
+        accuracies = np.array([*by_run.values()])
+        mean, low, high = (float(f(accuracies)) for f in (np.mean, np.min, np.max))
+        deviation = float(accuracies.std(ddof=1)) if len(runs) > 1 else None
+        summary = {"step": step, "runs": by_run, "mean": mean, "standard_deviation": deviation}
+        summary |= {"lowest": low, "highest": high}
+        width = max(map(len, by_run))
+        lines = [
+            f"held-out masked-word accuracy at step {step}",
+            *(f"  {name:{width}}  {value:.4f}" for name, value in by_run.items()),
+            f"mean {mean:.4f}",
+        ]
+        if deviation is not None:
+            lines[-1] += (
+                f", standard deviation between {len(runs)} runs {deviation:.4f} "
+                f"({deviation / mean if mean else math.nan:.1%} of the mean), range {low:.4f} to {high:.4f}"
+            )
     write_atomically(Path(output_dir) / "held_out.json", json.dumps(summary, indent=1) + "\n")
-    return f"{_in_words(summary)}\n{Path(output_dir) / 'loss.png'} has the curves"
+    return "\n".join([*lines, f"{Path(output_dir) / 'loss.png'} has the curves"])
 
 
 def _read(run_dir: PathLike) -> RunCurves:
@@ -96,41 +119,6 @@ def _read(run_dir: PathLike) -> RunCurves:
     return RunCurves(
         record.name, np.array(training, float), np.array(held_out, float).reshape(-1, 3)
     )
-
-
-def _summary(runs: Sequence[RunCurves]) -> dict[str, Any]:
-    """Returns held-out accuracy at the last step that all runs have; `step` is None without one."""
-    common = set.intersection(*({int(step) for step in run.held_out[:, 0]} for run in runs))
-    if not common:
-        return {"step": None, "runs": {}}
-    step = max(common)
-    values = {run.name: float(run.held_out[run.held_out[:, 0] == step][0, 2]) for run in runs}
-    accuracies = np.array([*values.values()])
-    return {
-        "step": step,
-        "runs": values,
-        "mean": float(accuracies.mean()),
-        "standard_deviation": float(accuracies.std(ddof=1)) if len(runs) > 1 else None,
-        "lowest": float(accuracies.min()),
-        "highest": float(accuracies.max()),
-    }
-
-
-def _in_words(summary: dict[str, Any]) -> str:
-    if summary["step"] is None:
-        return "no step with held-out evaluation is common to all runs"
-    lines = [f"held-out masked-word accuracy at step {summary['step']}"]
-    width = max(len(name) for name in summary["runs"])
-    lines += [f"  {name:{width}}  {value:.4f}" for name, value in summary["runs"].items()]
-    lines.append(f"mean {summary['mean']:.4f}")
-    if summary["standard_deviation"] is not None:
-        share = summary["standard_deviation"] / summary["mean"] if summary["mean"] else math.nan
-        lines[-1] += (
-            f", standard deviation between {len(summary['runs'])} runs "
-            f"{summary['standard_deviation']:.4f} ({share:.1%} of the mean), range "
-            f"{summary['lowest']:.4f} to {summary['highest']:.4f}"
-        )
-    return "\n".join(lines)
 
 
 def _draw(runs: Sequence[RunCurves], output_dir: Path) -> None:

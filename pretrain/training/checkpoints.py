@@ -10,10 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from multiberts.bert.checkpoint.checkpoint import (
-    Checkpoint,
-    write_checkpoint,
-)
+from multiberts.bert.checkpoint.checkpoint import Checkpoint, write_checkpoint
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.training.state import STATE
 from multiberts.bert.vocabulary import Vocabulary
