@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +132,7 @@ class Checkpoint:
         """
         # The files, as far as they are seen without reading weights.
         directory = checkpoint_directory(name)
-        layout = layout_of(directory)
+        layout = _layout_of(directory)
         stored = _FILES[layout](directory)
         _require(stored.config_path)
         provenance = read_provenance(directory)
@@ -152,7 +152,7 @@ class Checkpoint:
         config, is_gelu_open = stored.config()
         if gelu is not None:
             config = dataclasses.replace(config, hidden_act=GELUS[gelu])
-        _check_sums(directory, files, files.keys() - {*stored.weights})
+        _check_sums(directory, {n: files[n] for n in files if n not in stored.weights})
 
         # The vocabulary, whose size and case are the model's.
         checkpoint = cls(
@@ -244,7 +244,7 @@ class Checkpoint:
     def _weights(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Reads the weights, verifying checksums: the parameters, and those of the head."""
         directory, config, record = self.directory, self.config, self.provenance.get(FINE_TUNED)
-        _check_sums(directory, self.files, {*self._stored.weights})
+        _check_sums(directory, {n: self.files[n] for n in self.files if n in self._stored.weights})
         if self._is_gelu_open:
             console.note_once(
                 f"{self._stored.config_path} says hidden_act 'gelu', which is the tanh form in "
@@ -390,9 +390,8 @@ def described_files(directory: Path, names: Iterable[str]) -> dict[str, dict[str
     }
 
 
-def layout_of(directory: PathLike) -> str:
+def _layout_of(directory: Path) -> str:
     """Returns how a checkpoint is stored; TF1 where a directory holds both layouts."""
-    directory = Path(directory)
     if not directory.is_dir():
         problem = "is a file" if directory.is_file() else "does not exist"
         such = f", such as {directory.parent}" if _layouts_in(directory.parent) else ""
@@ -429,11 +428,9 @@ def _layouts_in(folder: Path) -> list[str]:
     return [layout for layout, module in _FORMATS.items() if module.holds_weights(folder)]
 
 
-def _check_sums(
-    directory: Path, files: Mapping[str, Mapping[str, Any]], names: Collection[str]
-) -> None:
-    for name in files:
-        if name in names and sha256_of_file(directory / name) != files[name]["sha256"]:
+def _check_sums(directory: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
+    for name, entry in files.items():
+        if sha256_of_file(directory / name) != entry["sha256"]:
             raise UserError(
                 f"{directory / name} does not match the checksum in {PROVENANCE}; the checkpoint is "
                 "damaged: copy it again"
