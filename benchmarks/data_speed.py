@@ -5,7 +5,7 @@
 All in one run, on one core unless said otherwise, on real text where it is at hand (`DATA`), else on
 sentences of made-up words with the frequencies of natural language. What counts are the ratios.
 
-- tokenising: `bert.tokenization.Tokenizer` beside the original's Python code (as `transformers` keeps it,
+- tokenising: `bert.vocabulary.Vocabulary` beside the original's Python code (as `transformers` keeps it,
   `BertTokenizerLegacy`) and beside Hugging Face `tokenizers`, whose ids differ from the original's on rare
   characters. Both as they are called for a corpus: many sentences at once, no offsets.
 - batches: 256 sequences of 512 with masks, from a store, drawn by (data_seed, step).
@@ -36,8 +36,8 @@ import numpy as np
 from tokenizers import BertWordPieceTokenizer
 from transformers import BertTokenizerLegacy
 
-from multiberts.bert.tokenization import Tokenizer
 from multiberts.bert.training.training_loop import batches_ahead
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.pretrain.batches.corpus_batches import Batches, steps_per_job
 from multiberts.pretrain.batches.masking import Masking, pretraining_batch
 from multiberts.pretrain.corpus.instances import InstanceTable
@@ -130,7 +130,7 @@ def tokenising(corpus: Path, sentences: list[str]) -> list[bool]:
 
     def ours() -> None:
         # A new one each time: what it remembers of the text is part of the work.
-        Tokenizer(vocabulary).encode_flat(sentences)
+        Vocabulary.open(vocabulary).encode_flat(sentences)
 
     def by_library() -> None:
         library._tokenizer.encode_batch_fast(sentences, add_special_tokens=False)
@@ -227,14 +227,14 @@ def _worker(corpus: Path, number: int, barrier: Any, results: Any) -> None:
 def make_batches(corpus: Path, steps: Sequence[int]) -> None:
     """Makes the batches of some steps."""
     store, table = TokenStore(corpus), InstanceTable(corpus)
-    tokenizer = Tokenizer(corpus / "vocab.txt")
+    vocabulary = Vocabulary.open(corpus / "vocab.txt")
     masking = Masking(sequence_length=SEQUENCE_LENGTH, max_predictions_per_sequence=PREDICTIONS)
     for step in steps:
         pretraining_batch(
             store,
             table,
             masking,
-            tokenizer=tokenizer,
+            vocabulary=vocabulary,
             data_seed=0,
             step=step,
             batch_size=BATCH_SIZE,

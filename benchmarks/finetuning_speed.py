@@ -100,6 +100,7 @@ def write_checkpoints(root: Path) -> None:
     from multiberts.bert.checkpoint.checkpoint import HUGGING_FACE, TENSORFLOW, write_checkpoint
     from multiberts.bert.model.configuration import BertConfig
     from multiberts.bert.model.initialization import initial_parameters
+    from multiberts.bert.vocabulary import Vocabulary
 
     config = BertConfig(
         vocab_size=VOCABULARY,
@@ -110,10 +111,9 @@ def write_checkpoints(root: Path) -> None:
     )
     parameters = initial_parameters(config, 0)
     provenance = {"procedure": "base", "pretrain_seed": 0, "data_seed": 0, "step": 0}
+    vocabulary = Vocabulary.open(root / "vocab.txt")
     for layout in (TENSORFLOW, HUGGING_FACE):
-        write_checkpoint(
-            root / layout, parameters, config, root / "vocab.txt", provenance, layout=layout
-        )
+        write_checkpoint(root / layout, parameters, config, vocabulary, provenance, layout=layout)
 
 
 def sweep_ours(root: Path, workers: int) -> None:

@@ -72,7 +72,7 @@ class MaskedLmData(abc.ABC):
     def learner(self, checkpoint: Checkpoint, **how: Unpack[LearnerArguments]) -> Learner:
         if "cls/predictions/output_bias" not in checkpoint.parameters:
             raise UserError(
-                f"{checkpoint.vocabulary_path.parent} has no masked-LM head (cls/predictions/...), which "
+                f"{checkpoint.directory} has no masked-LM head (cls/predictions/...), which "
                 f"task {self.task} needs; give a pre-training checkpoint"
             )
         predictor = _predictor(checkpoint.config, self.answers(), how["compile_step"])

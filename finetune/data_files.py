@@ -6,14 +6,11 @@ TensorFlow is imported when a dataset is opened, and not before.
 from __future__ import annotations
 
 import dataclasses
-import functools
-import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from multiberts.bert.tokenization import Tokenizer, lower_cases, vocabulary_bytes
 from multiberts.runs.dataset_builder import open_builder
 from multiberts.runs.directory import fingerprint
 from multiberts.runs.errors import UserError, listed
@@ -51,23 +48,6 @@ class FileContent:
     @classmethod
     def of(cls, path: PathLike) -> FileContent:
         return cls(Path(path), fingerprint(path))
-
-
-@dataclasses.dataclass(frozen=True)
-class Vocabulary(FileContent):
-    """A checkpoint's vocabulary, the checksum of its `vocab.txt`, and whether text is lower-cased for it."""
-
-    lower_case: bool
-
-    @classmethod
-    def of(cls, path: PathLike) -> Vocabulary:
-        checksum = hashlib.sha256(vocabulary_bytes(path)).hexdigest()
-        return cls(Path(path), checksum, lower_cases(path))
-
-
-@functools.lru_cache(maxsize=2)
-def tokenizer_of(vocabulary: FileContent) -> Tokenizer:
-    return Tokenizer(vocabulary.path)
 
 
 def files_of_split(

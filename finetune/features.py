@@ -11,8 +11,8 @@ import numpy as np
 from multiberts.runs.errors import UserError
 
 if TYPE_CHECKING:
-    from multiberts.bert.tokenization import Tokenizer
     from multiberts.bert.training.engine import ForwardPass
+    from multiberts.bert.vocabulary import Vocabulary
 
 # Batches are padded to the smallest of these that holds their longest example: few enough that a
 # step is compiled a few times only, close enough that little is spent on padding.
@@ -67,7 +67,7 @@ def check_sequence_length(sequence_length: int, max_position_embeddings: int) ->
 
 
 def text_features(
-    tokenizer: Tokenizer,
+    tokenizer: Vocabulary,
     first_texts: Sequence[str],
     second_texts: Sequence[str] | None,
     sequence_length: int,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import copy
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -12,13 +12,13 @@ import numpy as np
 
 from multiberts.bert.checkpoint.checkpoint import (
     INITIALISED,
-    VOCABULARY,
-    check_checkpoint,
+    Checkpoint,
     read_checkpoint,
 )
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.bert.checkpoint.hub import checkpoint_directory
 from multiberts.bert.randomness import hash_bits
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.evaluate.prediction_files.prediction_file import write_predictions
 from multiberts.evaluate.prediction_files.run_file import (
     RUN_FILE,
@@ -29,7 +29,7 @@ from multiberts.evaluate.prediction_files.run_file import (
 )
 from multiberts.evaluate.prediction_files.text_file import write_texts
 from multiberts.finetune.checkpoint_heads import POOLER
-from multiberts.finetune.data_files import FileContent, Vocabulary, refuse_repeated_files
+from multiberts.finetune.data_files import FileContent, refuse_repeated_files
 from multiberts.finetune.kept_model import MODEL, KeptModel, model_files
 from multiberts.finetune.outputs import STATE, Entries, note_early, provenance, written_early
 from multiberts.finetune.rows import TrainingRows
@@ -45,7 +45,6 @@ from multiberts.runs.parameters import takes_fields_of
 from multiberts.runs.preemption import preemption_notice
 
 if TYPE_CHECKING:
-    from multiberts.bert.checkpoint.checkpoint import Checkpoint
     from multiberts.bert.training.engine import Trainer
 
 
@@ -76,7 +75,7 @@ def finetune(settings: FinetuningSettings) -> None:
     checkpoint = checkpoint_directory(settings.checkpoint)
     family = family_of(call)
     parameters = run_parameters(call, family)
-    config = check_checkpoint(checkpoint)
+    opened = Checkpoint.open(checkpoint)
     inputs = family.inputs()
     run = RunDirectory(
         settings.run_dir,
@@ -92,8 +91,8 @@ def finetune(settings: FinetuningSettings) -> None:
     # All data are read and found good before TensorFlow is imported, which takes seconds.
     if settings.dataset is None:
         refuse_repeated_files(inputs)
-    vocabulary = Vocabulary.of(checkpoint / VOCABULARY)
-    data = family.read(config, vocabulary)
+    vocabulary = opened.vocabulary
+    data = family.read(opened.config, vocabulary)
     rows = TrainingRows.of(data.train_groups, settings) if task.trains else None
 
     # Data and weights together can be trained and asked.
@@ -108,7 +107,8 @@ def finetune(settings: FinetuningSettings) -> None:
     )
     if POOLER[0] not in start.parameters and POOLER[0] in learner.initial_parameters():
         drawn = {"finetune_seed": settings.seed_of("head"), "variables": sorted(POOLER)}
-        start = dataclasses.replace(start, provenance={**start.provenance, INITIALISED: drawn})
+        start = copy.copy(start)  # with the weights that were read
+        start.provenance = {**start.provenance, INITIALISED: drawn}
         progress(
             f"note: {checkpoint} lacks the pooler ({POOLER[0]}), as models of masked words do: finetune_seed "
             f"{drawn['finetune_seed']} draws it as it draws the head"

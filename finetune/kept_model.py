@@ -23,7 +23,7 @@ from multiberts.bert.checkpoint.checkpoint import (
 )
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED, TaskHead
 from multiberts.bert.checkpoint.tensorflow_format import FILES
-from multiberts.bert.tokenization import TOKENIZER_CONFIG
+from multiberts.bert.vocabulary import TOKENIZER_CONFIG
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.evaluate.prediction_files.run_file import set_at
 from multiberts.evaluate.scoring import scores_of
@@ -69,7 +69,7 @@ def fine_tuned_provenance(
             "task": settings.task,
             "head": head.record(),
             "sequence_length": settings.sequence_length,
-            "do_lower_case": start.lower_case,
+            "do_lower_case": start.vocabulary.lower_case,
             "arguments": {
                 "labels": settings.labels and list(settings.labels),
                 "options": task.decisive(settings.options or {}),
@@ -253,6 +253,6 @@ class KeptModel:
             self.path,
             {**encoder, **weights},
             self.start.config,
-            self.start.vocabulary_path,
+            self.start.vocabulary,
             {**self.provenance, FINE_TUNED: {**record, "head": head, "epochs": epochs}},
         )

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from multiberts.bert.checkpoint.checkpoint import INITIALISED, VOCABULARY
+from multiberts.bert.checkpoint.checkpoint import INITIALISED
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.bert.checkpoint.hub import origin_of
+from multiberts.bert.vocabulary import VOCABULARY, Vocabulary
 from multiberts.evaluate.prediction_files.run_file import problem_of_entries, set_at
-from multiberts.finetune.data_files import Vocabulary
 from multiberts.runs.directory import fingerprint
 from multiberts.runs.environment import JAX, TENSORFLOW, engine
 from multiberts.runs.errors import UserError
@@ -97,7 +97,7 @@ def provenance_of_prediction(
         "finetune_seed": record["finetune_seed"],
         **({"checkpoint": start} if start else {}),
         **({"parent": parent["parent"]} if parent.get("parent") else {}),
-        "vocabulary_sha256": Vocabulary.of(model / VOCABULARY).checksum,
+        "vocabulary_sha256": Vocabulary.open(model / VOCABULARY).checksum,
         **({} if record["do_lower_case"] else {"do_lower_case": False}),
         "parameters": {"sequence_length": record["sequence_length"], **record["arguments"]},
         "model": _fingerprint(model),

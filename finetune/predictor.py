@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from multiberts.bert.checkpoint.checkpoint import (
-    VOCABULARY,
-    check_checkpoint,
+    Checkpoint,
     read_checkpoint,
-    read_fine_tuned,
 )
+from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.bert.checkpoint.hub import checkpoint_directory
 from multiberts.finetune.answer_rows import answer_lines
-from multiberts.finetune.data_files import LINES_SUFFIX, FileContent, Vocabulary
+from multiberts.finetune.data_files import LINES_SUFFIX, FileContent
 from multiberts.finetune.task import (
     KIND,
     DataArguments,
@@ -39,7 +38,6 @@ from multiberts.runs import console
 from multiberts.runs.errors import UserError, counted
 
 if TYPE_CHECKING:
-    from multiberts.bert.checkpoint.checkpoint import Checkpoint
     from multiberts.finetune.task import Learner
 
 # The public name; `predict` takes the rest.
@@ -87,8 +85,9 @@ class Predictor:
           UserError: it is not a fine-tuned model, its task is not known, or its module reads no new data.
         """
         self.directory: Path = checkpoint_directory(model)
-        self._config = check_checkpoint(self.directory)
-        self._record = _record(self.directory)
+        opened = Checkpoint.open(self.directory)
+        self._config = opened.config
+        self._record = _record(opened)
         self.task: Task
         self.task, self._arguments = _task(self.directory, self._record, tuple(task_modules))
         if self.task.new_data is None:
@@ -98,7 +97,7 @@ class Predictor:
             )
         self._text_columns, self._label_column = tuple(text_columns), label_column
         self._compile_step = compile_step
-        self._vocabulary = Vocabulary.of(self.directory / VOCABULARY)
+        self._vocabulary = opened.vocabulary
         self._weights: dict[str, np.ndarray] | None = None
 
     def __call__(
@@ -242,12 +241,12 @@ def spooled(files: Sequence[str]) -> Iterator[tuple[dict[str, str], dict[str, st
         yield new, named
 
 
-def _record(directory: Path) -> Mapping[str, Any]:
-    record = read_fine_tuned(directory)
+def _record(checkpoint: Checkpoint) -> Mapping[str, Any]:
+    record: Mapping[str, Any] | None = checkpoint.provenance.get(FINE_TUNED)
     if record is None:
         raise UserError(
-            f"{directory} is not a fine-tuned model, as it has no head of a task known here; give the "
-            "`model` of a run with finetune.keep = 'last' or 'best'"
+            f"{checkpoint.directory} is not a fine-tuned model, as it has no head of a task known here; "
+            "give the `model` of a run with finetune.keep = 'last' or 'best'"
         )
     return record
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from multiberts.bert.checkpoint.checkpoint import CARD, HUGGING_FACE, check_checkpoint
+from multiberts.bert.checkpoint.checkpoint import CARD, HUGGING_FACE, Checkpoint
 from multiberts.bert.checkpoint.conversion import convert_checkpoint
 from multiberts.bert.checkpoint.hub import checkpoint_directory
 from multiberts.evaluate.prediction_files.parquet import export
@@ -81,7 +81,7 @@ def push(
     upload = None if repository is None else _Upload(repository, private)
     directories = {name: checkpoint_directory(given) for name, given in named.items()}
     for directory in directories.values():
-        check_checkpoint(directory)
+        Checkpoint.open(directory)
     runs = [run for folder in folders for run, _ in find_runs(folder)]
     if folders and not runs:
         raise UserError(

@@ -18,7 +18,7 @@ import numpy as np
 
 from multiberts.bert.checkpoint.fine_tuned import TaskHead
 from multiberts.bert.model.configuration import BertConfig
-from multiberts.finetune.data_files import FileContent
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.finetune.training_options import TrainingOptions
 from multiberts.runs.command_line.command import parameter_lines
 from multiberts.runs.errors import UserError, nearest
@@ -173,7 +173,7 @@ class Family(Protocol):
         """Arguments of `finetune` that decide the numbers of this family only."""
         ...
 
-    def read(self, config: BertConfig, vocabulary: FileContent) -> Data:
+    def read(self, config: BertConfig, vocabulary: Vocabulary) -> Data:
         """Reads and checks the data; imports no TensorFlow.
 
         Raises:

@@ -22,12 +22,7 @@ from typing import Any, Literal
 
 from tqdm import tqdm
 
-from multiberts.bert.checkpoint.checkpoint import (
-    PROVENANCE,
-    check_checkpoint,
-    read_provenance,
-)
-from multiberts.bert.checkpoint.hub import checkpoint_directory
+from multiberts.bert.checkpoint.checkpoint import PROVENANCE, Checkpoint, read_provenance
 from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.task import registered_tasks
 from multiberts.launch.markers.failures import FailedRun, exit_with
@@ -202,7 +197,7 @@ def sweep_plan(
             _check_list(f"learning_rates of {name}", rates)
         entries.append((name, arguments, Axes(rates, finetune_seeds, folds)))
     for directory in named.values():
-        check_checkpoint(checkpoint_directory(directory))
+        Checkpoint.open(directory)
     graph = Graph(is_hashed=False)
     for checkpoint, directory in named.items():
         for name, arguments, axes in entries:

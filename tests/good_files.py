@@ -21,6 +21,7 @@ import pandas as pd
 from multiberts.bert.checkpoint.checkpoint import read_checkpoint, write_checkpoint
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.bert.model.configuration import BertConfig, parameter_shapes
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.evaluate.imports.importing import import_predictions
 from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.prediction import predict
@@ -183,7 +184,7 @@ def checkpoint(folder: Path, layout: str = "tf1", task: str | None = None) -> No
         if task.startswith("squad"):
             provenance[FINE_TUNED]["arguments"]["options"] = {"max_query_length": 8}
     weights = {name: draw.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
-    write_checkpoint(folder, weights, config, path, provenance, layout=layout)
+    write_checkpoint(folder, weights, config, Vocabulary.open(path), provenance, layout=layout)
     path.unlink()
 
 
@@ -420,9 +421,7 @@ def _checkpoint(folder: Path, kind: str) -> None:
     needed = kind != "tokenizer"
     read_checkpoint(_given(folder), need_vocabulary=needed)
     if not needed:
-        from multiberts.bert.tokenization import read_vocabulary
-
-        read_vocabulary(_given(folder) / "tokenizer.json")
+        Vocabulary.open(_given(folder) / "tokenizer.json")
 
 
 def _status(folder: Path, _: str) -> None:

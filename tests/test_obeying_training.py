@@ -25,6 +25,7 @@ import pytest
 from multiberts.bert.checkpoint.checkpoint import read_checkpoint, write_checkpoint
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.initialization import initial_parameters
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.finetune.text.task import CLASSIFICATION, MULTI_LABEL, TOKENS
 from multiberts.runs.command_line.command import COMMANDS
 from multiberts.runs.errors import UserError
@@ -70,7 +71,9 @@ def labelled(labels: list[str], types: int = 2) -> Callable[[Path], None]:
             max_position_embeddings=16, type_vocab_size=types,
         )  # fmt: skip
         weights = initial_parameters(config, 0)
-        write_checkpoint(folder / "model", weights, config, folder / "vocab.txt", {})
+        write_checkpoint(
+            folder / "model", weights, config, Vocabulary.open(folder / "vocab.txt"), {}
+        )
 
     return write
 

@@ -106,7 +106,24 @@ def audit_checkpoints(*, paths: Sequence[str], html: str | None = None) -> int:
     findings = _file_faults(checkpoints)
     readable = [checkpoint for checkpoint in checkpoints if checkpoint.tensors]
     if readable:
-        findings += _read_samples(readable)
+        # Parts of the same matrices of each, in which ends of files and NaN are found.
+        names = shared_matrices({each.name: each.tensors for each in readable})
+        for checkpoint in console.ProgressBar(readable, unit="checkpoint"):
+            try:
+                checkpoint.values = sample(checkpoint.source, checkpoint.tensors, names)
+            except (ValueError, OSError) as error:
+                findings.append(_fault("files", [checkpoint], "cannot", f"be read: {error}"))
+                continue
+            rows = [values.astype(np.float64) for values in checkpoint.values]
+            if not all(np.isfinite(row).all() for row in rows):
+                fault = "numbers that are NaN or infinite"
+                findings.append(_fault("files", [checkpoint], "holds", fault))
+                continue
+            # Each matrix counts alike, whatever its scale.
+            centred = [row - row.mean() for row in rows]
+            checkpoint.directions = np.concatenate(
+                [row / (np.linalg.norm(row) or 1.0) / len(rows) ** 0.5 for row in centred]
+            )
         sampled = [checkpoint for checkpoint in readable if checkpoint.directions is not None]
         groups = defaultdict(list)
         for checkpoint in sampled:
@@ -158,7 +175,14 @@ def _checkpoints_in(path: str, is_one_of_several: bool) -> Iterator[_Checkpoint]
             f"{path} is not a folder; give a folder with checkpoints, or hub:<owner>/<name>"
         )
     folders = sorted(
-        {file.parent for file in root.rglob("*") if file.is_file() and _is_part(file.name)}
+        {
+            file.parent
+            for file in root.rglob("*")
+            if weight_files([file.name])
+            or file.name in _CONFIGURATIONS
+            or _PICKLED.fullmatch(file.name)
+            if file.is_file()
+        }
     )
     if not folders:
         raise UserError(f"{path} holds no checkpoint; give a folder with checkpoints at any depth")
@@ -181,10 +205,6 @@ def _run_and_step(name: str) -> tuple[str, int | None]:
     steps = [*STEP.finditer(f"/{name}")]
     run = re.sub("/checkpoints(?=/|$)", "", STEP.sub("", f"/{name}")).strip("/-_.")
     return run, int(steps[-1][1]) * (1000 if steps[-1][2] else 1) if steps else None
-
-
-def _is_part(name: str) -> bool:
-    return bool(weight_files([name])) or name in _CONFIGURATIONS or bool(_PICKLED.fullmatch(name))
 
 
 def _fault(kind: str, checkpoints: Sequence[_Checkpoint], verb: str, rest: str) -> Finding:
@@ -249,8 +269,16 @@ def _unlike(
 ) -> Iterator[Finding]:
     """Yields checkpoints that lack a small file, or have another one than most."""
     for name in names:
+        # By the hash that a server states (Git's or SHA-256, so not comparable); a folder states none.
         known: dict[str, str] = {}
-        contents = {id(each): _digest(each.source, name, known) for each in checkpoints}
+        contents: dict[int, str | None] = {}
+        for each in checkpoints:
+            source = each.source
+            key = source.hashes.get(name, source.label)
+            if name in source.sizes and key not in known:
+                content = source.read(name, 0, source.sizes[name])
+                known[key] = hashlib.sha256(content).hexdigest()
+            contents[id(each)] = known[key] if name in source.sizes else None
         (usual, count), *others = Counter(contents.values()).most_common()
         if not others or usual is None:
             continue
@@ -260,41 +288,6 @@ def _unlike(
             yield _fault(kind, is_missing, "lack", f"{name}, which {count} have")
         if differing:
             yield _fault(kind, differing, "have", f"another {name} than {count} others")
-
-
-def _digest(source: Source, name: str, known: dict[str, str]) -> str | None:
-    """Returns a file's SHA-256; `known` has those of contents by the hash that a server states."""
-    if name not in source.sizes:
-        return None
-    # The Hub states Git's hash for some files and SHA-256 for others, a folder none: not comparable.
-    key = source.hashes.get(name, source.label)
-    if key not in known:
-        known[key] = hashlib.sha256(source.read(name, 0, source.sizes[name])).hexdigest()
-    return known[key]
-
-
-def _read_samples(checkpoints: Sequence[_Checkpoint]) -> list[Finding]:
-    """Reads parts of the same matrices of each checkpoint; finds files that end early and NaN."""
-    names = shared_matrices({each.name: each.tensors for each in checkpoints})
-    findings = []
-    for checkpoint in console.ProgressBar(checkpoints, unit="checkpoint"):
-        try:
-            checkpoint.values = sample(checkpoint.source, checkpoint.tensors, names)
-        except (ValueError, OSError) as error:
-            findings.append(_fault("files", [checkpoint], "cannot", f"be read: {error}"))
-            continue
-        rows = [values.astype(np.float64) for values in checkpoint.values]
-        if not all(np.isfinite(row).all() for row in rows):
-            findings.append(
-                _fault("files", [checkpoint], "holds", "numbers that are NaN or infinite")
-            )
-            continue
-        # Each matrix counts alike, whatever its scale.
-        centred = [row - row.mean() for row in rows]
-        checkpoint.directions = np.concatenate(
-            [row / (np.linalg.norm(row) or 1.0) / len(rows) ** 0.5 for row in centred]
-        )
-    return findings
 
 
 def _weight_faults(checkpoints: Sequence[_Checkpoint]) -> Iterator[Finding]:

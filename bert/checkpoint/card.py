@@ -202,7 +202,18 @@ def read_scores(path: PathLike, provenance: Mapping[str, Any]) -> list[dict[str,
             for name in ALWAYS_KNOWN
         ):
             continue
-        groups.setdefault(tuple(row.get(name) for name in _WHAT), []).append(_score(where, row))
+        for name in ("metric", "score"):
+            if row.get(name) in (None, ""):
+                raise UserError(f"{where} has no {name}; expected the columns metric and score")
+        try:
+            value = float(row["score"])
+        except (TypeError, ValueError):
+            value = math.nan
+        if not math.isfinite(value):
+            raise UserError(
+                f"{where}: the score is {row['score']!r}, expected a number; correct it"
+            )
+        groups.setdefault(tuple(row.get(name) for name in _WHAT), []).append(value)
     if not groups:
         whose = ", ".join(f"{name} {provenance.get(name)}" for name in ALWAYS_KNOWN)
         raise UserError(f"{path} holds no score of this checkpoint ({whose}); give its own scores")
@@ -232,16 +243,3 @@ def _score_rows(path: Path) -> list[tuple[str, Mapping[str, Any]]]:
     if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
         raise UserError(f"{path} holds neither rows nor scores by metric; see --help for the form")
     return [(f"{path} row {number}", row) for number, row in enumerate(content, start=1)]
-
-
-def _score(where: str, row: Mapping[str, Any]) -> float:
-    for name in ("metric", "score"):
-        if row.get(name) in (None, ""):
-            raise UserError(f"{where} has no {name}; expected the columns metric and score")
-    try:
-        value = float(row["score"])
-    except (TypeError, ValueError):
-        value = math.nan
-    if not math.isfinite(value):
-        raise UserError(f"{where}: the score is {row['score']!r}, expected a number; correct it")
-    return value

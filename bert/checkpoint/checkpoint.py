@@ -9,6 +9,7 @@ converts and compares them.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -19,23 +20,20 @@ import numpy as np
 
 from multiberts.bert.checkpoint import hugging_face, tensorflow_format
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED, ON_TOKENS, check_fine_tuned
+from multiberts.bert.checkpoint.hub import checkpoint_directory
 from multiberts.bert.checkpoint.release_names import parse_release_name
-from multiberts.bert.checkpoint.tensorflow_format import CONFIG, DATA, INDEX, VOCABULARY
-from multiberts.bert.model.configuration import (
-    GELUS,
-    BertConfig,
-    Gelu,
-    parameter_shapes,
-)
-from multiberts.bert.tokenization import (
+from multiberts.bert.checkpoint.tensorflow_format import CONFIG, DATA, INDEX
+from multiberts.bert.model.configuration import GELUS, BertConfig, Gelu, parameter_shapes
+from multiberts.bert.vocabulary import (
     TOKENIZER,
     TOKENIZER_CONFIG,
-    lower_cases,
-    read_vocabulary,
+    VOCABULARY,
+    Vocabulary,
     said_to_lower_case,
     vocabulary_file,
 )
 from multiberts.runs import console
+from multiberts.runs.directory import fingerprint
 from multiberts.runs.errors import UserError, listed
 from multiberts.runs.files import (
     PathLike,
@@ -52,8 +50,12 @@ INITIALISED = "initialised"
 CARD = "README.md"
 
 TENSORFLOW, HUGGING_FACE = "tf1", "hugging_face"
-# The modules have the same functions.
+# The modules and their classes have the same functions.
 _FORMATS: dict[str, Any] = {TENSORFLOW: tensorflow_format, HUGGING_FACE: hugging_face}
+_FILES: dict[str, Any] = {
+    TENSORFLOW: tensorflow_format.TensorFlowFiles,
+    HUGGING_FACE: hugging_face.HuggingFaceFiles,
+}
 
 ALWAYS_KNOWN = ("procedure", "pretrain_seed", "data_seed", "step")
 
@@ -73,43 +75,283 @@ _FACTOR, _PADDING, _ROOM = 8, 128, 0.04
 _ROWS_OF_PIECES = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(eq=False)
 class Checkpoint:
-    """A model read from disk.
+    """A model on disk: opened, with all but its weights checked, which are read when first asked for.
 
     Attributes:
-      parameters: float32 arrays by released variable name, optimiser slots left out.
-      vocabulary_path: its `vocab.txt`; if there is none, the `tokenizer.json` beside it has the pieces.
+      name: as it was asked for; a directory or `hub:<repository>`.
+      directory: where it lies.
+      layout: how it is stored, `tf1` or `hugging_face`.
+      config: the model's sizes.
       provenance: `procedure`, `pretrain_seed`, `data_seed`, `step`, None where unknown; and what
         else is known: `parent` (the checkpoint that it continues, see `ancestor`), `training` and
         `corpus` (facts of the run), `evaluation` (on held-out text), `initialised` (variables that were
         missing, and the seed that drew them), `finetuned` (the task of a fine-tuned model, see
-        `bert/checkpoint/fine_tuned.py`).
-      layout: how it is stored, `tf1` or `hugging_face`.
-      head: of a fine-tuned model, the float32 arrays of its head by name.
-      lower_case: whether its text is lower-cased and loses its accents.
+        `bert/checkpoint/fine_tuned.py`). What only weights say (`initialised`, the step of one without a
+        record) is there once they are read.
       files: bytes and SHA-256 of its files by name, as its record says.
     """
 
-    parameters: dict[str, np.ndarray]
+    name: str
+    directory: Path
+    layout: str
     config: BertConfig
-    vocabulary_path: Path
     provenance: dict[str, Any]
-    layout: str = TENSORFLOW
-    head: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    lower_case: bool = True
-    files: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    files: Mapping[str, Mapping[str, Any]]
+    _stored: Any
+    _is_gelu_open: bool
+    _vocabulary_path: Path | None
+    _need_finite: bool
+    _initialise_missing: int | None
+
+    @classmethod
+    def open(
+        cls,
+        name: PathLike,
+        *,
+        need_vocabulary: bool = True,
+        vocabulary: PathLike | None = None,
+        need_finite: bool = True,
+        initialise_missing: int | None = None,
+        gelu: Gelu | None = None,
+    ) -> Checkpoint:
+        """Opens a checkpoint, ours or a published one in either layout, without TensorFlow.
+
+        The pre-training heads may be missing, as some releases leave them out; the pooler, too, where no
+        fine-tuned head reads it.
+
+        Args:
+          name: a directory or `hub:<repository>[@<revision>]`, which is fetched.
+          need_vocabulary: whether a `vocab.txt` of the right size must be there.
+          vocabulary: in place of its `vocab.txt`.
+          need_finite: whether weights that are NaN or infinite are refused.
+          initialise_missing: a `pretrain_seed`, whose values at step 0 a missing pooler and missing heads
+            get; `provenance["initialised"]` then says which. None: nothing is made up.
+          gelu: the form that the weights were trained with; None: as the configuration says it.
+        """
+        # The files, as far as they are seen without reading weights.
+        directory = checkpoint_directory(name)
+        layout = _layout_of(directory)
+        stored = _FILES[layout](directory)
+        _require(stored.config_path)
+        provenance = read_provenance(directory)
+        files = provenance.pop("files", {})
+        for file, entry in files.items():
+            _require(directory / file)
+            size = (directory / file).stat().st_size
+            if size != entry["bytes"]:
+                raise UserError(
+                    f"{directory / file} has {size} bytes, expected {entry['bytes']}; the checkpoint is "
+                    "truncated or damaged: copy it again"
+                )
+        if hugging_face.WEIGHTS in stored.weights:
+            with hugging_face.opened(directory / hugging_face.WEIGHTS):
+                pass
+
+        config, is_gelu_open = stored.config()
+        if gelu is not None:
+            config = dataclasses.replace(config, hidden_act=GELUS[gelu])
+        _check_sums(directory, {n: files[n] for n in files if n not in stored.weights})
+
+        # The vocabulary, whose size and case are the model's.
+        checkpoint = cls(
+            str(name),
+            directory,
+            layout,
+            config,
+            provenance,
+            files,
+            _stored=stored,
+            _is_gelu_open=is_gelu_open and gelu is None,
+            _vocabulary_path=None if vocabulary is None else Path(vocabulary),
+            _need_finite=need_finite,
+            _initialise_missing=initialise_missing,
+        )
+        lower_case = checkpoint.vocabulary.lower_case if need_vocabulary else None
+
+        # Fine-tuning, by our record or by what another program's files say.
+        foreign = None if FINE_TUNED in provenance else stored.foreign_record(config)
+        if foreign is not None:
+            provenance[FINE_TUNED] = {**foreign, "do_lower_case": lower_case}
+        if record := provenance.get(FINE_TUNED):
+            if not 1 <= record["sequence_length"] <= config.max_position_embeddings:
+                raise UserError(
+                    f"{directory}: its record says sequence_length {record['sequence_length']}, expected 1 "
+                    f"to {config.max_position_embeddings}, the model's max_position_embeddings; copy the "
+                    "checkpoint again"
+                )
+            if lower_case not in (None, record["do_lower_case"]):
+                path = checkpoint.vocabulary.path
+                case = json.dumps({"do_lower_case": not lower_case})
+                raise UserError(
+                    f"{directory} was fine-tuned with do_lower_case {not lower_case}, but {path} is read "
+                    f"with {lower_case}; write {case} into {path.with_name(TOKENIZER_CONFIG)}, and remove a "
+                    f"{TOKENIZER} there that says otherwise"
+                )
+        return checkpoint
+
+    @functools.cached_property
+    def vocabulary(self) -> Vocabulary:
+        """Its vocabulary, which has a row of the embeddings for each piece."""
+        if self._vocabulary_path is None:
+            _require(vocabulary_file(self.directory / VOCABULARY))
+        vocabulary = Vocabulary.open(self._vocabulary_path or self.directory / VOCABULARY)
+        path, num_pieces, size = vocabulary.path, vocabulary.size, self.config.vocab_size
+        if not _is_padding(num_pieces, size):
+            room = "; if the rest is room, add lines [room0], [room1], ... at its end"
+            is_short = num_pieces < size and path.name != TOKENIZER
+            raise UserError(
+                f"{path} has {num_pieces} pieces, but {self._stored.config_path} says vocab_size {size}; use "
+                f"the vocabulary the checkpoint was trained with{room if is_short else ''}"
+            )
+        if num_pieces < size:
+            doubt = "; if the file was cut off, fetch it again" * (size % _FACTOR > 0)  # no padding
+            console.note_once(
+                f"{size - num_pieces} of {size} rows of the embeddings in {self.directory} have no piece in "
+                f"{path.name} and stay unused{doubt}"
+            )
+        if self._vocabulary_path is not None:
+            said = said_to_lower_case(self.directory)
+            if said not in (None, vocabulary.lower_case):
+                case = json.dumps({"do_lower_case": said})
+                raise UserError(
+                    f"{self.directory} has do_lower_case {said}, but {path} is read with "
+                    f"{vocabulary.lower_case}; write {case} into a {TOKENIZER_CONFIG} beside that"
+                )
+        return vocabulary
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of its content, see `runs.directory.fingerprint`."""
+        return fingerprint(self.directory)
+
+    @property
+    def parameters(self) -> dict[str, np.ndarray]:
+        """float32 arrays by released variable name, optimiser slots and a fine-tuned head left out."""
+        return self._weights[0]
+
+    @property
+    def head(self) -> dict[str, np.ndarray]:
+        """float32 arrays of a fine-tuned head by name."""
+        return self._weights[1]
 
     @property
     def variables(self) -> dict[str, np.ndarray]:
         return {**self.parameters, **self.head}
+
+    @functools.cached_property
+    def _weights(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """Reads the weights, verifying checksums: the parameters, and those of the head."""
+        directory, config, record = self.directory, self.config, self.provenance.get(FINE_TUNED)
+        _check_sums(directory, {n: self.files[n] for n in self.files if n in self._stored.weights})
+        if self._is_gelu_open:
+            console.note_once(
+                f"{self._stored.config_path} says hidden_act 'gelu', which is the tanh form in "
+                "Google's releases and the exact form in transformers; read as the tanh form. If "
+                f"transformers pre-trained this model, `multiberts checkpoint convert {directory} TARGET "
+                "--to tf1 --gelu=exact` makes one that is read as the exact form"
+            )
+        parameters, step = self._stored.read_weights(config, record)
+        # A fine-tuned model's steps are not those of pre-training.
+        if (
+            not record
+            and not (directory / PROVENANCE).is_file()
+            and self.provenance["step"] is None
+        ):
+            self.provenance["step"] = step
+
+        # Rows that were added to the weights alone, so that their number has few factors.
+        config_name, rows = (
+            self._stored.config_path.name,
+            len(parameters.get(_ROWS_OF_PIECES[0], ())),
+        )
+        if rows > config.vocab_size and _is_padding(config.vocab_size, rows):
+            console.note_once(
+                f"{directory} has {rows} rows of embeddings, and {config_name} says vocab_size "
+                f"{config.vocab_size}: the last {rows - config.vocab_size} are padding and left out"
+            )
+            for name in parameters.keys() & set(_ROWS_OF_PIECES):
+                parameters[name] = parameters[name][: config.vocab_size]
+
+        # Refused before a variable is built of one of its sizes: those of another model.
+        head = (
+            {n: tuple(shape) for n, shape in record["head"]["variables"].items()} if record else {}
+        )
+        shapes = parameter_shapes(config)
+        expected = {**head, **shapes}
+        for name, shape in expected.items():
+            found = parameters[name].shape if name in parameters else None
+            if name in head and found != shape:
+                problem = "is missing" if found is None else f"has shape {found}"
+                raise UserError(
+                    f"{directory}: {name} of the fine-tuned head {problem}, but its record says {shape}; the "
+                    "files are of two models: copy the checkpoint again"
+                )
+            if found not in (None, shape):
+                raise UserError(
+                    f"{directory}: {name} has shape {found}, but {config_name} says "
+                    f"{shape}; vocabulary or configuration are of another model: restore the set"
+                )
+        for name in parameters:
+            if name not in expected:
+                raise UserError(
+                    f"{directory} holds the variable {name}, which its {config_name} has no place for: it "
+                    "is of another model, restore the pair"
+                )
+        optional: tuple[str, ...] = _OPTIONAL
+        if record and record["head"]["kind"] not in ON_TOKENS and self._initialise_missing is None:
+            optional = _OPTIONAL[:1]
+        for name in shapes:
+            if (name not in parameters or name in head) and not name.startswith(optional):
+                raise UserError(
+                    f"{directory} lacks the variable {name}; its {config_name} is of another model: restore "
+                    "the pair"
+                )
+
+        values_of_head = {name: parameters.pop(name) for name in head}
+        absent = shapes.keys() - parameters.keys()
+        if self._initialise_missing is not None and absent:
+            from multiberts.bert.model.initialization import initial_parameters
+
+            missing, drawn = sorted(absent), initial_parameters(config, self._initialise_missing)
+            parameters |= {name: drawn[name] for name in missing}
+            self.provenance[INITIALISED] = {
+                "pretrain_seed": self._initialise_missing,
+                "variables": missing,
+            }
+            console.note_once(
+                f"{directory} lacks {listed(missing)}: drawn as at step 0 of pretrain_seed "
+                f"{self._initialise_missing}"
+            )
+        for name, values in {**parameters, **values_of_head}.items() if self._need_finite else ():
+            if not np.isfinite(values).all():
+                raise UserError(
+                    f"{directory}: {name} has numbers that are NaN or infinite; its training diverged or "
+                    "the file is damaged: take another checkpoint (`multiberts checkpoint inspect` lists "
+                    "all such variables)"
+                )
+        return parameters, values_of_head
+
+    def stored_files(self) -> list[str]:
+        """Returns the names of its files but its record and card, which are not read."""
+        beside = [n for n in (TOKENIZER, TOKENIZER_CONFIG) if (self.directory / n).is_file()]
+        described = (self._stored.config_path.name, self.vocabulary.path.name)
+        return sorted({*self._stored.weights, *described, *beside})
+
+
+def read_checkpoint(name: PathLike, **how: Any) -> Checkpoint:
+    """Opens a checkpoint and reads its weights at once; `how` is as `Checkpoint.open` takes it."""
+    checkpoint = Checkpoint.open(name, **how)
+    checkpoint.variables  # noqa: B018 -- read now, so that what is wrong with them is refused here
+    return checkpoint
 
 
 def write_checkpoint(
     directory: PathLike,
     parameters: Mapping[str, np.ndarray],
     config: BertConfig,
-    vocabulary_path: PathLike,
+    vocabulary: Vocabulary,
     provenance: Mapping[str, Any],
     *,
     layout: str = TENSORFLOW,
@@ -120,7 +362,7 @@ def write_checkpoint(
     Args:
       directory: to be made (an existing one is replaced).
       parameters: float32 arrays by released variable name; of a fine-tuned model the head's, too.
-      vocabulary_path: copied in as `vocab.txt`.
+      vocabulary: written as `vocab.txt`.
       provenance: `procedure`, `pretrain_seed`, `data_seed`, `step`, and further facts as JSON
         values; they must not depend on the machine or the time.
       layout: `tf1` or `hugging_face`.
@@ -128,9 +370,7 @@ def write_checkpoint(
     """
     with replaced(directory) as temporary:
         temporary.mkdir()
-        names = _FORMATS[layout].write_files(
-            temporary, parameters, config, vocabulary_path, provenance
-        )
+        names = _FORMATS[layout].write_files(temporary, parameters, config, vocabulary, provenance)
         files = described_files(temporary, names)
         record = {**dict.fromkeys(ALWAYS_KNOWN), **provenance, "files": files}
         (temporary / PROVENANCE).write_text(json.dumps(record, indent=1) + "\n")
@@ -150,9 +390,8 @@ def described_files(directory: Path, names: Iterable[str]) -> dict[str, dict[str
     }
 
 
-def layout_of(directory: PathLike) -> str:
+def _layout_of(directory: Path) -> str:
     """Returns how a checkpoint is stored; TF1 where a directory holds both layouts."""
-    directory = Path(directory)
     if not directory.is_dir():
         problem = "is a file" if directory.is_file() else "does not exist"
         such = f", such as {directory.parent}" if _layouts_in(directory.parent) else ""
@@ -189,37 +428,13 @@ def _layouts_in(folder: Path) -> list[str]:
     return [layout for layout, module in _FORMATS.items() if module.holds_weights(folder)]
 
 
-def check_checkpoint(directory: PathLike) -> BertConfig:
-    """Looks a checkpoint over without TensorFlow: files, sizes, vocabulary.
-
-    Returns:
-      The model's sizes.
-    """
-    directory = Path(directory)
-    config, _ = _check_files(directory)
-    _require(vocabulary_file(directory / VOCABULARY))
-    _check_vocabulary(directory / VOCABULARY, config, config_path(directory))
-    return config
-
-
-def _check_vocabulary(path: Path, config: BertConfig, config_path: Path) -> bool:
-    """Refuses a vocabulary of another size than the model's; returns whether its text is lower-cased."""
-    lower_case = lower_cases(path)
-    num_pieces, size = len(read_vocabulary(path)), config.vocab_size
-    if not _is_padding(num_pieces, size):
-        room = "; if the rest is room, add lines [room0], [room1], ... at its end"
-        is_short = num_pieces < size and path.is_file()
-        raise UserError(
-            f"{vocabulary_file(path)} has {num_pieces} pieces, but {config_path} says vocab_size {size}; use "
-            f"the vocabulary the checkpoint was trained with{room if is_short else ''}"
-        )
-    if num_pieces < size:
-        doubt = "; if the file was cut off, fetch it again" * (size % _FACTOR > 0)  # no padding
-        console.note_once(
-            f"{size - num_pieces} of {size} rows of the embeddings in {config_path.parent} have no piece in "
-            f"{vocabulary_file(path).name} and stay unused{doubt}"
-        )
-    return lower_case
+def _check_sums(directory: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
+    for name, entry in files.items():
+        if sha256_of_file(directory / name) != entry["sha256"]:
+            raise UserError(
+                f"{directory / name} does not match the checksum in {PROVENANCE}; the checkpoint is "
+                "damaged: copy it again"
+            )
 
 
 def _is_padding(count: int, size: int) -> bool:
@@ -229,128 +444,6 @@ def _is_padding(count: int, size: int) -> bool:
     """
     room = size - count
     return 0 <= room <= size * _ROOM or (0 <= room < _PADDING and size % _FACTOR == 0)
-
-
-def read_checkpoint(
-    directory: PathLike,
-    *,
-    need_vocabulary: bool = True,
-    vocabulary: PathLike | None = None,
-    need_finite: bool = True,
-    initialise_missing: int | None = None,
-    gelu: Gelu | None = None,
-) -> Checkpoint:
-    """Reads a checkpoint directory, ours or a published one in either layout, verifying checksums.
-
-    The pre-training heads may be missing, as some releases leave them out; the pooler, too, where no
-    fine-tuned head reads it.
-
-    Args:
-      need_vocabulary: whether a `vocab.txt` of the right size must be there.
-      vocabulary: in place of its `vocab.txt`.
-      need_finite: whether weights that are NaN or infinite are refused.
-      initialise_missing: a `pretrain_seed`, whose values at step 0 a missing pooler and missing heads get;
-        `provenance["initialised"]` then says which. None: nothing is made up.
-      gelu: the form that the weights were trained with; None: as the configuration says it.
-    """
-    directory = Path(directory)
-    layout = layout_of(directory)
-    config, is_gelu_open = _check_files(directory)
-    config_file = config_path(directory)
-    if gelu is not None:
-        config = dataclasses.replace(config, hidden_act=GELUS[gelu])
-    provenance = read_provenance(directory)
-    files = provenance.pop("files", {})
-    for name, entry in files.items():
-        if sha256_of_file(directory / name) != entry["sha256"]:
-            raise UserError(
-                f"{directory / name} does not match the checksum in {PROVENANCE}; the checkpoint is "
-                "damaged: copy it again"
-            )
-    path = Path(vocabulary or directory / VOCABULARY)
-    if need_vocabulary and vocabulary is None:
-        _require(vocabulary_file(path))
-    said = said_to_lower_case(directory / VOCABULARY)
-    lower_case = said is not False
-    if need_vocabulary:
-        lower_case = _check_vocabulary(path, config, config_file)
-        if said not in (None, lower_case):
-            case = json.dumps({"do_lower_case": said})
-            raise UserError(
-                f"{directory} has do_lower_case {said}, but {path} is read with {lower_case}; write {case} "
-                f"into a {TOKENIZER_CONFIG} beside that"
-            )
-    head: dict[str, tuple[int, ...]] = {}
-    optional: tuple[str, ...] = _OPTIONAL
-    if record := read_fine_tuned(directory):
-        is_open = record["do_lower_case"] is None
-        record = {**record, "do_lower_case": lower_case if is_open else record["do_lower_case"]}
-        provenance[FINE_TUNED] = record
-        head = {name: tuple(shape) for name, shape in record["head"]["variables"].items()}
-        if record["head"]["kind"] not in ON_TOKENS and initialise_missing is None:
-            optional = _OPTIONAL[:1]
-        if not 1 <= record["sequence_length"] <= config.max_position_embeddings:
-            raise UserError(
-                f"{directory}: its record says sequence_length {record['sequence_length']}, expected 1 to "
-                f"{config.max_position_embeddings}, the model's max_position_embeddings; copy the checkpoint "
-                "again"
-            )
-        if need_vocabulary and lower_case != record["do_lower_case"]:
-            case = json.dumps({"do_lower_case": not lower_case})
-            raise UserError(
-                f"{directory} was fine-tuned with do_lower_case {not lower_case}, but {path} is read with "
-                f"{lower_case}; write {case} into {path.with_name(TOKENIZER_CONFIG)}, and remove a "
-                f"{TOKENIZER} there that says otherwise"
-            )
-    if gelu is None and is_gelu_open:
-        console.note_once(
-            f"{config_file} says hidden_act 'gelu', which is the tanh form in "
-            "Google's releases and the exact form in transformers; read as the tanh form. If "
-            f"transformers pre-trained this model, `multiberts checkpoint convert {directory} TARGET "
-            "--to tf1 --gelu=exact` makes one that is read as the exact form"
-        )
-    parameters, step = _FORMATS[layout].read_weights(directory, config, record)
-    # A fine-tuned model's steps are not those of pre-training.
-    if not record and not (directory / PROVENANCE).is_file() and provenance["step"] is None:
-        provenance["step"] = step
-    _cut_padding(directory, config, parameters)
-    _check_variables(directory, config, parameters, head, optional)
-    values_of_head = {name: parameters.pop(name) for name in head}
-    absent = parameter_shapes(config).keys() - parameters.keys()
-    if initialise_missing is not None and absent:
-        from multiberts.bert.model.initialization import initial_parameters
-
-        missing, drawn = sorted(absent), initial_parameters(config, initialise_missing)
-        parameters |= {name: drawn[name] for name in missing}
-        provenance[INITIALISED] = {"pretrain_seed": initialise_missing, "variables": missing}
-        console.note_once(
-            f"{directory} lacks {listed(missing)}: drawn as at step 0 of pretrain_seed {initialise_missing}"
-        )
-    checkpoint = Checkpoint(
-        parameters, config, path, provenance, layout, values_of_head, lower_case, files
-    )
-    for name, values in checkpoint.variables.items() if need_finite else ():
-        if not np.isfinite(values).all():
-            raise UserError(
-                f"{directory}: {name} has numbers that are NaN or infinite; its training diverged or "
-                "the file is damaged: take another checkpoint (`multiberts checkpoint inspect` lists "
-                "all such variables)"
-            )
-    return checkpoint
-
-
-def read_fine_tuned(directory: PathLike) -> dict[str, Any] | None:
-    """Returns what a model was fine-tuned on: our record, or what another program's files say.
-
-    Returns:
-      The record, see `bert/checkpoint/fine_tuned.py`, its `do_lower_case` None where it is not ours; None
-      for a model without a fine-tuned head.
-    """
-    if FINE_TUNED in (provenance := read_provenance(directory)):
-        record: dict[str, Any] | None = provenance[FINE_TUNED]
-    else:
-        record = _FORMATS[layout_of(directory)].read_fine_tuned(directory)
-    return record
 
 
 def read_provenance(directory: PathLike) -> dict[str, Any]:
@@ -394,44 +487,6 @@ def same_bits(first: np.ndarray, second: np.ndarray) -> bool:
     return first.shape == second.shape and np.array_equal(one, other)
 
 
-def config_path(directory: Path) -> Path:
-    """Returns where a checkpoint has the model's sizes."""
-    path: Path = _FORMATS[layout_of(directory)].config_path(directory)
-    return path
-
-
-def stored_files(directory: Path) -> list[str]:
-    """Returns the names of a checkpoint's files but its record and card, which are not read."""
-    beside = [name for name in (TOKENIZER, TOKENIZER_CONFIG) if (directory / name).is_file()]
-    vocabulary = vocabulary_file(directory / VOCABULARY).name
-    weights = _FORMATS[layout_of(directory)].weight_files(directory)
-    return sorted({*weights, config_path(directory).name, vocabulary, *beside})
-
-
-def _check_files(directory: Path) -> tuple[BertConfig, bool]:
-    """Checks all but the vocabulary, without TensorFlow.
-
-    Returns:
-      The model's sizes, and whether its configuration leaves the form of GELU open.
-    """
-    module = _FORMATS[layout_of(directory)]
-    names = module.weight_files(directory)
-    _require(module.config_path(directory))
-    for name, entry in read_provenance(directory).get("files", {}).items():
-        _require(directory / name)
-        size = (directory / name).stat().st_size
-        if size != entry["bytes"]:
-            raise UserError(
-                f"{directory / name} has {size} bytes, expected {entry['bytes']}; the checkpoint is "
-                "truncated or damaged: copy it again"
-            )
-    if hugging_face.WEIGHTS in names:
-        with hugging_face.opened(directory / hugging_face.WEIGHTS):
-            pass
-    sizes: tuple[BertConfig, bool] = module.read_config(directory)
-    return sizes
-
-
 def _require(path: Path) -> None:
     """Refuses a missing file, pointing at where it might be."""
     if path.is_file():
@@ -443,62 +498,6 @@ def _require(path: Path) -> None:
     elif path.name == VOCABULARY:
         cure = "put the model's vocabulary there"
     raise UserError(f"{directory} has no {path.name}; {cure}")
-
-
-def _cut_padding(directory: Path, config: BertConfig, parameters: dict[str, np.ndarray]) -> None:
-    """Leaves out rows that were added to the weights alone, so that their number has few factors."""
-    rows = len(parameters.get(_ROWS_OF_PIECES[0], ()))
-    if rows <= config.vocab_size or not _is_padding(config.vocab_size, rows):
-        return
-    console.note_once(
-        f"{directory} has {rows} rows of embeddings, and {config_path(directory).name} says vocab_size "
-        f"{config.vocab_size}: the last {rows - config.vocab_size} are padding and left out"
-    )
-    for name in _ROWS_OF_PIECES:
-        if name in parameters:
-            parameters[name] = parameters[name][: config.vocab_size]
-
-
-def _check_variables(
-    directory: Path,
-    config: BertConfig,
-    parameters: Mapping[str, np.ndarray],
-    head: Mapping[str, tuple[int, ...]],
-    optional: tuple[str, ...],
-) -> None:
-    """Refuses variables of another model than the configuration's, before one of its sizes is built.
-
-    Args:
-      head: shapes of the variables of a fine-tuned head.
-      optional: how the names of those begin that may be missing.
-    """
-    path, shapes = config_path(directory), parameter_shapes(config)
-    expected = {**head, **shapes}
-    for name, shape in expected.items():
-        found = parameters[name].shape if name in parameters else None
-        if name in head and found != shape:
-            problem = "is missing" if found is None else f"has shape {found}"
-            raise UserError(
-                f"{directory}: {name} of the fine-tuned head {problem}, but its record says {shape}; the "
-                "files are of two models: copy the checkpoint again"
-            )
-        if found not in (None, shape):
-            raise UserError(
-                f"{directory}: {name} has shape {found}, but {path.name} says "
-                f"{shape}; vocabulary or configuration are of another model: restore the set"
-            )
-    for name in parameters:
-        if name not in expected:
-            raise UserError(
-                f"{directory} holds the variable {name}, which its {path.name} has no place for: it "
-                "is of another model, restore the pair"
-            )
-    for name in shapes:
-        if (name not in parameters or name in head) and not name.startswith(optional):
-            raise UserError(
-                f"{directory} lacks the variable {name}; its {path.name} is of another model: restore the "
-                "pair"
-            )
 
 
 def natural_order(name: str) -> list[int | str]:

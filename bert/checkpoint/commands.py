@@ -14,16 +14,14 @@ from multiberts.bert.checkpoint.checkpoint import (
     HUGGING_FACE,
     INITIALISED,
     PROVENANCE,
-    VOCABULARY,
     read_checkpoint,
     same_bits,
 )
 from multiberts.bert.checkpoint.conversion import convert_checkpoint
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED, fine_tuned_line
-from multiberts.bert.checkpoint.hub import checkpoint_directory
 from multiberts.bert.checkpoint.saved_model import SAVED_MODEL, export_saved_model
 from multiberts.bert.model.configuration import Gelu
-from multiberts.bert.tokenization import vocabulary_bytes, vocabulary_file
+from multiberts.bert.vocabulary import VOCABULARY, Vocabulary, vocabulary_file
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import sha256_of_file
@@ -37,9 +35,8 @@ def inspect_checkpoint(*, checkpoint: str) -> str:
       checkpoint: a directory in the released TF1 layout or in that of Hugging Face, or
         `hub:<repository>`, which is fetched.
     """
-    directory = checkpoint_directory(checkpoint)
-    found = read_checkpoint(directory, need_vocabulary=False, need_finite=False)
-    config, provenance = found.config, found.provenance
+    found = read_checkpoint(checkpoint, need_vocabulary=False, need_finite=False)
+    directory, config, provenance = found.directory, found.config, found.provenance
     count = sum(values.size for values in found.variables.values())
     layout = "Hugging Face" if found.layout == HUGGING_FACE else "TF1, as released"
     lines = [
@@ -65,7 +62,7 @@ def inspect_checkpoint(*, checkpoint: str) -> str:
     paths = [directory / name for name in found.files] or [*directory.iterdir()]
     for path in sorted(filter(Path.is_file, paths)):
         lines.append(f"  {sha256_of_file(path)}  {path.stat().st_size:>13,} bytes  {path.name}")
-    if not vocabulary_file(found.vocabulary_path).is_file():
+    if not vocabulary_file(directory / VOCABULARY).is_file():
         lines.append(f"note           there is no {VOCABULARY}; a stage that reads text needs one")
     rows = [("variable", "shape", "mean", "deviation", "not finite")]
     bad = 0
@@ -129,13 +126,11 @@ def convert_checkpoints(
         for name, value in options.items():
             if value is not None:
                 raise UserError(f"--to saved_model does not take --{name}; leave it out")
-        made = export_saved_model(checkpoint_directory(sources[0]), target, vocabulary=vocabulary)
+        made = export_saved_model(sources[0], target, vocabulary=vocabulary)
         return f"{sources[0]} -> {made} (who loads it imports tensorflow_text first)"
     lines = []
     for source in sources:
-        directory, is_new = convert_checkpoint(
-            checkpoint_directory(source), target, to, vocabulary=vocabulary, **options
-        )
+        directory, is_new = convert_checkpoint(source, target, to, vocabulary=vocabulary, **options)
         there = "" if is_new else " (there already, left as it is)"
         lines.append(f"{source} -> {directory}{there}")
     return "\n".join(lines)
@@ -153,21 +148,18 @@ def compare_checkpoints(*, first: str, second: str, strict: bool = False) -> int
       0; of a strict comparison 1 where they are not equal bit for bit.
     """
     one, other = (
-        read_checkpoint(checkpoint_directory(directory), need_vocabulary=False, need_finite=False)
-        for directory in (first, second)
+        read_checkpoint(name, need_vocabulary=False, need_finite=False) for name in (first, second)
     )
     lines = [
         f"{field.name}: {getattr(one.config, field.name)} and {getattr(other.config, field.name)}"
         for field in dataclasses.fields(one.config)
         if getattr(one.config, field.name) != getattr(other.config, field.name)
     ]
-    paths = (one.vocabulary_path, other.vocabulary_path)
+    paths = [vocabulary_file(each.directory / VOCABULARY) for each in (one, other)]
     # A directory without one (a model saved alone) says nothing about its vocabulary.
-    if (
-        all(vocabulary_file(path).is_file() for path in paths)
-        and len(set(map(vocabulary_bytes, paths))) > 1
-    ):
-        lines.append(f"{VOCABULARY}: the files differ")
+    if all(map(Path.is_file, paths)):
+        contents = {Vocabulary.open(path).checksum for path in paths}
+        lines += [f"{VOCABULARY}: the files differ"] * (len(contents) > 1)
     variables, others = one.variables, other.variables
     names = sorted(variables.keys() | others.keys())
     rows = [

@@ -7,7 +7,6 @@ from pathlib import Path
 from multiberts.bert.checkpoint import card
 from multiberts.bert.checkpoint.checkpoint import (
     ALWAYS_KNOWN,
-    Checkpoint,
     read_checkpoint,
     same_bits,
     write_checkpoint,
@@ -38,7 +37,7 @@ def convert_checkpoint(
     """Writes a checkpoint in another (or the same) layout, bit for bit, whole or not at all.
 
     Args:
-      source: directory of a checkpoint in either layout.
+      source: directory of a checkpoint in either layout, or its name.
       target: directory to make; it must not exist, unless it holds the very same checkpoint.
       layout: `tf1` or `hugging_face`; the others are as `commands.convert_checkpoints` takes them.
 
@@ -49,7 +48,7 @@ def convert_checkpoint(
     checkpoint = read_checkpoint(
         source, vocabulary=vocabulary, initialise_missing=initialise_missing, gelu=gelu
     )
-    provenance = {**card.facts_of_run(source), **checkpoint.provenance}
+    provenance = {**card.facts_of_run(checkpoint.directory), **checkpoint.provenance}
     if corpus is not None:
         provenance["corpus"] = card.read_corpus_description(corpus)
     rows = card.read_scores(scores, provenance) if scores is not None else []
@@ -60,17 +59,34 @@ def convert_checkpoint(
         )
         if procedure not in (RELEASED_PROCEDURE, OWN_NAME_OF_RELEASED_PROCEDURE):
             raise UserError(
-                f"{source} is of procedure {procedure!r}; the release has names for "
+                f"{checkpoint.directory} is of procedure {procedure!r}; the release has names for "
                 f"{OWN_NAME_OF_RELEASED_PROCEDURE!r} alone: convert it without --named_as_released"
             )
         if pretrain_seed is None or step is None:
             raise UserError(
-                f"{source} does not say its pretrain_seed and step; convert it without "
+                f"{checkpoint.directory} does not say its pretrain_seed and step; convert it without "
                 "--named_as_released and name the directory yourself"
             )
         directory /= release_name(pretrain_seed, step if named_as_released == "step" else None)
     if directory.exists():
-        _refuse_another(directory, checkpoint, layout)
+        # The very same checkpoint may be there, so that a list can be resumed.
+        cure = "choose another TARGET, or remove it"
+        try:
+            there = read_checkpoint(directory, need_finite=False)
+        except UserError as error:
+            raise UserError(f"{directory} exists already; {cure}") from error
+        ours, theirs = checkpoint.variables, there.variables
+        is_same = (
+            (there.layout, there.config) == (layout, checkpoint.config)
+            and all(
+                there.provenance.get(name) == checkpoint.provenance.get(name)
+                for name in (*ALWAYS_KNOWN, FINE_TUNED)
+            )
+            and ours.keys() == theirs.keys()
+            and all(same_bits(values, theirs[name]) for name, values in ours.items())
+        )
+        if not is_same:
+            raise UserError(f"{directory} exists already and holds something else; {cure}")
         return directory, False
     text = card.model_card(
         checkpoint.config,
@@ -79,36 +95,15 @@ def convert_checkpoint(
         has_heads=any(name.startswith("cls/") for name in checkpoint.parameters),
         layout=layout,
         scores=rows,
-        lower_case=checkpoint.lower_case,
+        lower_case=checkpoint.vocabulary.lower_case,
     )
     write_checkpoint(
         directory,
         checkpoint.variables,
         checkpoint.config,
-        checkpoint.vocabulary_path,
+        checkpoint.vocabulary,
         provenance,
         layout=layout,
         card=text,
     )
     return directory, True
-
-
-def _refuse_another(directory: Path, checkpoint: Checkpoint, layout: str) -> None:
-    """Lets a directory stand that holds the very same checkpoint, so that a list can be resumed."""
-    cure = "choose another TARGET, or remove it"
-    try:
-        there = read_checkpoint(directory, need_finite=False)
-    except UserError as error:
-        raise UserError(f"{directory} exists already; {cure}") from error
-    ours, theirs = checkpoint.variables, there.variables
-    is_same = (
-        (there.layout, there.config) == (layout, checkpoint.config)
-        and all(
-            there.provenance.get(name) == checkpoint.provenance.get(name)
-            for name in (*ALWAYS_KNOWN, FINE_TUNED)
-        )
-        and ours.keys() == theirs.keys()
-        and all(same_bits(values, theirs[name]) for name, values in ours.items())
-    )
-    if not is_same:
-        raise UserError(f"{directory} exists already and holds something else; {cure}")

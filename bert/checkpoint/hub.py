@@ -18,7 +18,7 @@ from typing import Any
 
 from multiberts.bert.checkpoint import hugging_face, tensorflow_format
 from multiberts.bert.checkpoint.sampling import Source
-from multiberts.bert.tokenization import TOKENS_FILES
+from multiberts.bert.vocabulary import TOKENS_FILES
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
@@ -117,7 +117,14 @@ def _fetched(name: str) -> Path:
     with _said(name, huggingface_hub, ", and is not cached"):
         try:
             info = api.model_info(repository, revision=revision)
-            wanted = _wanted(name, {file.rfilename for file in info.siblings or []})
+            files = {file.rfilename for file in info.siblings or []}
+            weights = next((weights for weights in _WEIGHTS if weights <= files), None)
+            if weights is None:
+                raise UserError(
+                    f"{name} holds neither {hugging_face.WEIGHTS} nor {hugging_face.OLD_WEIGHTS} nor "
+                    f"{tensorflow_format.INDEX} with its parts; give a repository with a BERT"
+                )
+            wanted = sorted((weights | _DESCRIBING) & files)
             # By the revision's own name: so the cache knows later, without a network, what it meant.
             directory = Path(
                 huggingface_hub.snapshot_download(
@@ -222,17 +229,6 @@ def _client(name: str) -> Any:
             "a directory"
         ) from error
     return huggingface_hub
-
-
-def _wanted(name: str, files: set[str]) -> list[str]:
-    """Returns the files of a checkpoint among those of a repository."""
-    for weights in _WEIGHTS:
-        if weights <= files:
-            return sorted((weights | _DESCRIBING) & files)
-    raise UserError(
-        f"{name} holds neither {hugging_face.WEIGHTS} nor {hugging_face.OLD_WEIGHTS} nor "
-        f"{tensorflow_format.INDEX} with its parts; give a repository with a BERT"
-    )
 
 
 def _cached(name: str, huggingface_hub: Any, repository: str, revision: str | None) -> Path | None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -39,13 +40,9 @@ from multiberts.bert.tokenization import (
     PAD,
     SEP,
     SPECIAL_TOKENS,
-    TOKENIZER,
-    TOKENIZER_CONFIG,
     UNK,
-    lower_cases,
-    read_vocabulary,
-    vocabulary_bytes,
 )
+from multiberts.bert.vocabulary import TOKENIZER, TOKENIZER_CONFIG, VOCABULARY, Vocabulary
 from multiberts.runs import console
 from multiberts.runs.errors import UserError, listed
 from multiberts.runs.files import PathLike, read_json_fields, write_json_fields
@@ -54,7 +51,6 @@ from multiberts.runs.foreign_files import MOST_BYTES_NEEDED, refuse_bytes
 WEIGHTS = "model.safetensors"
 OLD_WEIGHTS = "pytorch_model.bin"
 CONFIG, _EARLY_CONFIG = "config.json", "bert_config.json"
-VOCABULARY = "vocab.txt"
 
 # All that `write_files` makes.
 FILES = (WEIGHTS, CONFIG, VOCABULARY, TOKENIZER, TOKENIZER_CONFIG)
@@ -110,12 +106,6 @@ def holds_weights(directory: PathLike) -> bool:
     """Returns whether a directory has weights in this layout."""
     names = (WEIGHTS, OLD_WEIGHTS, f"{WEIGHTS}.index.json", f"{OLD_WEIGHTS}.index.json")
     return any((Path(directory) / name).is_file() for name in names)
-
-
-def config_path(directory: PathLike) -> Path:
-    """Returns where the model's sizes are: `config.json`, or `bert_config.json` as in 2019."""
-    path, early = Path(directory) / CONFIG, Path(directory) / _EARLY_CONFIG
-    return early if early.is_file() and not path.is_file() else path
 
 
 def hugging_face_name(name: str) -> str:
@@ -194,15 +184,17 @@ def write_files(
     directory: PathLike,
     parameters: Mapping[str, np.ndarray],
     config: BertConfig,
-    vocabulary_path: PathLike,
+    vocabulary: Vocabulary,
     provenance: Mapping[str, Any],
 ) -> tuple[str, ...]:
     """Writes `FILES` into an existing directory; the same arguments give the same bytes.
 
     The arguments are those of `write_checkpoint`; returns the names of the files.
     """
+    import tokenizers
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
+    from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
     directory, fine_tuned = Path(directory), provenance.get(FINE_TUNED)
     names = {name: hugging_face_name(name) for name in parameter_shapes(config)}
@@ -216,7 +208,6 @@ def write_files(
             "transformers.BertForPreTraining has; `checkpoint convert` draws what is missing, as at step 0, "
             "with --initialise_missing=PRETRAIN_SEED"
         )
-    pieces = read_vocabulary(vocabulary_path)
     tensors = {
         place: np.ascontiguousarray(_transposed(name, parameters[name]), np.float32)
         for name, place in names.items()
@@ -233,7 +224,7 @@ def write_files(
         "hidden_act": exact if config.gelu == "exact" else "gelu_new",
         "layer_norm_eps": _REQUIRED["layer_norm_eps"],
         "model_type": "bert",
-        "pad_token_id": pieces.index(PAD),
+        "pad_token_id": vocabulary.pad_id,
         "tie_word_embeddings": True,
     }
     if fine_tuned is not None:
@@ -247,136 +238,188 @@ def write_files(
     write_json_fields(directory / CONFIG, settings)
     # The library makes files that only their owner may read.
     shutil.copymode(directory / CONFIG, directory / WEIGHTS)
-    (directory / VOCABULARY).write_bytes(vocabulary_bytes(vocabulary_path))
-    _write_tokenizer(directory, pieces, config, lower_cases(vocabulary_path))
+    (directory / VOCABULARY).write_bytes(vocabulary.content)
+
+    # Both files of the tokeniser.
+    tokenizer_settings = {
+        "cls_token": CLS,
+        "do_lower_case": vocabulary.lower_case,
+        "mask_token": MASK,
+        "model_max_length": config.max_position_embeddings,
+        "pad_token": PAD,
+        "sep_token": SEP,
+        "strip_accents": None,  # as do_lower_case
+        "tokenize_chinese_chars": True,
+        "tokenizer_class": "BertTokenizer",
+        "unk_token": UNK,
+    }
+    write_json_fields(directory / TOKENIZER_CONFIG, tokenizer_settings)
+    ids = {piece: number for number, piece in enumerate(vocabulary.pieces)}
+    tokenizer = tokenizers.Tokenizer(
+        models.WordPiece(ids, unk_token=UNK, max_input_chars_per_word=MAX_CHARACTERS_PER_WORD)
+    )
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=True,
+        strip_accents=None,
+        lowercase=vocabulary.lower_case,
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece(prefix="##")
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{CLS}:0 $A:0 {SEP}:0",
+        pair=f"{CLS}:0 $A:0 {SEP}:0 $B:1 {SEP}:1",
+        special_tokens=[(CLS, ids[CLS]), (SEP, ids[SEP])],
+    )
+    tokenizer.add_special_tokens(
+        [tokenizers.AddedToken(name, normalized=False, special=True) for name in SPECIAL_TOKENS]
+    )
+    tokenizer.save(str(directory / TOKENIZER))
     return FILES
 
 
-def read_fine_tuned(directory: PathLike) -> dict[str, Any] | None:
-    """Reads the record of a model that another program fine-tuned from its `config.json`.
+class HuggingFaceFiles:
+    """A checkpoint's files in this layout; each is read when first asked for.
 
-    Returns:
-      The record, see `bert/checkpoint/fine_tuned.py`; None for a model without a fine-tuned head.
+    Attributes:
+      directory: where they lie.
+      config_path: the file with the model's sizes: `config.json`, or `bert_config.json` as in 2019.
+      weights: the name of the one file of weights.
     """
-    path = config_path(directory)
-    values = read_json_fields(path, _KINDS)
-    problem = values.get("problem_type")
-    kinds = _kinds_of_head(values)
-    if not kinds:
-        return None
-    # As transformers names them.
-    names = values.get("id2label") or {
-        str(number): f"LABEL_{number}" for number in range(values.get("num_labels") or 2)
-    }
-    labels: list[Any] = [names.get(str(number)) for number in range(len(names))]
-    if not all(isinstance(label, str) for label in labels):
-        raise UserError(
-            f"{path}: id2label is {names!r}, expected texts numbered from 0; correct it"
-        )
-    kind = next((kind for kind in kinds if _HEAD_CLASSES[kind].problem_type == problem), kinds[0])
-    if kind == "classification" and len(labels) == 1:  # as transformers takes it
-        kind = "regression"
-    hidden_size = values.get("hidden_size", 768)
-    positions = values.get("max_position_embeddings", 512)
-    return foreign_record(kind, labels, hidden_size, positions, values.get("finetuning_task"))
 
-
-def _kinds_of_head(values: Mapping[str, Any]) -> list[str]:
-    """Returns the kinds of fine-tuned head that a `config.json` may mean; none for a pre-trained model."""
-    architecture = (values.get("architectures") or [None])[0]
-    return [kind for kind, head in _HEAD_CLASSES.items() if head.architecture == architecture]
-
-
-def read_config(directory: PathLike) -> tuple[BertConfig, bool]:
-    """Reads the model's sizes from `config.json`; refuses what our model would compute otherwise.
-
-    Returns:
-      The sizes, and whether the form of GELU is left open, which is then read as the tanh form.
-    """
-    path = config_path(directory)
-    values = read_json_fields(path, _KINDS)
-    for name, expected in _REQUIRED.items():
-        found = values.get(name, expected)
-        if found != expected:
+    def __init__(self, directory: Path):
+        self.directory, self.config_path = directory, directory / CONFIG
+        if (early := directory / _EARLY_CONFIG).is_file() and not self.config_path.is_file():
+            self.config_path = early
+        self.weights = [n for n in (WEIGHTS, OLD_WEIGHTS) if (directory / n).is_file()][:1]
+        if not self.weights:
             raise UserError(
-                f"{path}: {name} is {found!r}, expected {expected!r}; this is not a model that the "
-                "BERT here can compute, so take another checkpoint"
+                f"{directory} has its weights in several parts ({WEIGHTS}.index.json); load it with "
+                'transformers and save it again with save_pretrained(..., max_shard_size="20GB")'
             )
-    activation = values.get("hidden_act", "gelu")
-    if activation not in _GELUS:
-        raise UserError(
-            f"{path}: hidden_act is {activation!r}, expected {', '.join(_GELUS)}; the BERT here "
-            "has GELU only, so take another checkpoint"
-        )
-    form: Gelu = "exact" if _kinds_of_head(values) else "tanh"
-    is_open = _GELUS[activation] is None and form == "tanh"
-    hidden_act = _GELUS[activation] or GELUS[form]
-    names = BertConfig.__dataclass_fields__
-    known = {name: value for name, value in values.items() if name in names}
-    return BertConfig.from_mapping({**known, "hidden_act": hidden_act}, str(path)), is_open
 
+    @functools.cached_property
+    def _fields(self) -> dict[str, Any]:
+        return read_json_fields(self.config_path, _KINDS)
 
-def weight_files(directory: PathLike) -> list[str]:
-    """Returns the name of the one file of weights."""
-    directory = Path(directory)
-    for name in (WEIGHTS, OLD_WEIGHTS):
-        if (directory / name).is_file():
-            return [name]
-    raise UserError(
-        f"{directory} has its weights in several parts ({WEIGHTS}.index.json); load it with "
-        'transformers and save it again with save_pretrained(..., max_shard_size="20GB")'
-    )
+    def _kinds_of_head(self) -> list[str]:
+        """Returns the kinds of fine-tuned head that the files may mean; none for a pre-trained model."""
+        architecture = (self._fields.get("architectures") or [None])[0]
+        return [kind for kind, head in _HEAD_CLASSES.items() if head.architecture == architecture]
 
+    def config(self) -> tuple[BertConfig, bool]:
+        """Reads the model's sizes; refuses what our model would compute otherwise.
 
-def read_weights(
-    directory: PathLike, config: BertConfig, fine_tuned: Mapping[str, Any] | None
-) -> tuple[dict[str, np.ndarray], None]:
-    """Reads all weights, without looking whether they are complete.
-
-    Old names (`LayerNorm.gamma`), an encoder saved alone (no `bert.`), names of a wrapper before these
-    (`module.`, `_orig_mod.`), a training state, half precision, and a tied output layer that is stored again
-    are understood. Variables outside encoder and pre-training heads are left out with a note.
-
-    Args:
-      directory: with `model.safetensors` or `pytorch_model.bin`.
-      fine_tuned: of a fine-tuned model, its record.
-
-    Returns:
-      float32 arrays by released variable name; and None, as the step is not stored.
-    """
-    path = Path(directory, *weight_files(directory))
-    ours = {hugging_face_name(name): name for name in parameter_shapes(config)}
-    ours |= {place: name for name, place in _head_names(fine_tuned).items()}
-    with opened(path) if path.name == WEIGHTS else _unpickled(path) as stored:
-        names = [*stored.keys()]
-        ends = (re.search(f"{_CURRENT_WORDS}$", name) for name in names)
-        wrappers = {end.string[: end.start()] for end in ends if end}
-        # All names begin with that of a module around the model, such as `module.`.
-        wrapper = wrappers.pop() if len(wrappers) == 1 else ""
-        if wrapper:
-            console.note_once(f"{path}: {wrapper!r} before the names of its weights is left out")
-        tensors, left_out = {}, []
-        for full_name in names:
-            name = _current_name(full_name.removeprefix(wrapper))
-            if name.endswith(_COUNTERS):
-                continue
-            if not name.startswith(("bert.", "cls.")) and name not in ours:
-                left_out.append(full_name)
-                continue
-            # One by one: to read all first would take twice the memory, and the time to clear it.
-            values = _floats(path, full_name, stored)
-            tensors[name] = np.ascontiguousarray(_transposed(ours.get(name, name), values))
-    if left_out:
-        console.note_once(f"{path}: left out are {listed(left_out)}")
-    _fold_tied(path, tensors)
-    check_layers(config, tensors, path)
-    for name in sorted(tensors):
-        if name not in ours:
+        Returns:
+          The sizes, and whether the form of GELU is left open, which is then read as the tanh form.
+        """
+        path, values = self.config_path, self._fields
+        for name, expected in _REQUIRED.items():
+            found = values.get(name, expected)
+            if found != expected:
+                raise UserError(
+                    f"{path}: {name} is {found!r}, expected {expected!r}; this is not a model that the "
+                    "BERT here can compute, so take another checkpoint"
+                )
+        activation = values.get("hidden_act", "gelu")
+        if activation not in _GELUS:
             raise UserError(
-                f"{path} holds {name}, which no BERT of {config_path(directory)} has, so it computes "
-                "something else; take another checkpoint"
+                f"{path}: hidden_act is {activation!r}, expected {', '.join(_GELUS)}; the BERT here "
+                "has GELU only, so take another checkpoint"
             )
-    return {ours[name]: tensors[name] for name in sorted(tensors, key=ours.__getitem__)}, None
+        form: Gelu = "exact" if self._kinds_of_head() else "tanh"
+        is_open = _GELUS[activation] is None and form == "tanh"
+        hidden_act = _GELUS[activation] or GELUS[form]
+        names = BertConfig.__dataclass_fields__
+        known = {name: value for name, value in values.items() if name in names}
+        return BertConfig.from_mapping({**known, "hidden_act": hidden_act}, str(path)), is_open
+
+    def foreign_record(self, config: BertConfig) -> dict[str, Any] | None:
+        """Makes the record of a model that another program fine-tuned from its `config.json`.
+
+        Returns:
+          The record, see `bert/checkpoint/fine_tuned.py`; None for a model without a fine-tuned head.
+        """
+        values, kinds = self._fields, self._kinds_of_head()
+        if not kinds:
+            return None
+        # As transformers names them.
+        names = values.get("id2label") or {
+            str(number): f"LABEL_{number}" for number in range(values.get("num_labels") or 2)
+        }
+        labels: list[Any] = [names.get(str(number)) for number in range(len(names))]
+        if not all(isinstance(label, str) for label in labels):
+            raise UserError(
+                f"{self.config_path}: id2label is {names!r}, expected texts numbered from 0; correct it"
+            )
+        problem = values.get("problem_type")
+        kind = next(
+            (kind for kind in kinds if _HEAD_CLASSES[kind].problem_type == problem), kinds[0]
+        )
+        if kind == "classification" and len(labels) == 1:  # as transformers takes it
+            kind = "regression"
+        sizes = (config.hidden_size, config.max_position_embeddings)
+        return foreign_record(kind, labels, *sizes, values.get("finetuning_task"))
+
+    def read_weights(
+        self, config: BertConfig, fine_tuned: Mapping[str, Any] | None
+    ) -> tuple[dict[str, np.ndarray], None]:
+        """Reads all weights, without looking whether they are complete.
+
+        Old names (`LayerNorm.gamma`), an encoder saved alone (no `bert.`), names of a wrapper before these
+        (`module.`, `_orig_mod.`), a training state, half precision, and a tied output layer that is stored
+        again are understood. Variables outside encoder and pre-training heads are left out with a note.
+
+        Args:
+          fine_tuned: of a fine-tuned model, its record.
+
+        Returns:
+          float32 arrays by released variable name; and None, as the step is not stored.
+        """
+        path = self.directory / self.weights[0]
+        ours = {hugging_face_name(name): name for name in parameter_shapes(config)}
+        ours |= {place: name for name, place in _head_names(fine_tuned).items()}
+        with opened(path) if path.name == WEIGHTS else _unpickled(path) as stored:
+            names = [*stored.keys()]
+            ends = (re.search(f"{_CURRENT_WORDS}$", name) for name in names)
+            wrappers = {end.string[: end.start()] for end in ends if end}
+            # All names begin with that of a module around the model, such as `module.`.
+            wrapper = wrappers.pop() if len(wrappers) == 1 else ""
+            if wrapper:
+                console.note_once(
+                    f"{path}: {wrapper!r} before the names of its weights is left out"
+                )
+            tensors, left_out = {}, []
+            for full_name in names:
+                name = _current_name(full_name.removeprefix(wrapper))
+                if name.endswith(_COUNTERS):
+                    continue
+                if not name.startswith(("bert.", "cls.")) and name not in ours:
+                    left_out.append(full_name)
+                    continue
+                # One by one: to read all first would take twice the memory, and the time to clear it.
+                values = _floats(path, full_name, stored)
+                tensors[name] = np.ascontiguousarray(_transposed(ours.get(name, name), values))
+        if left_out:
+            console.note_once(f"{path}: left out are {listed(left_out)}")
+        # A tied weight may be stored again, but not as another one.
+        for copy, original in _TIED.items():
+            if copy not in tensors:
+                continue
+            values = tensors.pop(copy)
+            if not np.array_equal(tensors.setdefault(original, values), values, equal_nan=True):
+                raise UserError(
+                    f"{path}: {copy} differs from {original}; in BERT they are one, so this model cannot "
+                    "be computed here"
+                )
+        check_layers(config, tensors, path)
+        for name in sorted(tensors):
+            if name not in ours:
+                raise UserError(
+                    f"{path} holds {name}, which no BERT of {self.config_path} has, so it computes "
+                    "something else; take another checkpoint"
+                )
+        return {ours[name]: tensors[name] for name in sorted(tensors, key=ours.__getitem__)}, None
 
 
 def _transposed(name: str, values: np.ndarray) -> np.ndarray:
@@ -397,19 +440,6 @@ def _current_name(name: str) -> str:
     # An encoder that was saved alone.
     is_of_encoder = name.startswith(("embeddings.", "encoder.", "pooler."))
     return f"bert.{name}" if is_of_encoder else name
-
-
-def _fold_tied(path: Path, tensors: dict[str, np.ndarray]) -> None:
-    """Drops a second copy of a tied weight, or refuses one that differs."""
-    for copy, original in _TIED.items():
-        values = tensors.pop(copy, None)
-        if values is None:
-            continue
-        if not np.array_equal(tensors.setdefault(original, values), values, equal_nan=True):
-            raise UserError(
-                f"{path}: {copy} differs from {original}; in BERT they are one, so this model cannot "
-                "be computed here"
-            )
 
 
 def _floats(path: Path, name: str, stored: Any) -> np.ndarray:
@@ -493,43 +523,3 @@ def _unpickled(path: Path) -> contextlib.nullcontext[Mapping[str, Any]]:
             console.note_once(f"{path} is a training state; its weights are read from {name!r}")
             state = state[name]
     return contextlib.nullcontext(state)
-
-
-def _write_tokenizer(
-    directory: Path, pieces: list[str], config: BertConfig, lower_case: bool
-) -> None:
-    """Writes both files of the tokeniser; `pieces` are in the order of the ids."""
-    import tokenizers
-    from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
-
-    settings = {
-        "cls_token": CLS,
-        "do_lower_case": lower_case,
-        "mask_token": MASK,
-        "model_max_length": config.max_position_embeddings,
-        "pad_token": PAD,
-        "sep_token": SEP,
-        "strip_accents": None,  # as do_lower_case
-        "tokenize_chinese_chars": True,
-        "tokenizer_class": "BertTokenizer",
-        "unk_token": UNK,
-    }
-    write_json_fields(directory / TOKENIZER_CONFIG, settings)
-    ids = {piece: number for number, piece in enumerate(pieces)}
-    tokenizer = tokenizers.Tokenizer(
-        models.WordPiece(ids, unk_token=UNK, max_input_chars_per_word=MAX_CHARACTERS_PER_WORD)
-    )
-    tokenizer.normalizer = normalizers.BertNormalizer(
-        clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=lower_case
-    )
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece(prefix="##")
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{CLS}:0 $A:0 {SEP}:0",
-        pair=f"{CLS}:0 $A:0 {SEP}:0 $B:1 {SEP}:1",
-        special_tokens=[(CLS, ids[CLS]), (SEP, ids[SEP])],
-    )
-    tokenizer.add_special_tokens(
-        [tokenizers.AddedToken(name, normalized=False, special=True) for name in SPECIAL_TOKENS]
-    )
-    tokenizer.save(str(directory / TOKENIZER))

@@ -19,8 +19,7 @@ from pathlib import Path
 
 from multiberts.bert.checkpoint.checkpoint import PROVENANCE, read_checkpoint
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
-from multiberts.bert.checkpoint.tensorflow_format import VOCABULARY
-from multiberts.bert.tokenization import read_vocabulary
+from multiberts.bert.vocabulary import VOCABULARY
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, replaced
 
@@ -35,7 +34,7 @@ def export_saved_model(
     """Writes a fine-tuned model as a SavedModel, whole or not at all.
 
     Args:
-      source: directory of the checkpoint, such as `model` of a run with `finetune.keep`.
+      source: directory of the checkpoint or its name, such as `model` of a run with `finetune.keep`.
       target: directory to make; it must not exist.
       vocabulary: `vocab.txt`, where the source has none.
 
@@ -53,23 +52,36 @@ def export_saved_model(
         if record:
             found, cure = f"a model for {kind}", "use `multiberts predict`"
         raise UserError(
-            f"{source} is {found}, but a SavedModel is of a model of texts or pairs of texts, for one of "
-            f"{', '.join(_KINDS)}; {cure}"
+            f"{checkpoint.directory} is {found}, but a SavedModel is of a model of texts or pairs of "
+            f"texts, for one of {', '.join(_KINDS)}; {cure}"
         )
-    _check_libraries()
+    try:
+        import tensorflow_text  # noqa: F401
+    except ImportError as error:
+        raise UserError(
+            "a SavedModel needs TensorFlow and tensorflow-text, which tokenises in the graph "
+            f"({error}); install multiberts[tensorflow]"
+        ) from error
+    import keras
+
+    if keras.backend.backend() != "tensorflow":
+        raise UserError(
+            f"a SavedModel is of TensorFlow, but Keras computes with {keras.backend.backend()}; set "
+            "MULTIBERTS_ENGINE=tensorflow"
+        )
     import tensorflow as tf
 
     from multiberts.bert.graph_tokenization import GraphTokenizer
     from multiberts.bert.serving.text_graph import text_signatures
 
-    pieces = read_vocabulary(checkpoint.vocabulary_path)
+    pieces = checkpoint.vocabulary.pieces
     with replaced(directory) as temporary, tempfile.TemporaryDirectory() as folder:
         # One piece per line and nothing else, whatever the line ends of the given file.
         asset = Path(folder, VOCABULARY)
         asset.write_text("".join(f"{piece}\n" for piece in pieces), encoding="utf-8")
         # The module that is saved holds variables and vocabulary.
         saved = tf.Module()
-        saved.tokenizer = GraphTokenizer(str(asset), lower_case=checkpoint.lower_case)
+        saved.tokenizer = GraphTokenizer(str(asset), lower_case=checkpoint.vocabulary.lower_case)
         saved.weights = {
             name: tf.Variable(values, trainable=False, name=name)
             for name, values in checkpoint.variables.items()
@@ -86,26 +98,9 @@ def export_saved_model(
         saved.signatures_by_name = signatures
         named = {SERVING_DEFAULT: next(iter(signatures.values())), **signatures}
         tf.saved_model.save(saved, str(temporary), signatures=named)
-        described = Path(source, PROVENANCE)
+        described = checkpoint.directory / PROVENANCE
         if described.is_file():
             extra = temporary / "assets.extra"
             extra.mkdir()
             (extra / PROVENANCE).write_bytes(described.read_bytes())
     return directory
-
-
-def _check_libraries() -> None:
-    try:
-        import tensorflow_text  # noqa: F401
-    except ImportError as error:
-        raise UserError(
-            "a SavedModel needs TensorFlow and tensorflow-text, which tokenises in the graph "
-            f"({error}); install multiberts[tensorflow]"
-        ) from error
-    import keras
-
-    if keras.backend.backend() != "tensorflow":
-        raise UserError(
-            f"a SavedModel is of TensorFlow, but Keras computes with {keras.backend.backend()}; set "
-            "MULTIBERTS_ENGINE=tensorflow"
-        )

@@ -22,11 +22,11 @@ from pathlib import Path
 import numpy as np
 
 from multiberts.bert.randomness import generator
-from multiberts.bert.tokenization import Tokenizer
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.finetune.coreference.conll import Document, Mention, read_conll
 from multiberts.finetune.coreference.gap import GapExample, read_gap
 from multiberts.finetune.coreference.winogender_schemas import Sentence, Span, read_winogender
-from multiberts.finetune.data_files import FileContent, tokenizer_of
+from multiberts.finetune.data_files import FileContent
 from multiberts.finetune.features import SequenceFeatures, stacked_sequences
 from multiberts.runs.console import progress
 from multiberts.runs.errors import UserError, counted
@@ -99,7 +99,7 @@ class PairCollector:
       left_out: what could not be used, with its number.
     """
 
-    def __init__(self, tokenizer: Tokenizer):
+    def __init__(self, tokenizer: Vocabulary):
         self.tokenizer = tokenizer
         self._rows: list[list[int]] = []
         self._spans: list[tuple[int, int, int]] = []
@@ -303,7 +303,7 @@ def add_gap_pairs(
 
 
 def winogender_pairs(
-    sentences: Sequence[Sentence], tokenizer: Tokenizer, max_positions: int, sentences_file: Path
+    sentences: Sequence[Sentence], tokenizer: Vocabulary, max_positions: int, sentences_file: Path
 ) -> MentionPairs:
     """Returns two pairs per sentence: first with the occupation, then with the other participant."""
     collector = PairCollector(tokenizer)
@@ -324,7 +324,7 @@ def winogender_pairs(
 
 
 def _cut_text(
-    tokenizer: Tokenizer, text: str, mentions: Sequence[Span]
+    tokenizer: Vocabulary, text: str, mentions: Sequence[Span]
 ) -> tuple[list[int], list[tuple[int, int]]]:
     """Returns the word-piece ids of a text, and the first and last token of each mention.
 
@@ -356,7 +356,7 @@ def read_pairs(
     train: tuple[FileContent, ...],
     dev: tuple[FileContent, ...],
     winogender: tuple[FileContent, ...],
-    vocabulary: FileContent,
+    vocabulary: Vocabulary,
     sequence_length: int,
     max_positions: int,
     max_negatives: int,
@@ -372,7 +372,7 @@ def read_pairs(
       max_negatives: candidates of another entity kept for each mention in training.
       every_two_mentions: whether training is on every two mentions; evaluation is on pronouns.
     """
-    tokenizer = tokenizer_of(vocabulary)
+    tokenizer = vocabulary
 
     def pairs_of(
         files: Sequence[FileContent], prefix: str, most: int | None, every_two: bool

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from multiberts.bert.model.configuration import BertConfig
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.finetune.checkpoint_heads import Answers, MaskedLmData
 from multiberts.finetune.coreference.winogender_schemas import (
     instantiate,
@@ -24,7 +25,6 @@ from multiberts.finetune.coreference.winogender_schemas import (
     winogender_files,
     winogender_folder,
 )
-from multiberts.finetune.data_files import FileContent, tokenizer_of
 from multiberts.finetune.features import (
     SequenceFeatures,
     bucket_length,
@@ -55,10 +55,10 @@ class PronounProbeFamily:
     def parameters(self) -> dict[str, Any]:
         return {}
 
-    def read(self, config: BertConfig, vocabulary: FileContent) -> PronounProbeData:
-        tokenizer = tokenizer_of(vocabulary)
+    def read(self, config: BertConfig, vocabulary: Vocabulary) -> PronounProbeData:
+        tokenizer = vocabulary
         for word in (_FEMININE, _MASCULINE):
-            if word not in tokenizer.vocabulary:
+            if word not in tokenizer.pieces:
                 raise UserError(
                     f"{vocabulary.path} has no piece {word!r}, which the pronoun probe predicts; use a "
                     "checkpoint whose vocabulary has it"

@@ -20,6 +20,7 @@ import numpy as np
 
 from multiberts.bert.checkpoint.fine_tuned import TaskHead
 from multiberts.bert.model.configuration import BertConfig
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.evaluate.metrics.winogender_bias import gotcha_column
 from multiberts.finetune.coreference.conll import conll_files
 from multiberts.finetune.coreference.frozen_states import FrozenEncoder, SpanStates, span_states
@@ -37,7 +38,7 @@ from multiberts.finetune.coreference.mention_pairs import (
     read_pairs,
 )
 from multiberts.finetune.coreference.winogender_schemas import winogender_files, winogender_folder
-from multiberts.finetune.data_files import FileContent, split_file, tokenizer_of
+from multiberts.finetune.data_files import FileContent, split_file
 from multiberts.finetune.features import check_sequence_length
 from multiberts.finetune.task import (
     HELD_OUT,
@@ -117,7 +118,7 @@ class CoreferenceFamily:
         del options["encodings_dir"]  # a place
         return options
 
-    def read(self, config: BertConfig, vocabulary: FileContent) -> CoreferenceData:
+    def read(self, config: BertConfig, vocabulary: Vocabulary) -> CoreferenceData:
         check_sequence_length(self.sequence_length, config.max_position_embeddings)
         winogender = () if self.winogender_dir is None else winogender_files(self.winogender_dir)
         pairs = read_pairs(
@@ -130,7 +131,7 @@ class CoreferenceFamily:
             self.options.max_negatives_per_pronoun,
             self.options.training_pairs == "mentions",
         )
-        return CoreferenceData(pairs, self.options, tokenizer_of(vocabulary).vocabulary)
+        return CoreferenceData(pairs, self.options, vocabulary.pieces)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.finetune.data_files import (
     SPLITS,
     DatasetSplit,
     FileContent,
     check_form,
     open_split,
-    tokenizer_of,
 )
 from multiberts.finetune.squad.windows import (
     Context,
@@ -242,7 +242,7 @@ class SquadSet:
 def prepared(
     files: tuple[FileContent, ...],
     source: SquadSource,
-    vocabulary: FileContent,
+    vocabulary: Vocabulary,
     *,
     sequence_length: int,
     stride: int,
@@ -251,7 +251,7 @@ def prepared(
     training: bool,
 ) -> SquadSet:
     """Reads a set and cuts it into windows (as `make_windows`), once per process."""
-    tokenizer = tokenizer_of(vocabulary)
+    tokenizer = vocabulary
     examples = source.read(with_unanswerable=with_unanswerable)
     contexts = read_contexts(tokenizer, examples.contexts)
     if empty := sum(not question.strip() for question in examples.questions):

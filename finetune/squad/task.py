@@ -15,9 +15,10 @@ import numpy as np
 
 from multiberts.bert.checkpoint.fine_tuned import TaskHead
 from multiberts.bert.model.configuration import BertConfig
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.evaluate.prediction_files.prediction_file import ANSWERS
 from multiberts.finetune.checkpoint_heads import with_output_layer
-from multiberts.finetune.data_files import FileContent, files_of_split, split_file, tokenizer_of
+from multiberts.finetune.data_files import FileContent, files_of_split, split_file
 from multiberts.finetune.features import check_sequence_length, encoder_inputs, predicted_batches
 from multiberts.finetune.packing import PACKING, packed_batch, packed_shapes
 from multiberts.finetune.squad.answers import (
@@ -78,7 +79,7 @@ class SquadFamily:
             decisive["evaluation_sets"] = [source.name for source in self.evaluation]
         return decisive
 
-    def read(self, config: BertConfig, vocabulary: FileContent) -> SquadData:
+    def read(self, config: BertConfig, vocabulary: Vocabulary) -> SquadData:
         check_sequence_length(self.sequence_length, config.max_position_embeddings)
         config.check_two_segments("SQuAD")
 
@@ -106,7 +107,7 @@ class SquadData:
     family: SquadFamily
     train: SquadSet | None
     evaluation: Mapping[str, SquadSet]
-    vocabulary: FileContent
+    vocabulary: Vocabulary
 
     @property
     def train_groups(self) -> np.ndarray:
@@ -162,13 +163,13 @@ class SquadData:
         if questions is None:
             questions = np.arange(len(part.examples))
         finder = AnswerFinder(
-            tokenizer_of(self.vocabulary).vocabulary,
+            self.vocabulary.pieces,
             part.contexts,
             part.examples.context_of,
             part.windows,
             *window_logits(part.windows, predictor, parameters),
             options=self.family.options,
-            lower_case=tokenizer_of(self.vocabulary).lower_case,
+            lower_case=self.vocabulary.lower_case,
         )
         rows = questions.tolist()
         answers = [finder.answer(question) for question in rows]

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from multiberts.bert.tokenization import Tokenizer
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.finetune.features import SequenceFeatures, stacked_sequences
 from multiberts.runs.errors import UserError
 from multiberts.runs.parameters import shortened
@@ -145,7 +145,7 @@ def best_windows(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return returned
 
 
-def read_contexts(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Context]:
+def read_contexts(tokenizer: Vocabulary, texts: Sequence[str]) -> list[Context]:
     """Cuts paragraphs into words and word pieces."""
     spans = [[match.span() for match in _WORD.finditer(text)] for text in texts]
     words = [text[a:b] for text, cut in zip(texts, spans, strict=True) for a, b in cut]
@@ -210,7 +210,7 @@ def answer_pieces(
 
 
 def training_answers(
-    tokenizer: Tokenizer, examples: SquadExamples, contexts: Sequence[Context], source: str
+    tokenizer: Vocabulary, examples: SquadExamples, contexts: Sequence[Context], source: str
 ) -> list[tuple[int, int] | None]:
     """Locates every question's answer in its paragraph, to train on.
 
@@ -243,7 +243,7 @@ def training_answers(
 
 
 def make_windows(
-    tokenizer: Tokenizer,
+    tokenizer: Vocabulary,
     examples: SquadExamples,
     contexts: Sequence[Context],
     *,

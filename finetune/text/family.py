@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from multiberts.bert.model.configuration import BertConfig
-from multiberts.finetune.data_files import FileContent, files_of_split, split_file
+from multiberts.bert.vocabulary import Vocabulary
+from multiberts.finetune.data_files import files_of_split, split_file
 from multiberts.finetune.features import check_sequence_length
 from multiberts.finetune.task import DataArguments
 from multiberts.finetune.text.challenge_sets import dataset_source, evaluation_sources, file_source
@@ -51,7 +52,7 @@ class TextFamily:
             found["evaluation_sets"] = [source.name for source in self.evaluation]
         return {**found, **self.columns}
 
-    def read(self, config: BertConfig, vocabulary: FileContent) -> TextData:
+    def read(self, config: BertConfig, vocabulary: Vocabulary) -> TextData:
         check_sequence_length(self.sequence_length, config.max_position_embeddings)
         given = (self.train, self.evaluation, vocabulary, self.sequence_length)
         data = TextData.read(self.task, *given)

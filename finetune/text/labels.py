@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from multiberts.bert.tokenization import Tokenizer
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.evaluate.metrics.label_sets import SEPARATOR, separator_in
 from multiberts.evaluate.metrics.tagged_spans import spans
 from multiberts.finetune.text.task import MULTI_LABEL, TOKENS, TextTask
@@ -266,7 +266,7 @@ def check_tags(task: TextTask) -> None:
 
 
 def first_pieces(
-    tokenizer: Tokenizer, words: Sequence[Sequence[str]], sequence_length: int
+    tokenizer: Vocabulary, words: Sequence[Sequence[str]], sequence_length: int
 ) -> np.ndarray:
     """Returns where the first word piece of each word stands in `[CLS] words [SEP]`.
 

@@ -14,9 +14,10 @@ import numpy as np
 
 from multiberts.bert.checkpoint.fine_tuned import TaskHead
 from multiberts.bert.model.configuration import BertConfig
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.evaluate.prediction_files.prediction_file import ANSWERS, PREDICTION_TEXT
 from multiberts.finetune.checkpoint_heads import with_output_layer
-from multiberts.finetune.data_files import FileContent, tokenizer_of
+from multiberts.finetune.data_files import FileContent
 from multiberts.finetune.features import (
     SequenceFeatures,
     encoder_inputs,
@@ -82,7 +83,7 @@ class _Texts:
 def _read(
     contents: tuple[FileContent, ...],
     source: TextSource,
-    vocabulary: FileContent,
+    vocabulary: Vocabulary,
     sequence_length: int,
 ) -> _Texts:
     """Reads and tokenises a set, once per process for any number of runs."""
@@ -94,9 +95,7 @@ def _read(
     # Words may be separated by characters that the tokeniser does not count as spaces.
     if examples.words is not None:
         first = [" ".join(words) for words in examples.words]
-    features = text_features(
-        tokenizer_of(vocabulary), first, examples.second_texts, sequence_length
-    )
+    features = text_features(vocabulary, first, examples.second_texts, sequence_length)
     _check_empty(source, examples, features)
     if features.num_cut:
         progress(
@@ -105,7 +104,7 @@ def _read(
         )
     if examples.words is None:
         return _Texts(source, examples, features)
-    places = first_pieces(tokenizer_of(vocabulary), examples.words, sequence_length)
+    places = first_pieces(vocabulary, examples.words, sequence_length)
     number = sum(map(len, examples.words))
     if lost := number - int((places > 0).sum()):
         warn(
@@ -144,7 +143,7 @@ class TextData:
         task: TextTask,
         train: TextSource | None,
         evaluation: Sequence[TextSource],
-        vocabulary: FileContent,
+        vocabulary: Vocabulary,
         sequence_length: int,
     ) -> TextData:
         """Reads, checks and tokenises the sets of a task; imports no TensorFlow."""

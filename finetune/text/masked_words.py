@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 
 from multiberts.bert.model.configuration import BertConfig
-from multiberts.bert.tokenization import vocabulary_difference
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.finetune.checkpoint_heads import Answers, MaskedLmData
-from multiberts.finetune.data_files import FileContent
 from multiberts.finetune.features import check_sequence_length
 from multiberts.finetune.task import DataArguments, EvaluationSet, Task
 from multiberts.pretrain.batches.corpus_batches import EVALUATION_DATA_SEED, Batches
@@ -70,7 +69,7 @@ class MaskedWordsFamily:
     def parameters(self) -> dict[str, Any]:
         return dataclasses.asdict(self.options)
 
-    def read(self, config: BertConfig, vocabulary: FileContent) -> MaskedWordsData:
+    def read(self, config: BertConfig, vocabulary: Vocabulary) -> MaskedWordsData:
         """Opens the corpus and checks it; imports no TensorFlow."""
         options = self.options
         sequence_length = read_description(self.corpus)["sequence_length"]
@@ -87,7 +86,7 @@ class MaskedWordsFamily:
             batch_size=min(_MOST_SEQUENCES_PER_BATCH, options.num_sequences),
             mask_seed=options.mask_seed,
         )
-        if differ := vocabulary_difference(batches.vocabulary_path, vocabulary.path):
+        if differ := batches.vocabulary.difference(vocabulary):
             raise UserError(
                 f"{differ}; prepare the held-out corpus with prepare.vocabulary set to the latter"
             )
@@ -113,7 +112,7 @@ class MaskedWordsData(MaskedLmData):
     def predicted(
         self, predictor: ForwardPass, parameters: Mapping[str, np.ndarray]
     ) -> EvaluationSet:
-        pieces = self.batches.tokenizer.vocabulary
+        pieces = self.batches.vocabulary.pieces
         size = self.batches.batch_size
         ids: list[str] = []
         texts: list[str] = []

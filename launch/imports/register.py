@@ -120,14 +120,10 @@ def record_of(
 
     Other facts of its own record (`data_seed`, facts of the training) are kept.
     """
-    from multiberts.bert.checkpoint.checkpoint import (
-        described_files,
-        read_checkpoint,
-        stored_files,
-    )
+    from multiberts.bert.checkpoint.checkpoint import described_files, read_checkpoint
 
-    directory = Path(checkpoint)
-    known = read_checkpoint(directory).provenance
+    found = read_checkpoint(checkpoint)
+    known = found.provenance
     facts = {
         "procedure": procedure,
         "pretrain_seed": pretrain_seed,
@@ -137,7 +133,7 @@ def record_of(
     # The last is how older versions recorded that weights had been read, not a fact of the checkpoint.
     left_out = {*facts, "converted_from_hidden_act"}
     more = {name: value for name, value in known.items() if name not in left_out}
-    return {**facts, **more, "files": described_files(directory, stored_files(directory))}
+    return {**facts, **more, "files": described_files(found.directory, found.stored_files())}
 
 
 def content_of(record: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from multiberts.bert.checkpoint.checkpoint import check_checkpoint, layout_of, read_provenance
+from multiberts.bert.checkpoint.checkpoint import Checkpoint
 from multiberts.bert.checkpoint.hub import checkpoint_directory
 from multiberts.bert.checkpoint.release_names import (
     OWN_NAME_OF_RELEASED_PROCEDURE,
@@ -60,6 +60,7 @@ class CheckpointOnDisk:
     """
 
     directory: Path
+    layout: str
     procedure: str
     pretrain_seed: int
     step: int | None
@@ -229,12 +230,11 @@ def find_checkpoints(folder: PathLike, procedure: str | None = None) -> list[Che
     folder = Path(folder)
     if not folder.is_dir():
         raise UserError(f"{folder} is not a folder; give the folder that holds the checkpoints")
-    directories, problems = [], []
+    found, problems = [], []
     for directory in _candidates(folder):
         try:
             _refuse_unfinished(directory)
-            check_checkpoint(directory)
-            directories.append(directory)
+            found.append(Checkpoint.open(directory))
         except UserError as error:
             problems.append((directory, str(error)))
     if problems:
@@ -242,12 +242,12 @@ def find_checkpoints(folder: PathLike, procedure: str | None = None) -> list[Che
         shown = f"; likewise {', '.join(others[:3])}" if others else ""
         more = f" and {len(others) - 3} more" if len(others) > 3 else ""
         raise UserError(f"{problems[0][1]}{shown}{more}")
-    if not directories:
+    if not found:
         raise UserError(
             f"{folder} holds no checkpoint; give the folder of directories such as multiberts-seed_0"
         )
-    is_only_one = len(directories) == 1
-    return _without_doubles([_identified(each, procedure, is_only_one) for each in directories])
+    is_only_one = len(found) == 1
+    return _without_doubles([_identified(each, procedure, is_only_one) for each in found])
 
 
 def _candidates(folder: Path) -> Iterator[Path]:
@@ -291,8 +291,10 @@ def _refuse_unfinished(directory: Path) -> None:
         )
 
 
-def _identified(directory: Path, procedure: str | None, is_only_one: bool) -> CheckpointOnDisk:
-    known = read_provenance(directory)
+def _identified(
+    checkpoint: Checkpoint, procedure: str | None, is_only_one: bool
+) -> CheckpointOnDisk:
+    directory, known = checkpoint.directory, checkpoint.provenance
     name = procedure or known["procedure"]
     if name is None:
         raise UserError(
@@ -307,7 +309,8 @@ def _identified(directory: Path, procedure: str | None, is_only_one: bool) -> Ch
         )
     if name == RELEASED_PROCEDURE:
         name = OWN_NAME_OF_RELEASED_PROCEDURE
-    return CheckpointOnDisk(directory, name, 0 if seed is None else seed, known["step"])
+    seed = 0 if seed is None else seed
+    return CheckpointOnDisk(directory, checkpoint.layout, name, seed, known["step"])
 
 
 def _without_doubles(checkpoints: list[CheckpointOnDisk]) -> list[CheckpointOnDisk]:
@@ -317,9 +320,9 @@ def _without_doubles(checkpoints: list[CheckpointOnDisk]) -> list[CheckpointOnDi
         key = (item.procedure, item.pretrain_seed, -1 if item.step is None else item.step)
         if key in at:
             raise UserError(
-                f"{item.directory} ({layout_of(item.directory)}) and {at[key].directory} "
-                f"({layout_of(at[key].directory)}) are both {item.procedure}, seed "
-                f"{item.pretrain_seed}, step {item.step}; keep one of them in the folder"
+                f"{item.directory} ({item.layout}) and {at[key].directory} ({at[key].layout}) are both "
+                f"{item.procedure}, seed {item.pretrain_seed}, step {item.step}; keep one of them in the "
+                "folder"
             )
         at[key] = item
     return [at[key] for key in sorted(at)]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from multiberts.bert.tokenization import vocabulary_bytes
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.runs.bucket.objects import is_url
 from multiberts.runs.command_line.command import gin_name_of
 from multiberts.runs.errors import UserError
@@ -161,5 +161,5 @@ def vocabulary_size(corpus: Any) -> int | None:
     if isinstance(vocabulary, Output):
         return vocabulary_size(vocabulary)
     with contextlib.suppress(UserError):
-        return len(vocabulary_bytes(vocabulary).splitlines())
+        return Vocabulary.open(vocabulary).size
     return None

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from multiberts.bert.tokenization import Tokenizer
+from multiberts.bert.vocabulary import VOCABULARY, Vocabulary
 from multiberts.pretrain.batches.masking import Masking, instance_order, pretraining_batch
-from multiberts.pretrain.corpus.description import VOCABULARY, read_description
+from multiberts.pretrain.corpus.description import read_description
 from multiberts.pretrain.corpus.instances import InstanceTable
 from multiberts.pretrain.corpus.token_store import TokenStore
 from multiberts.runs.errors import UserError
@@ -25,7 +25,7 @@ class Batches:
     """Batches of any step, from the corpus, the order's seed and the step alone.
 
     Attributes:
-      vocabulary_path: its `vocab.txt`.
+      vocabulary: the corpus's.
       num_instances: how many there are; an epoch is one walk over them.
       batch_size: sequences per step.
     """
@@ -54,8 +54,7 @@ class Batches:
                 f"{corpus} ({facts['sequence_length']}); raise it or prepare the corpus at that length"
             )
         self.corpus = Path(corpus)
-        self.vocabulary_path = self.corpus / VOCABULARY
-        self.tokenizer = Tokenizer(self.vocabulary_path)
+        self.vocabulary = Vocabulary.open(self.corpus / VOCABULARY)
         self.table = InstanceTable(corpus)
         self.num_instances, self.batch_size = len(self.table), batch_size
         self._store = TokenStore(corpus)
@@ -63,7 +62,7 @@ class Batches:
         for name, found in {
             "instances": self.num_instances,
             "tokens": self._store.num_tokens,
-            "pieces": self.tokenizer.size,
+            "pieces": self.vocabulary.size,
         }.items():
             if found != facts["counts"][name]:
                 raise UserError(
@@ -81,7 +80,7 @@ class Batches:
             self._store,
             self.table,
             self._masking,
-            tokenizer=self.tokenizer,
+            vocabulary=self.vocabulary,
             data_seed=self._data_seed,
             step=step,
             batch_size=self.batch_size,

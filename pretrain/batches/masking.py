@@ -20,7 +20,7 @@ from typing import Any, Self
 import numpy as np
 
 from multiberts.bert.randomness import below, hash_bits, permuted_index, uniform
-from multiberts.bert.tokenization import Tokenizer
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.pretrain.corpus.instances import NUM_SPECIAL_TOKENS, InstanceTable
 from multiberts.pretrain.corpus.token_store import TokenStore
 
@@ -64,7 +64,7 @@ def pretraining_batch(
     table: InstanceTable,
     masking: Masking,
     *,
-    tokenizer: Tokenizer,
+    vocabulary: Vocabulary,
     data_seed: int,
     step: int,
     batch_size: int,
@@ -95,7 +95,7 @@ def pretraining_batch(
         if fresh_masks
         else ("masks", instance_seed if mask_seed is None else mask_seed, instance[:, None])
     )
-    return masked_features(store, table.rows[instance], mask_key, masking, tokenizer)
+    return masked_features(store, table.rows[instance], mask_key, masking, vocabulary)
 
 
 def masked_features(
@@ -103,7 +103,7 @@ def masked_features(
     rows: np.ndarray,
     mask_key: tuple[str | int | np.ndarray, ...],
     masking: Masking,
-    tokenizer: Tokenizer,
+    vocabulary: Vocabulary,
 ) -> dict[str, np.ndarray]:
     """Makes the features of some instances.
 
@@ -116,7 +116,7 @@ def masked_features(
     """
     rows = np.asarray(rows)  # views of a mapped file cost more to make
     input_ids, segment_ids, is_text, length = _assemble(
-        store, rows, tokenizer, masking.sequence_length
+        store, rows, vocabulary, masking.sequence_length
     )
     input_mask = np.arange(masking.sequence_length, dtype=np.int32) < length[:, None]
     most = masking.max_predictions_per_sequence
@@ -127,12 +127,12 @@ def masked_features(
     choice = (is_text, count, most, mask_key)
     if masking.whole_word_masks:
         # A piece that opens A or B opens a word, for its head was cut off.
-        continues = _continues_word(tokenizer)[input_ids] & is_text
+        continues = _continues_word(vocabulary)[input_ids] & is_text
         continues[:, 1:] &= is_text[:, :-1]
         positions, weights = _choose_words(*choice, continues)
     else:
         positions, weights = _choose_positions(*choice)
-    masked_lm_ids = _replace_chosen(input_ids, positions, weights, tokenizer, mask_key)
+    masked_lm_ids = _replace_chosen(input_ids, positions, weights, vocabulary, mask_key)
     return {
         "input_ids": input_ids,
         "input_mask": input_mask.astype(np.int32),
@@ -178,7 +178,7 @@ def number_of_predictions(length: np.ndarray, masked_lm_probability: float) -> n
 
 
 def _assemble(
-    store: TokenStore, rows: np.ndarray, tokenizer: Tokenizer, sequence_length: int
+    store: TokenStore, rows: np.ndarray, vocabulary: Vocabulary, sequence_length: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Joins [CLS] A [SEP] B [SEP].
 
@@ -208,11 +208,11 @@ def _assemble(
     batch = np.arange(len(rows))
     last = length[:, 0] - 1
     segment_ids[batch, last] = 1
-    input_ids[:, 0] = tokenizer.cls_id
+    input_ids[:, 0] = vocabulary.cls_id
     is_text[:, 0] = False
-    input_ids[batch, a_length[:, 0] + 1] = tokenizer.sep_id
+    input_ids[batch, a_length[:, 0] + 1] = vocabulary.sep_id
     is_text[batch, a_length[:, 0] + 1] = False
-    input_ids[batch, last] = tokenizer.sep_id
+    input_ids[batch, last] = vocabulary.sep_id
     return input_ids, segment_ids, is_text, length[:, 0]
 
 
@@ -280,8 +280,8 @@ def _scores(candidates: np.ndarray, bits: np.ndarray) -> np.ndarray:
 
 
 @functools.lru_cache(maxsize=2)
-def _continues_word(tokenizer: Tokenizer) -> np.ndarray:
-    return np.array([piece.startswith("##") for piece in tokenizer.vocabulary])
+def _continues_word(vocabulary: Vocabulary) -> np.ndarray:
+    return np.array([piece.startswith("##") for piece in vocabulary.pieces])
 
 
 def _choose_words(
@@ -345,7 +345,7 @@ def _replace_chosen(
     input_ids: np.ndarray,
     positions: np.ndarray,
     weights: np.ndarray,
-    tokenizer: Tokenizer,
+    vocabulary: Vocabulary,
     mask_key: tuple[str | int | np.ndarray, ...],
 ) -> np.ndarray:
     """Puts [MASK] (80 %), the same (10 %) or any id of the vocabulary (10 %) at chosen positions.
@@ -355,12 +355,12 @@ def _replace_chosen(
     """
     action = uniform(hash_bits("action", *mask_key, positions))  # [batch, P]
     # Special tokens too, as the original draws from its whole vocabulary.
-    any_id = below(hash_bits("replacement", *mask_key, positions), tokenizer.size)
+    any_id = below(hash_bits("replacement", *mask_key, positions), vocabulary.size)
     flat, indices = input_ids.reshape(-1), positions + _starts(input_ids)[:, None]
     old = flat.take(indices)
     new = np.where(
         action < _MASK_SHARE,
-        tokenizer.mask_id,
+        vocabulary.mask_id,
         np.where(action < _MASK_SHARE + _KEEP_SHARE, old, any_id),
     )
     # Padding stands for place 0 and puts [CLS] there again.

@@ -38,7 +38,7 @@ from typing import Literal, NamedTuple, TypeVar
 import numpy as np
 
 from multiberts.bert.randomness import hash_bits, uniform
-from multiberts.bert.tokenization import Tokenizer
+from multiberts.bert.vocabulary import Vocabulary
 
 _PRONOUN = re.compile(r"\b(?:he|she|him|her|his|hers|himself|herself)\b", re.IGNORECASE)
 
@@ -148,7 +148,9 @@ class Swapper:
             if self.unit == "document":
                 purpose, numbers = "counterfactual document", np.zeros_like(numbers)
             elif self.unit == "sentence" and kind != "names":
-                purpose, numbers = "counterfactual sentence", _lines_of(found, text)
+                ends = np.array([end.start() for end in re.finditer("\n", text)], np.int64)
+                purpose = "counterfactual sentence"
+                numbers = np.searchsorted(ends, [match.start() for match in found])
             bits = hash_bits(purpose, self.counterfactual_seed, document, numbers)
             swapped = [
                 (match.span(), _cased(counterpart_of(match), match[0]))
@@ -157,7 +159,11 @@ class Swapper:
             ]
             counts |= {kind: len(found), f"swapped_{kind}": len(swapped)}
             edits += swapped
-        return Swapped(_edited(text, sorted(edits)), counts)
+        parts, last = [], 0
+        for (start, end), new in sorted(edits):
+            parts += [text[last:start], new]
+            last = end
+        return Swapped("".join([*parts, text[last:]]), counts)
 
     def kept(
         self, original: Sentences, swapped: Sentences, counts: Counter[str]
@@ -191,27 +197,12 @@ class Swapper:
             yield "names", "counterfactual name", found, numbers, _looked_up(NAME_COUNTERPARTS)
 
 
-def _lines_of(found: list[re.Match[str]], text: str) -> np.ndarray:
-    """Returns the number of the line that each match stands in, int64 [matches]."""
-    ends = np.array([end.start() for end in re.finditer("\n", text)], np.int64)
-    return np.searchsorted(ends, [match.start() for match in found])
-
-
 def _looked_up(counterparts: dict[str, str]) -> Callable[[re.Match[str]], str]:
     return lambda match: counterparts[match[0].lower()]
 
 
-def _edited(text: str, edits: list[tuple[tuple[int, int], str]]) -> str:
-    parts = []
-    last = 0
-    for (start, end), new in edits:
-        parts += [text[last:start], new]
-        last = end
-    return "".join([*parts, text[last:]])
-
-
 def swap_ids(
-    sentences: list[list[int]], *, tokenizer: Tokenizer, swapper: Swapper, document: int
+    sentences: list[list[int]], *, vocabulary: Vocabulary, swapper: Swapper, document: int
 ) -> tuple[list[list[int]], dict[str, int]]:
     """Exchanges words of a document that is tokenised already.
 
@@ -225,23 +216,23 @@ def swap_ids(
     Returns:
       The sentences with the pieces of other words in place of some, and counts as in `Swapped`.
     """
-    words = [_words_of_ids(ids, tokenizer) for ids in sentences]
+    words = [_words_of_ids(ids, vocabulary) for ids in sentences]
     text = "\n".join(" ".join(word for word, _ in sentence) for sentence in words)
     swapped = swapper.swap(text, document=document, lower_cased=True)
     new_ids = []
     for sentence, line in zip(words, swapped.text.split("\n"), strict=True):
         ids: list[int] = []
         for (word, pieces), new in zip(sentence, line.split(" "), strict=True):
-            ids += pieces if new == word else tokenizer.encode(new)
+            ids += pieces if new == word else vocabulary.encode(new)
         new_ids.append(ids)
     return new_ids, swapped.counts
 
 
-def _words_of_ids(ids: list[int], tokenizer: Tokenizer) -> list[tuple[str, list[int]]]:
+def _words_of_ids(ids: list[int], vocabulary: Vocabulary) -> list[tuple[str, list[int]]]:
     """Pieces with their continuations: the word and its ids."""
     words: list[tuple[str, list[int]]] = []
     for number in ids:
-        piece = tokenizer.vocabulary[number]
+        piece = vocabulary.pieces[number]
         if piece.startswith("##") and words:
             word, pieces = words[-1]
             words[-1] = (word + piece[2:], [*pieces, number])

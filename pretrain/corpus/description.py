@@ -17,7 +17,6 @@ from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, parse_json_fields, read_bytes
 
 DESCRIPTION = "corpus.json"
-VOCABULARY = "vocab.txt"
 
 # Facts that others rely on.
 _FACTS = {"sequence_length": int, "fresh_masks": bool, "counts": dict, "sha256": dict}
@@ -59,7 +58,17 @@ def check_corpus(corpus: PathLike) -> dict[str, Any]:
         unit="B", unit_scale=True, delay=2, leave=False,
     ) as bar:  # fmt: skip
         for path in paths:
-            _check_checksum(path, outputs, _sha256(path, bar))
+            digest = hashlib.sha256()
+            try:
+                with open(path, "rb") as handle:
+                    while block := handle.read(_BYTES_AT_ONCE):
+                        digest.update(block)
+                        bar.update(len(block))
+            except OSError as error:
+                raise UserError(
+                    f"cannot read {path}: {error.strerror}; copy the corpus again"
+                ) from error
+            _check_checksum(path, outputs, digest.hexdigest())
     return facts
 
 
@@ -69,16 +78,3 @@ def _check_checksum(path: Path, outputs: Mapping[str, RecordedFile], found: str)
             f"{path} does not have the checksum that {path.parent / DONE} states: it changed after "
             f"it was made; {_CURE}"
         )
-
-
-def _sha256(path: Path, bar: ProgressBar) -> str:
-    """Computes `sha256_of_file`, and shows progress."""
-    digest = hashlib.sha256()
-    try:
-        with open(path, "rb") as handle:
-            while block := handle.read(_BYTES_AT_ONCE):
-                digest.update(block)
-                bar.update(len(block))
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}; copy the corpus again") from error
-    return digest.hexdigest()

@@ -339,19 +339,15 @@ def _read_json_lines(piece: Piece, text_field: str) -> Iterator[list[str]]:
             )
         if {"id", "title"} <= record.keys() and "?curid=" in str(record.get("url")):
             text = _unescaped(text)
-        yield _without_lone_surrogates(text).split("\n")
+        # Half of a surrogate pair, which JSON may hold, becomes U+FFFD, which tokenisers drop.
+        if not text.isascii():
+            text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        yield text.split("\n")
 
 
 def _unescaped(text: str) -> str:
     """Undoes, once, the `html.escape(text, quote=False)` that ends WikiExtractor's work on a text."""
     return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
-
-
-def _without_lone_surrogates(text: str) -> str:
-    r"""Replaces half of a \ud83d\ude00 pair, which JSON may hold, by U+FFFD, which tokenisers drop."""
-    if text.isascii():
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _read_wikiextractor(piece: Piece) -> Iterator[list[str]]:
@@ -384,7 +380,10 @@ def _read_wikiextractor(piece: Piece) -> Iterator[list[str]]:
                 "extract the file again"
             )
         elif _DOCUMENT_END.match(line):
-            yield [_unescaped(line) for line in _without_title(lines, title)]
+            first = next((n for n, text in enumerate(lines) if text.strip()), None)
+            if first is not None and html.unescape(lines[first].strip()) == title.strip():
+                del lines[: first + 1]
+            yield [_unescaped(line) for line in lines]
             lines = None
         else:
             lines.append(line)
@@ -393,11 +392,3 @@ def _read_wikiextractor(piece: Piece) -> Iterator[list[str]]:
             f"{_place(path, started)}: the document that starts here has no </doc>; the file was cut "
             "off, extract it again"
         )
-
-
-def _without_title(lines: list[str], title: str) -> list[str]:
-    for place, line in enumerate(lines):
-        if line.strip():
-            is_title = html.unescape(line.strip()) == title.strip()
-            return lines[place + 1 :] if is_title else lines
-    return lines

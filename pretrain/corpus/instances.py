@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ import numpy as np
 from multiberts.bert.randomness import generator
 from multiberts.pretrain.corpus.shards import finished_whole
 from multiberts.pretrain.corpus.token_store import ArrayWriter, TokenStore, open_array
-from multiberts.runs.files import PathLike
+from multiberts.runs.files import PathLike, replaced
 
 INSTANCES = "instances.npy"
 
@@ -47,6 +47,8 @@ _TRIES_FOR_ANOTHER_DOCUMENT = 10
 
 # Passes over this number of tokens make one task, about ten seconds of one core.
 TOKENS_PER_TASK = 16 << 20
+
+_ROWS_AT_ONCE = 1 << 20
 
 
 class InstanceTable:
@@ -99,7 +101,7 @@ def pair_spans(
     instance_seed: int,
 ) -> None:
     """Makes the instances of a task into a file, unless it is there."""
-    path = instances_path(directory, task.number)
+    path = _instances_path(directory, task.number)
     if path.exists():
         return
     rows = make_instances(
@@ -110,27 +112,40 @@ def pair_spans(
         instance_seed=instance_seed,
         among=range(task.first, task.end),
     )
-    with finished_whole(short_targets_path(directory, task.number)) as temporary:
-        temporary.write_text(str(_short_targets(task, short_sequence_probability, instance_seed)))
+    # Each document's first draw decides whether its target is short.
+    num_short = sum(
+        next(_uniforms(generator("instances", instance_seed, task.turn, document)))
+        < short_sequence_probability
+        for document in range(task.first, task.end)
+    )
+    with finished_whole(_short_targets_path(directory, task.number)) as temporary:
+        temporary.write_text(str(num_short))
     with finished_whole(path) as temporary, ArrayWriter(temporary, INSTANCE_DTYPE) as writer:
         for some in rows:
             writer.append(some)
 
 
-def instances_path(directory: Path, number: int) -> Path:
+def join_instances(corpus: Path, directory: Path, tasks: Sequence[PairingTask]) -> dict[str, int]:
+    """Joins what `pair_spans` made in a directory to the table of a corpus; returns counts."""
+    counts = {"instances": 0, "random_next": 0, "short_targets": 0}
+    with replaced(corpus / INSTANCES) as path, ArrayWriter(path, INSTANCE_DTYPE) as writer:
+        for task in tasks:
+            rows = open_array(_instances_path(directory, task.number), INSTANCE_DTYPE)
+            counts["short_targets"] += int(_short_targets_path(directory, task.number).read_text())
+            for first in range(0, rows.size, _ROWS_AT_ONCE):
+                some = rows[first : first + _ROWS_AT_ONCE]
+                writer.append(some)
+                counts["instances"] += some.size
+                counts["random_next"] += int(some["is_random_next"].sum())
+    return counts
+
+
+def _instances_path(directory: Path, number: int) -> Path:
     return directory / f"instances-{number:05d}.npy"
 
 
-def short_targets_path(directory: Path, number: int) -> Path:
+def _short_targets_path(directory: Path, number: int) -> Path:
     return directory / f"short-targets-{number:05d}.txt"
-
-
-def _short_targets(task: PairingTask, probability: float, instance_seed: int) -> int:
-    """Returns how many documents of a task have a short target; each document's first draw decides."""
-    return sum(
-        next(_uniforms(generator("instances", instance_seed, task.turn, document))) < probability
-        for document in range(task.first, task.end)
-    )
 
 
 def make_instances(

@@ -22,15 +22,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from multiberts.bert.tokenization import (
-    TOKENIZER_CONFIG,
-    Tokenizer,
-    lower_cases,
-    vocabulary_bytes,
-    vocabulary_difference,
-    write_lower_case,
-)
-from multiberts.pretrain.corpus.description import DESCRIPTION, VOCABULARY
+from multiberts.bert.vocabulary import TOKENIZER_CONFIG, VOCABULARY, Vocabulary
+from multiberts.pretrain.corpus.description import DESCRIPTION
 from multiberts.pretrain.corpus.documents import (
     Piece,
     PieceCounts,
@@ -39,13 +32,11 @@ from multiberts.pretrain.corpus.documents import (
     one_or_all,
 )
 from multiberts.pretrain.corpus.instances import (
-    INSTANCE_DTYPE,
     INSTANCES,
     TOKENS_PER_TASK,
     cut_into_pairing_tasks,
-    instances_path,
+    join_instances,
     pair_spans,
-    short_targets_path,
 )
 from multiberts.pretrain.corpus.preparation_settings import (
     IDENTITY,
@@ -62,46 +53,36 @@ from multiberts.pretrain.corpus.shards import (
     look_over_shard,
     most_frequent_words,
     number_shards,
+    read_plan,
     swapped_counts,
     tokenise_shard,
     tokens_path,
     unpack_shard,
     words_path,
+    write_plan,
 )
 from multiberts.pretrain.corpus.token_store import (
     DOCUMENT_OFFSETS,
     SENTENCE_OFFSETS,
     TOKENS,
-    ArrayWriter,
     TokenStore,
     check_vocabulary_size,
     join_token_stores,
-    open_array,
     unknown_share,
 )
 from multiberts.pretrain.corpus.vocabulary import learn_vocabulary
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import (
-    read_json_fields,
-    remove,
-    replaced,
-    sha256_of_file,
-    write_atomically,
-    write_json_fields,
-)
+from multiberts.runs.files import remove, sha256_of_file, write_atomically, write_json_fields
 from multiberts.runs.parameters import takes_fields_of
 
 _OUTPUTS = (VOCABULARY, TOKENS, SENTENCE_OFFSETS, DOCUMENT_OFFSETS, INSTANCES)
 
 # Where shards lie until the outputs are whole.
 _SHARDS = "shards"
-_PLAN = "plan.json"
 
 # Words that a vocabulary is learned from; beyond these all are rare, and memory is bounded.
 _MOST_WORDS = 4_000_000
-
-_ROWS_AT_ONCE = 1 << 20
 
 
 @takes_fields_of(PreparationSettings)
@@ -114,6 +95,7 @@ def prepare(settings: PreparationSettings) -> None:
     Args:
       settings: the fields of `PreparationSettings`.
     """
+    # The sources, by what they hold.
     sources = name_sources(settings.sources, settings.source_format, "prepare")
     check_settings(settings)
     parameters, inputs = IDENTITY.on_disk(vars(settings))
@@ -134,32 +116,53 @@ def prepare(settings: PreparationSettings) -> None:
         remove(shard_dir)  # what a kill between the last two lines of this function left
         return
     _refuse_copies(sources, marks)
-    vocabulary = _given_vocabulary(settings, sources)
-    workers: Runner = LocalRunner(settings.num_workers)
-    if settings.scheduler is not None:
-        workers = DaskRunner(settings.scheduler)
-    shards = _read_plan(shard_dir)
+    given = _given_vocabulary(settings, sources)
+
+    # The text, cut into shards and looked over; those of a run that was killed stay.
+    workers: Runner = (
+        LocalRunner(settings.num_workers)
+        if settings.scheduler is None
+        else DaskRunner(settings.scheduler)
+    )
+    shards = read_plan(shard_dir)
     if not shards:
         cut = cut_into_shards(sources, settings.text)
-        counts_of_shards = _look_over(cut, settings, workers)
+        counts_of_shards = _looked_over(cut, settings.text, workers)
         check_counts(list(chain(*cut)), list(chain(*counts_of_shards)))
     with run:
         shard_dir.mkdir(exist_ok=True)
         if not shards:
-            shards = _plan_shards(shard_dir, cut, counts_of_shards, settings, workers)
+            _unpack(cut, counts_of_shards, settings.text, shard_dir, workers)
+            shards = number_shards(cut, counts_of_shards)
+            write_plan(shard_dir, shards)
+
+        # The vocabulary, written or learned from the words of all shards.
         outputs = list(_OUTPUTS)
-        if vocabulary:
-            write_atomically(run.path / VOCABULARY, vocabulary_bytes(vocabulary))
-            outputs += write_lower_case(vocabulary, run.path)
-        else:
-            if settings.cased:
-                write_json_fields(run.path / TOKENIZER_CONFIG, {"do_lower_case": False})
-                outputs.append(TOKENIZER_CONFIG)
-            _learn_vocabulary(run.path, settings, shards, workers)
-        tokenizer = Tokenizer(run.path / VOCABULARY)
-        counts: dict[str, Any] = {"pieces": tokenizer.size}
-        counts |= _write_store(run.path, shards, settings.text, workers)
-        share = unknown_share(TokenStore(run.path), tokenizer.unk_id)
+        if given:
+            outputs += given.write(run.path)[1:]
+        elif settings.cased:
+            write_json_fields(run.path / TOKENIZER_CONFIG, {"do_lower_case": False})
+            outputs.append(TOKENIZER_CONFIG)
+        if not (run.path / VOCABULARY).exists():
+            _learn_vocabulary(run.path, shard_dir, shards, settings, workers)
+        vocabulary = Vocabulary.open(run.path / VOCABULARY)
+
+        # The token store: all shards, tokenised and joined.
+        tokenise = functools.partial(
+            tokenise_shard,
+            text=settings.text,
+            vocabulary_path=run.path / VOCABULARY,
+            directory=shard_dir,
+        )
+        workers.run(tokenise, shards, "tokens")
+        stores = [tokens_path(shard_dir, shard.number) for shard in shards]
+        counts: dict[str, Any] = {
+            "pieces": vocabulary.size,
+            **join_token_stores(run.path, stores, vocabulary.size),
+            **swapped_counts(stores),
+        }
+        store = TokenStore(run.path)
+        share = unknown_share(store, vocabulary.unk_id)
         if share > settings.max_unknown_share:
             remove(run.path)
             raise UserError(
@@ -167,12 +170,27 @@ def prepare(settings: PreparationSettings) -> None:
                 "the vocabulary does not fit the text; give one of its language, or none to learn it from "
                 "the text, or raise prepare.max_unknown_share"
             )
-        counts |= _write_instances(run.path, settings, workers)
+
+        # The instances: pairs of spans of the whole store, in one table.
+        tasks = cut_into_pairing_tasks(store, settings.passes)
+        if store.num_tokens * settings.passes < 2 * TOKENS_PER_TASK:
+            workers = LocalRunner(1)  # starting workers would take longer
+        pair = functools.partial(
+            pair_spans,
+            corpus=run.path,
+            directory=shard_dir,
+            sequence_length=settings.sequence_length,
+            short_sequence_probability=settings.short_sequence_probability,
+            instance_seed=settings.instance_seed,
+        )
+        workers.run(pair, tasks, "instances")
+        counts |= join_instances(run.path, shard_dir, tasks)
+
         description = {
             **parameters,
             "fresh_masks": settings.dupe_factor is None,
             "counts": counts,
-            **({} if tokenizer.lower_case else {"do_lower_case": False}),
+            **({} if vocabulary.lower_case else {"do_lower_case": False}),
             "sources": [
                 {"file": Path(piece.source).name, "sha256": mark}
                 for piece, mark in zip(sources, marks, strict=True)
@@ -189,82 +207,68 @@ def prepare(settings: PreparationSettings) -> None:
 def _refuse_copies(sources: Sequence[Piece], marks: Sequence[str]) -> None:
     names: dict[str, str] = {}
     for piece, mark in zip(sources, marks, strict=True):
-        other = names.setdefault(mark, piece.source)
-        if other != piece.source:
+        if (other := names.setdefault(mark, piece.source)) != piece.source:
             raise UserError(
                 f"prepare.sources has {other} and {piece.source}, which hold the same, so that its text "
                 "would count double; leave one of them out"
             )
 
 
-def _given_vocabulary(settings: PreparationSettings, sources: Sequence[Piece]) -> str | None:
+def _given_vocabulary(settings: PreparationSettings, sources: Sequence[Piece]) -> Vocabulary | None:
     """Returns the vocabulary that is given, or that of stores; None: it is to be learned."""
-    vocabulary = settings.vocabulary
+    vocabulary = None
+    if settings.vocabulary:
+        vocabulary = Vocabulary.open(settings.vocabulary)
     if sources[0].source_format == "store":
-        first, *others = (Path(piece.source) / VOCABULARY for piece in sources)
-        for other in [*others, *([Path(vocabulary)] if vocabulary else [])]:
-            if differ := vocabulary_difference(first, other):
+        first, *others = (Vocabulary.open(Path(piece.source) / VOCABULARY) for piece in sources)
+        for each in [*others, *([vocabulary] if vocabulary else [])]:
+            if differ := first.difference(each):
                 raise UserError(
                     f"{differ}; stores are ids of one vocabulary, so prepare these from their text"
                 )
-        vocabulary = str(first)
+        vocabulary = first
     if vocabulary:
         check_vocabulary_size(vocabulary)
-        if settings.cased and lower_cases(vocabulary):
+        if settings.cased and vocabulary.lower_case:
             raise UserError(
-                f"prepare.cased is true, but {vocabulary} is of an uncased model; leave it out, or write "
-                f'{{"do_lower_case": false}} into a {TOKENIZER_CONFIG} beside the vocabulary'
+                f"prepare.cased is true, but {vocabulary.path} is of an uncased model; leave it out, or "
+                f'write {{"do_lower_case": false}} into a {TOKENIZER_CONFIG} beside the vocabulary'
             )
     return vocabulary
 
 
-def _look_over(
-    cut: list[tuple[Piece, ...]], settings: PreparationSettings, workers: Runner
+def _looked_over(
+    cut: list[tuple[Piece, ...]], text: Text, workers: Runner
 ) -> list[list[PieceCounts]]:
-    return workers.run(functools.partial(look_over_shard, text=settings.text), cut, "check")
+    return workers.run(functools.partial(look_over_shard, text=text), cut, "check")
 
 
-def _plan_shards(
-    shard_dir: Path,
+def _unpack(
     cut: list[tuple[Piece, ...]],
     counts: list[list[PieceCounts]],
-    settings: PreparationSettings,
+    text: Text,
+    shard_dir: Path,
     workers: Runner,
-) -> list[Shard]:
-    """Unpacks each `.gz` that holds several shards, puts these in its place, and writes the plan."""
-    packed = [place for place, shard in enumerate(cut) if is_packed(shard)]
+) -> None:
+    """Unpacks each `.gz` that holds several shards, and puts these in its place."""
+    packed = [place for place, pieces in enumerate(cut) if is_packed(pieces)]
     unpack = functools.partial(unpack_shard, directory=shard_dir)
     plain = workers.run(unpack, [(place, cut[place]) for place in packed], "unpacked")
     # From the last to the first, so that the places before stay.
     for place, pieces in reversed(list(zip(packed, plain, strict=True))):
-        parts = cut_into_shards(pieces, settings.text)
+        parts = cut_into_shards(pieces, text)
         cut[place : place + 1] = parts
-        counts[place : place + 1] = _look_over(parts, settings, workers)
-    shards = number_shards(cut, counts)
-    write_atomically(shard_dir / _PLAN, json.dumps({"shards": shards}))
-    return shards
-
-
-def _read_plan(shard_dir: Path) -> list[Shard] | None:
-    """Reads the plan of the run that was killed; its parameters and its text were the same as now."""
-    path = shard_dir / _PLAN
-    if not path.exists():
-        return None
-    cure = f"remove {shard_dir} and run the same command again"
-    shards = read_json_fields(path, {"shards": list[list]}, cure)["shards"]
-    return [
-        Shard(number, tuple(Piece(*piece) for piece in pieces), first_document, alone)
-        for number, pieces, first_document, alone in shards
-    ]
+        counts[place : place + 1] = _looked_over(parts, text, workers)
 
 
 def _learn_vocabulary(
-    directory: Path, settings: PreparationSettings, shards: Sequence[Shard], workers: Runner
+    directory: Path,
+    shard_dir: Path,
+    shards: Sequence[Shard],
+    settings: PreparationSettings,
+    workers: Runner,
 ) -> None:
-    """Learns `vocab.txt` from the words of all shards, unless a run before has."""
-    if (directory / VOCABULARY).exists():
-        return
-    shard_dir = directory / _SHARDS
+    """Learns `vocab.txt` from the words of all shards."""
     count = functools.partial(
         count_words_of_shard, text=settings.text, directory=shard_dir, lower_case=not settings.cased
     )
@@ -277,48 +281,3 @@ def _learn_vocabulary(
         remove(directory)  # nothing there but what this text's words were counted into
         raise
     write_atomically(directory / VOCABULARY, "\n".join([*pieces, ""]))
-
-
-def _write_store(
-    directory: Path, shards: Sequence[Shard], text: Text, workers: Runner
-) -> dict[str, int]:
-    """Tokenises all shards and joins them; how much of everything there is."""
-    shard_dir = directory / _SHARDS
-    tokenise = functools.partial(
-        tokenise_shard, text=text, vocabulary=directory / VOCABULARY, directory=shard_dir
-    )
-    workers.run(tokenise, shards, "tokens")
-    paths = [tokens_path(shard_dir, shard.number) for shard in shards]
-    size = Tokenizer(directory / VOCABULARY).size
-    return join_token_stores(directory, paths, size) | swapped_counts(paths)
-
-
-def _write_instances(
-    directory: Path, settings: PreparationSettings, workers: Runner
-) -> dict[str, int]:
-    """Pairs spans of the whole store and joins the tables; returns how many instances there are."""
-    shard_dir = directory / _SHARDS
-    store = TokenStore(directory)
-    tasks = cut_into_pairing_tasks(store, settings.passes)
-    if store.num_tokens * settings.passes < 2 * TOKENS_PER_TASK:
-        workers = LocalRunner(1)  # starting workers would take longer
-    pair = functools.partial(
-        pair_spans,
-        corpus=directory,
-        directory=shard_dir,
-        sequence_length=settings.sequence_length,
-        short_sequence_probability=settings.short_sequence_probability,
-        instance_seed=settings.instance_seed,
-    )
-    workers.run(pair, tasks, "instances")
-    counts = {"instances": 0, "random_next": 0, "short_targets": 0}
-    with replaced(directory / INSTANCES) as path, ArrayWriter(path, INSTANCE_DTYPE) as writer:
-        for task in tasks:
-            rows = open_array(instances_path(shard_dir, task.number), INSTANCE_DTYPE)
-            counts["short_targets"] += int(short_targets_path(shard_dir, task.number).read_text())
-            for first in range(0, rows.size, _ROWS_AT_ONCE):
-                some = rows[first : first + _ROWS_AT_ONCE]
-                writer.append(some)
-                counts["instances"] += some.size
-                counts["random_next"] += int(some["is_random_next"].sum())
-    return counts

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 
-from multiberts.bert.tokenization import SPECIAL_TOKENS, overriding_file, vocabulary_file
+from multiberts.bert.tokenization import SPECIAL_TOKENS
+from multiberts.bert.vocabulary import Vocabulary, vocabulary_file
 from multiberts.pretrain.corpus.counterfactual import Swapper, Unit
 from multiberts.pretrain.corpus.documents import FILE_FORMATS, expand_source
 from multiberts.pretrain.corpus.instances import NUM_SPECIAL_TOKENS
@@ -137,7 +139,7 @@ def _find_files(arguments: Mapping[str, Any], inputs: Values) -> None:
     vocabulary = inputs.get("vocabulary")
     if isinstance(vocabulary, str):
         inputs["vocabulary"] = str(vocabulary_file(vocabulary))
-        if path := overriding_file(vocabulary):
+        if Path(vocabulary).is_file() and (path := Vocabulary.open(vocabulary).overriding):
             inputs["tokenizer_config"] = str(path)
 
 

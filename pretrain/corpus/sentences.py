@@ -82,30 +82,17 @@ def sentences_of(lines: list[str]) -> Iterator[str]:
     Yields:
       Sentences in order; none is blank.
     """
-    for text in _paragraphs(lines):
-        yield from split_sentences(text)
-
-
-def _paragraphs(lines: list[str]) -> list[str]:
-    """Splits a document into paragraphs, by the rule in the head of this file."""
+    # Paragraphs, by the rule in the head of this file.
     lines = [line.strip() for line in lines]
-    if not _is_wrapped(lines):
-        return [line for line in lines if line]
-    paragraphs: list[list[str]] = [[]]
-    for line in lines:
-        if line:
-            paragraphs[-1].append(line)
-        elif paragraphs[-1]:
-            paragraphs.append([])
-    return [" ".join(paragraph) for paragraph in paragraphs if paragraph]
-
-
-def _is_wrapped(lines: list[str]) -> bool:
-    if any(len(line) > _LONGEST_WRAPPED_LINE for line in lines):
-        return False
     inner = [line for line, following in itertools.pairwise(lines) if line and following]
     open_ended = sum(_ENDS_SENTENCE.search(line) is None for line in inner)
-    return 2 * open_ended > len(inner)
+    is_long = any(len(line) > _LONGEST_WRAPPED_LINE for line in lines)
+    texts = [line for line in lines if line]
+    if not is_long and 2 * open_ended > len(inner):  # lines are wrapped
+        runs = itertools.groupby(lines, key=bool)
+        texts = [" ".join(paragraph) for is_text, paragraph in runs if is_text]
+    for text in texts:
+        yield from split_sentences(text)
 
 
 def split_sentences(paragraph: str) -> list[str]:

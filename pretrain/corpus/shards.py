@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from multiberts.bert.tokenization import Tokenizer
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.pretrain.corpus.counterfactual import Swapper, swap_ids
 from multiberts.pretrain.corpus.documents import (
     DIVISIBLE_FORMATS,
@@ -48,6 +48,7 @@ from multiberts.runs.files import (
     read_json_fields,
     remove,
     replaced,
+    write_atomically,
 )
 
 # A shard takes about ten seconds of one core, and a worker's death costs that much.
@@ -57,6 +58,7 @@ SHARD_BYTES = 32 << 20
 _UNPACKED = 3
 
 _COUNTS = "counts.json"
+_PLAN = "plan.json"
 
 
 @dataclass(frozen=True)
@@ -192,19 +194,17 @@ def unpack_shard(numbered: tuple[int, tuple[Piece, ...]], directory: Path) -> tu
 
 
 def look_over_shard(pieces: tuple[Piece, ...], text: Text) -> list[PieceCounts]:
-    return [
-        _count_stored(piece)
-        if piece.source_format == "store"
-        else count_documents(text.lines_of_documents(piece), piece.source_format)
-        for piece in pieces
-    ]
-
-
-def _count_stored(piece: Piece) -> PieceCounts:
-    store = TokenStore(piece.source)
-    end = store.num_documents if piece.end is None else piece.end
-    sentences = np.diff(store.document_offsets[piece.begin : end + 1])
-    return PieceCounts(sentences.size, sentences.size, int((sentences > 1).sum()))
+    counts = []
+    for piece in pieces:
+        if piece.source_format == "store":
+            store = TokenStore(piece.source)
+            end = store.num_documents if piece.end is None else piece.end
+            sizes = np.diff(store.document_offsets[piece.begin : end + 1])
+            counts.append(PieceCounts(sizes.size, sizes.size, int((sizes > 1).sum())))
+        else:
+            lines = text.lines_of_documents(piece)
+            counts.append(count_documents(lines, piece.source_format))
+    return counts
 
 
 def number_shards(
@@ -216,6 +216,24 @@ def number_shards(
     alone = len(shards) == 1
     return [
         Shard(number, pieces, int(first[number]), alone) for number, pieces in enumerate(shards)
+    ]
+
+
+def write_plan(directory: Path, shards: Sequence[Shard]) -> None:
+    """Writes the shards, so that a run that was killed goes on with the same ones."""
+    write_atomically(directory / _PLAN, json.dumps({"shards": shards}))
+
+
+def read_plan(directory: Path) -> list[Shard] | None:
+    """Reads the plan of the run that was killed; its parameters and its text were the same as now."""
+    path = directory / _PLAN
+    if not path.exists():
+        return None
+    cure = f"remove {directory} and run the same command again"
+    shards = read_json_fields(path, {"shards": list[list]}, cure)["shards"]
+    return [
+        Shard(number, tuple(Piece(*piece) for piece in pieces), first_document, alone)
+        for number, pieces, first_document, alone in shards
     ]
 
 
@@ -257,26 +275,26 @@ def _counted_words(path: Path) -> Iterator[tuple[str, int]]:
             yield word, int(count)
 
 
-def tokenise_shard(shard: Shard, text: Text, vocabulary: Path, directory: Path) -> None:
+def tokenise_shard(shard: Shard, text: Text, vocabulary_path: Path, directory: Path) -> None:
     """Writes the token store of a shard, which may be empty, and its counts."""
     path = tokens_path(directory, shard.number)
     if path.exists():
         return
-    tokenizer = Tokenizer(vocabulary)
+    vocabulary = Vocabulary.open(vocabulary_path)
     swapped: Counter[str] = Counter()
     with finished_whole(path) as temporary:
         temporary.mkdir()
         if shard.pieces[0].source_format == "store":  # then all of them are
-            stored = _stored_documents(shard, text, tokenizer, swapped)
+            stored = _stored_documents(shard, text, vocabulary, swapped)
             write_encoded_documents(temporary, shown(stored, "tokens", shard.alone))
         else:
             documents = text.documents(shard, swapped)
-            write_token_store(temporary, shown(documents, "tokens", shard.alone), tokenizer)
+            write_token_store(temporary, shown(documents, "tokens", shard.alone), vocabulary)
         (temporary / _COUNTS).write_text(json.dumps(swapped))
 
 
 def _stored_documents(
-    shard: Shard, text: Text, tokenizer: Tokenizer, counts: Counter[str]
+    shard: Shard, text: Text, vocabulary: Vocabulary, counts: Counter[str]
 ) -> Iterator[list[list[int]]]:
     """Yields the documents of a shard of stores, as ids, counterfactual if asked for."""
     number = shard.first_document
@@ -292,7 +310,7 @@ def _stored_documents(
                 yield sentences
             else:
                 swapped, found = swap_ids(
-                    sentences, tokenizer=tokenizer, swapper=text.swapper, document=number
+                    sentences, vocabulary=vocabulary, swapper=text.swapper, document=number
                 )
                 counts.update(found)
                 yield from text.swapper.kept(sentences, swapped, counts)

@@ -19,7 +19,7 @@ from types import TracebackType
 
 import numpy as np
 
-from multiberts.bert.tokenization import Tokenizer, read_vocabulary
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, replaced
 
@@ -36,13 +36,12 @@ _TOKENS_AT_ONCE = 1 << 24
 _SENTENCES_AT_ONCE = 8192
 
 
-def check_vocabulary_size(path: PathLike) -> None:
+def check_vocabulary_size(vocabulary: Vocabulary) -> None:
     """Refuses a vocabulary whose ids do not fit into a token file."""
-    pieces = read_vocabulary(path)
-    if len(pieces) > LARGEST_VOCABULARY:
+    if vocabulary.size > LARGEST_VOCABULARY:
         raise UserError(
-            f"{path} has {len(pieces)} pieces, expected at most {LARGEST_VOCABULARY}, as tokens "
-            "are kept in 16 bits; use a smaller vocabulary"
+            f"{vocabulary.path} has {vocabulary.size} pieces, expected at most {LARGEST_VOCABULARY}, as "
+            "tokens are kept in 16 bits; use a smaller vocabulary"
         )
 
 
@@ -110,7 +109,7 @@ class TokenStore:
 
 
 def write_token_store(
-    directory: PathLike, documents: Iterable[list[str]], tokenizer: Tokenizer
+    directory: PathLike, documents: Iterable[list[str]], vocabulary: Vocabulary
 ) -> dict[str, int]:
     """Tokenises documents into a store; holds no more than a few thousand sentences in memory.
 
@@ -118,14 +117,14 @@ def write_token_store(
 
     Args:
       directory: where the three files shall be.
-      tokenizer: at most 65,536 pieces.
+      vocabulary: at most 65,536 pieces.
 
     Returns:
       How many `documents`, `sentences` and `tokens` were written.
     """
     with _store_writer(directory) as writer:
         for group in _grouped(documents):
-            tokens, lengths = tokenizer.encode_flat([text for texts in group for text in texts])
+            tokens, lengths = vocabulary.encode_flat([text for texts in group for text in texts])
             document = np.repeat(np.arange(len(group)), [len(texts) for texts in group])
             kept = lengths > 0
             sentences = np.bincount(document[kept], minlength=len(group))  # [documents]

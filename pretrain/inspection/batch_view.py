@@ -8,11 +8,8 @@ Steps count as in `metrics.jsonl`: the first update is step 1.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from multiberts.pretrain.batches.corpus_batches import Batches
 from multiberts.pretrain.batches.masking import Masking
@@ -145,20 +142,16 @@ def show_batch(
         f"{masked} masked pieces, {random_next} random next",
         "instances " + " ".join(str(number) for number in ids),
     ]
-    pieces = batches.tokenizer.vocabulary
+    pieces = batches.vocabulary.pieces
     for row in range(min(rows or len(ids), len(ids))):
         is_random = bool(batch["next_sentence_labels"][row])
         lines.append("")
         lines.append(f"instance {ids[row]}: {'random' if is_random else 'true'} next")
-        lines.append(_spelled(batch, row, pieces))
+        length = int(batch["input_mask"][row].sum())
+        words = [pieces[number] for number in batch["input_ids"][row, :length]]
+        count = int(batch["masked_lm_weights"][row].sum())
+        positions, answers = batch["masked_lm_positions"][row], batch["masked_lm_ids"][row]
+        for position, answer in zip(positions[:count], answers[:count], strict=True):
+            words[position] = f"{{{words[position]}={pieces[answer]}}}"
+        lines.append(" ".join(words))
     return "\n".join(lines)
-
-
-def _spelled(batch: Mapping[str, np.ndarray], row: int, pieces: Sequence[str]) -> str:
-    length = int(batch["input_mask"][row].sum())
-    words = [pieces[number] for number in batch["input_ids"][row, :length]]
-    count = int(batch["masked_lm_weights"][row].sum())
-    positions, answers = batch["masked_lm_positions"][row], batch["masked_lm_ids"][row]
-    for position, answer in zip(positions[:count], answers[:count], strict=True):
-        words[position] = f"{{{words[position]}={pieces[answer]}}}"
-    return " ".join(words)

@@ -58,13 +58,46 @@ def curves(*, run_dirs: Sequence[PathLike], output_dir: PathLike = "curves") -> 
       Text: the accuracy of each run at the last step that all have, their mean, and the standard
       deviation between runs (n - 1) with its share of the mean; last where the picture is.
     """
-    runs = _with_distinct_names([_read(run_dir) for run_dir in run_dirs], run_dirs)
+    runs = [_read(run_dir) for run_dir in run_dirs]
+    # Several runs may share a name, such as those of two lengths of training: it gets the directory.
+    names = [run.name for run in runs]
+    runs = [
+        dataclasses.replace(run, name=f"{run.name} ({run_dir})")
+        if names.count(run.name) > 1
+        else run
+        for run, run_dir in zip(runs, run_dirs, strict=True)
+    ]
+    if len({Path(run_dir).resolve() for run_dir in run_dirs}) < len(run_dirs):
+        raise UserError("--run_dirs names a run twice; give each once, or its spread is too small")
     if not runs:
         raise UserError("--run_dirs is empty; give directories of pre-training runs")
     _draw(runs, Path(output_dir))
-    summary = _summary(runs)
+
+    # Held-out accuracy at the last step that all runs have.
+    common = set.intersection(*({int(step) for step in run.held_out[:, 0]} for run in runs))
+    summary: dict[str, Any] = {"step": None, "runs": {}}
+    lines = ["no step with held-out evaluation is common to all runs"]
+    if common:
+        step = max(common)
+        by_run = {run.name: float(run.held_out[run.held_out[:, 0] == step][0, 2]) for run in runs}
+        accuracies = np.array([*by_run.values()])
+        mean, low, high = (float(f(accuracies)) for f in (np.mean, np.min, np.max))
+        deviation = float(accuracies.std(ddof=1)) if len(runs) > 1 else None
+        summary = {"step": step, "runs": by_run, "mean": mean, "standard_deviation": deviation}
+        summary |= {"lowest": low, "highest": high}
+        width = max(map(len, by_run))
+        lines = [
+            f"held-out masked-word accuracy at step {step}",
+            *(f"  {name:{width}}  {value:.4f}" for name, value in by_run.items()),
+            f"mean {mean:.4f}",
+        ]
+        if deviation is not None:
+            lines[-1] += (
+                f", standard deviation between {len(runs)} runs {deviation:.4f} "
+                f"({deviation / mean if mean else math.nan:.1%} of the mean), range {low:.4f} to {high:.4f}"
+            )
     write_atomically(Path(output_dir) / "held_out.json", json.dumps(summary, indent=1) + "\n")
-    return f"{_in_words(summary)}\n{Path(output_dir) / 'loss.png'} has the curves"
+    return "\n".join([*lines, f"{Path(output_dir) / 'loss.png'} has the curves"])
 
 
 def _read(run_dir: PathLike) -> RunCurves:
@@ -86,57 +119,6 @@ def _read(run_dir: PathLike) -> RunCurves:
     return RunCurves(
         record.name, np.array(training, float), np.array(held_out, float).reshape(-1, 3)
     )
-
-
-def _with_distinct_names(
-    runs: Sequence[RunCurves], run_dirs: Sequence[PathLike]
-) -> list[RunCurves]:
-    """Adds the directory to names that several runs share, such as those of two lengths of training."""
-    names = [run.name for run in runs]
-    renamed = [
-        dataclasses.replace(run, name=f"{run.name} ({run_dir})")
-        if names.count(run.name) > 1
-        else run
-        for run, run_dir in zip(runs, run_dirs, strict=True)
-    ]
-    if len({Path(run_dir).resolve() for run_dir in run_dirs}) < len(run_dirs):
-        raise UserError("--run_dirs names a run twice; give each once, or its spread is too small")
-    return renamed
-
-
-def _summary(runs: Sequence[RunCurves]) -> dict[str, Any]:
-    """Returns held-out accuracy at the last step that all runs have; `step` is None without one."""
-    common = set.intersection(*({int(step) for step in run.held_out[:, 0]} for run in runs))
-    if not common:
-        return {"step": None, "runs": {}}
-    step = max(common)
-    values = {run.name: float(run.held_out[run.held_out[:, 0] == step][0, 2]) for run in runs}
-    accuracies = np.array([*values.values()])
-    return {
-        "step": step,
-        "runs": values,
-        "mean": float(accuracies.mean()),
-        "standard_deviation": float(accuracies.std(ddof=1)) if len(runs) > 1 else None,
-        "lowest": float(accuracies.min()),
-        "highest": float(accuracies.max()),
-    }
-
-
-def _in_words(summary: dict[str, Any]) -> str:
-    if summary["step"] is None:
-        return "no step with held-out evaluation is common to all runs"
-    lines = [f"held-out masked-word accuracy at step {summary['step']}"]
-    width = max(len(name) for name in summary["runs"])
-    lines += [f"  {name:{width}}  {value:.4f}" for name, value in summary["runs"].items()]
-    lines.append(f"mean {summary['mean']:.4f}")
-    if summary["standard_deviation"] is not None:
-        share = summary["standard_deviation"] / summary["mean"] if summary["mean"] else math.nan
-        lines[-1] += (
-            f", standard deviation between {len(summary['runs'])} runs "
-            f"{summary['standard_deviation']:.4f} ({share:.1%} of the mean), range "
-            f"{summary['lowest']:.4f} to {summary['highest']:.4f}"
-        )
-    return "\n".join(lines)
 
 
 def _draw(runs: Sequence[RunCurves], output_dir: Path) -> None:

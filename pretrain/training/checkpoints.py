@@ -10,53 +10,41 @@ from typing import Any
 
 import numpy as np
 
-from multiberts.bert.checkpoint.checkpoint import (
-    VOCABULARY,
-    Checkpoint,
-    check_checkpoint,
-    write_checkpoint,
-)
-from multiberts.bert.checkpoint.hub import checkpoint_directory
+from multiberts.bert.checkpoint.checkpoint import Checkpoint, write_checkpoint
 from multiberts.bert.model.configuration import BertConfig
-from multiberts.bert.tokenization import vocabulary_difference
 from multiberts.bert.training.state import STATE
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.pretrain.training.settings import CONTINUE
 from multiberts.runs.directory import read_unfetched
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
 
 
-def check_initial_checkpoint(directory: str, config: BertConfig, vocabulary_path: Path) -> None:
-    """Refuses, without TensorFlow, a checkpoint of another model or with another vocabulary.
-
-    Args:
-      directory: of the checkpoint, in either layout, or its name.
-    """
-    found = check_checkpoint(checkpoint_directory(directory))
+def check_initial_checkpoint(start: Checkpoint, config: BertConfig, vocabulary: Vocabulary) -> None:
+    """Refuses, without TensorFlow, a checkpoint of another model or with another vocabulary."""
     differences = [
-        f"{field.name} {getattr(found, field.name)}, expected {getattr(config, field.name)}"
+        f"{field.name} {getattr(start.config, field.name)}, expected {getattr(config, field.name)}"
         for field in dataclasses.fields(config)
-        if getattr(found, field.name) != getattr(config, field.name)
+        if getattr(start.config, field.name) != getattr(config, field.name)
     ]
     if differences:
         raise UserError(
-            f"{directory} is of another model than pretrain.model with the corpus's vocabulary: "
+            f"{start.name} is of another model than pretrain.model with the corpus's vocabulary: "
             f"{'; '.join(differences)}; give pretrain.model the checkpoint's values and prepare the "
             "corpus with its vocab.txt"
         )
-    vocabulary = checkpoint_directory(directory) / VOCABULARY
-    if differ := vocabulary_difference(vocabulary, vocabulary_path):
+    if differ := start.vocabulary.difference(vocabulary):
         raise UserError(f"{differ}; prepare the corpus with the checkpoint's vocabulary")
 
 
-def steps_before(start: Checkpoint | None, treatment: str, directory: str | None) -> int:
+def steps_before(start: Checkpoint | None, treatment: str) -> int:
     """Returns the updates of the initial checkpoint, where the learning rate depends on them."""
     if start is None or treatment != CONTINUE:
         return 0
     step = start.provenance["step"]
     if step is None:
         raise UserError(
-            f"{directory} does not record its step, which pretrain.learning_rate_treatment 'continue' "
+            f"{start.name} does not record its step, which pretrain.learning_rate_treatment 'continue' "
             "needs; choose 'restart' or 'constant'"
         )
     return int(step)
@@ -78,14 +66,14 @@ class KeptCheckpoints:
 
     Attributes:
       steps: numbers of finished updates at which a checkpoint is kept.
-      vocabulary_path: of the corpus.
+      vocabulary: of the corpus.
       provenance: what all of them record, besides their step and its measurements.
     """
 
     run_dir: Path
     steps: Sequence[int]
     config: BertConfig
-    vocabulary_path: Path
+    vocabulary: Vocabulary
     provenance: Mapping[str, Any]
 
     def write(
@@ -104,12 +92,12 @@ class KeptCheckpoints:
         if directory.exists():
             # One that somebody removed files from is made again.
             with contextlib.suppress(UserError):
-                check_checkpoint(directory)
+                Checkpoint.open(directory)
                 return
         provenance = {**self.provenance, "step": step}
         if measured:
             provenance["evaluation"] = dict(measured)
-        write_checkpoint(directory, weights, self.config, self.vocabulary_path, provenance)
+        write_checkpoint(directory, weights, self.config, self.vocabulary, provenance)
 
     def check_before(self, step: int) -> None:
         """Refuses to resume from a step if an earlier checkpoint was lost.
@@ -127,7 +115,7 @@ class KeptCheckpoints:
                     f"{directory} is missing, but {state} is past that step; put it back, or remove "
                     f"{state} to train from the start"
                 )
-            check_checkpoint(directory)
+            Checkpoint.open(directory)
 
     def outputs(self) -> list[str]:
         """Returns all files, relative to the run's directory."""

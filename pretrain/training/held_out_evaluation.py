@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from multiberts.bert.model.configuration import BertConfig
-from multiberts.bert.tokenization import vocabulary_difference
 from multiberts.bert.training.log import HELD_OUT
 from multiberts.pretrain.batches.corpus_batches import EVALUATION_DATA_SEED, Batches
 from multiberts.pretrain.batches.masking import Masking
@@ -32,7 +31,7 @@ def open_held_out(
     batches = Batches(
         corpus, masking, data_seed=EVALUATION_DATA_SEED, batch_size=trained.batch_size
     )
-    if differ := vocabulary_difference(batches.vocabulary_path, trained.vocabulary_path):
+    if differ := batches.vocabulary.difference(trained.vocabulary):
         raise UserError(
             f"{differ}; prepare the held-out corpus with prepare.vocabulary set to the latter"
         )

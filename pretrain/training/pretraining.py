@@ -6,8 +6,7 @@ import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from multiberts.bert.checkpoint.checkpoint import check_checkpoint
-from multiberts.bert.checkpoint.hub import checkpoint_directory
+from multiberts.bert.checkpoint.checkpoint import INITIALISED, Checkpoint, ancestor
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.training.state import remove_states, saved_step
 from multiberts.pretrain.training.checkpoints import (
@@ -85,7 +84,7 @@ def pretrain(settings: PretrainingSettings) -> None:
         batch_size=settings.batch_size,
         mask_seed=settings.mask_seed,
     )
-    vocab_size = batches.tokenizer.size
+    vocab_size = batches.vocabulary.size
     model = {"vocab_size": vocab_size, **settings.model}
     check_values("pretrain", (
         ("model['vocab_size']", model["vocab_size"], model["vocab_size"] == vocab_size,
@@ -93,11 +92,14 @@ def pretrain(settings: PretrainingSettings) -> None:
         ("batch_size", settings.batch_size, settings.batch_size <= batches.num_instances,
          f"at most {batches.num_instances}, the instances of {settings.corpus}"),
     ))  # fmt: skip
+    start = None
     if settings.initial_checkpoint is not None:
+        start = Checkpoint.open(
+            settings.initial_checkpoint, initialise_missing=settings.seed_of("initialisation")
+        )
         # Weights keep the form of GELU that they were trained with, and rows that have no piece.
-        start_config = check_checkpoint(checkpoint_directory(settings.initial_checkpoint))
-        model["vocab_size"] = start_config.vocab_size
-        model.setdefault("hidden_act", start_config.hidden_act)
+        model["vocab_size"] = start.config.vocab_size
+        model.setdefault("hidden_act", start.config.hidden_act)
     config = BertConfig.from_mapping(model, where="pretrain.model")
     config.check_two_segments("pre-training", "leave it out of pretrain.model")
     if settings.sequence_length > config.max_position_embeddings:
@@ -106,10 +108,10 @@ def pretrain(settings: PretrainingSettings) -> None:
             f"{config.max_position_embeddings} positions; lower it or raise "
             "max_position_embeddings in pretrain.model"
             + ", from the first phase on"
-            * (settings.initial_checkpoint is not None)
+            * (start is not None)
         )
-    if settings.initial_checkpoint is not None:
-        check_initial_checkpoint(settings.initial_checkpoint, config, batches.vocabulary_path)
+    if start is not None:
+        check_initial_checkpoint(start, config, batches.vocabulary)
     held_out = None
     if settings.evaluation_corpus is not None:
         held_out = open_held_out(
@@ -145,17 +147,13 @@ def pretrain(settings: PretrainingSettings) -> None:
                 steps_per_dispatch=settings.steps_per_dispatch if is_in_blocks else 1,
             ),
         )
-        from multiberts.bert.checkpoint.checkpoint import INITIALISED, ancestor, read_checkpoint
         from multiberts.bert.model.initialization import initial_parameters
         from multiberts.bert.training.training_loop import Callbacks, Saving, Schedule, train
 
         # The checkpoints to keep, which record the run's parameters: no path, time or machine.
-        start, inherited = None, {}
-        if settings.initial_checkpoint is not None:
-            start = read_checkpoint(
-                checkpoint_directory(settings.initial_checkpoint),
-                initialise_missing=settings.seed_of("initialisation"),
-            )
+        inherited = {}
+        if start is not None:
+            start_weights = start.parameters  # read now, as its provenance knows more after that
             inherited = {
                 "parent": ancestor(start.provenance, run.fingerprints["initial_checkpoint"]),
                 **{n: known for n, known in start.provenance.items() if n == INITIALISED},
@@ -166,7 +164,7 @@ def pretrain(settings: PretrainingSettings) -> None:
             run.path,
             settings.kept_steps,
             config=config,
-            vocabulary_path=batches.vocabulary_path,
+            vocabulary=batches.vocabulary,
             provenance={
                 **{name: parameters[name] for name in of_checkpoint},
                 **inherited,
@@ -186,7 +184,7 @@ def pretrain(settings: PretrainingSettings) -> None:
             initial_parameters=lambda: (
                 initial_parameters(config, settings.seed_of("initialisation"))
                 if start is None
-                else start.parameters
+                else start_weights
             ),
             batches_at=batches.batches,
             learning_rate_at=learning_rates(
@@ -194,7 +192,7 @@ def pretrain(settings: PretrainingSettings) -> None:
                 learning_rate=settings.learning_rate,
                 warmup_steps=settings.warmup_steps,
                 num_steps=settings.num_steps,
-                steps_before=steps_before(start, treatment, settings.initial_checkpoint),
+                steps_before=steps_before(start, treatment),
             ),
             dropout_seed=settings.seed_of("dropout"),
             batch_threads=settings.batch_threads,

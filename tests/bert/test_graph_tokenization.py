@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from multiberts.bert.tokenization import SPECIAL_TOKENS, Tokenizer, split_words
+from multiberts.bert.tokenization import SPECIAL_TOKENS, split_words
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.tests.bert.code_points import assigned_characters, telling_characters
 
 pytestmark = pytest.mark.skipif(
@@ -133,7 +134,9 @@ def test_ids_are_ours(make_graph_tokenizer: Any, vocabulary: Path) -> None:
         *random_strings(2_000, seed=100), "", " ", "[MASK] [UNK]", "a" * 200, "a" * 201, "b" * 5_000,
         "\u0130" * 200, "\u0130" * 201, "\U0001d16d" * 200, "x " * 2_000, "##a", "\ufffd", "\ue000",
     ]  # fmt: skip
-    assert make_graph_tokenizer(vocabulary)(texts) == Tokenizer(vocabulary).encode_batch(texts)
+    assert make_graph_tokenizer(vocabulary)(texts) == Vocabulary.open(vocabulary).encode_batch(
+        texts
+    )
 
 
 def test_a_batch_without_texts_has_no_ids(make_graph_tokenizer: Any, vocabulary: Path) -> None:
@@ -151,7 +154,7 @@ def lines_of(path: Path) -> Iterator[str]:
 def check_lines(
     files: list[Path], vocabulary: Path, make_graph_tokenizer: Any, every: int = 1
 ) -> int:
-    ours, graph, count = Tokenizer(vocabulary), make_graph_tokenizer(vocabulary), 0
+    ours, graph, count = Vocabulary.open(vocabulary), make_graph_tokenizer(vocabulary), 0
     for file in files:
         lines = list(lines_of(file))[::every]
         for start in range(0, len(lines), 2_000):

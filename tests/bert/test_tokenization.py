@@ -6,12 +6,12 @@ import tracemalloc
 import unicodedata
 
 import pytest
-import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from multiberts.bert import tokenization
-from multiberts.bert.tokenization import SPECIAL_TOKENS, Tokenizer, lower_cases
+from multiberts.bert.tokenization import SPECIAL_TOKENS, WordPiece
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.runs.errors import UserError
 from multiberts.tests.bert.code_points import assigned_characters, telling_characters
 
@@ -40,7 +40,7 @@ def vocabulary_path(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tokenizer(vocabulary_path):
-    return Tokenizer(vocabulary_path)
+    return Vocabulary.open(vocabulary_path)
 
 
 class Oracle:
@@ -63,7 +63,7 @@ class Oracle:
 
 @pytest.fixture(scope="module")
 def oracle(tokenizer):
-    return Oracle(tokenizer.vocabulary)
+    return Oracle(tokenizer.pieces)
 
 
 CONTEXTS = ("{}", "a{}b", "{} x", "x{}", "a{}", "{0}{0}.", "\u03a3{}", "a\u0301{}\u0323")
@@ -117,7 +117,7 @@ def test_a_cased_model_reads_what_transformers_reads(tmp_path, characters):
     pieces = [*PIECES, *LETTERS.upper()[:26], *("##" + each for each in LETTERS.upper()[:26])]
     pieces += ["É", "##É", "é", "##é", "\u0301", "##\u0301", "İ", "Σ", "##Σ", "Zürich", "The"]
     (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
-    tokenizer = Tokenizer(tmp_path / "vocab.txt")
+    tokenizer = Vocabulary.open(tmp_path / "vocab.txt")
     assert not tokenizer.lower_case
     theirs = transformers.BertTokenizerFast(
         vocab={p: n for n, p in enumerate(pieces)}, do_lower_case=False
@@ -132,7 +132,7 @@ def test_a_cased_model_reads_what_transformers_reads(tmp_path, characters):
     texts += ["".join(draw.choice(pool) for _ in range(30)) for _ in range(500)]
     found = tokenizer.encode_batch(texts)
     assert found == [theirs.encode(text, add_special_tokens=False) for text in texts]
-    upper = [tokenizer.vocabulary[number] for number in tokenizer.encode("The THE")]
+    upper = [tokenizer.pieces[number] for number in tokenizer.encode("The THE")]
     assert upper == ["The", "T", "##H", "##E"]
 
 
@@ -214,7 +214,7 @@ def test_words_of_two_hundred_characters_are_the_longest(tokenizer, outside):
 
 
 def pieces(tokenizer, ids):
-    return [tokenizer.vocabulary[number] for number in ids]
+    return [tokenizer.pieces[number] for number in ids]
 
 
 def test_examples_written_out(tokenizer):
@@ -243,7 +243,7 @@ def test_words_are_encoded_apart(tokenizer):
 
 
 def test_released_vocabulary_has_its_published_ids(shared_data):
-    tokenizer = Tokenizer(shared_data / "bert" / "vocab.txt")
+    tokenizer = Vocabulary.open(shared_data / "bert" / "vocab.txt")
     assert tokenizer.size == 30522
     assert (tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id) == (
         0,
@@ -267,7 +267,7 @@ def test_bad_vocabularies_are_refused_with_file_and_line(tmp_path, lines, messag
     path = tmp_path / "vocab.txt"
     path.write_text("\n".join(lines) + "\n")
     with pytest.raises(UserError, match=message) as error:
-        Tokenizer(path)
+        Vocabulary.open(path)
     assert str(path) in str(error.value)
 
 
@@ -276,25 +276,25 @@ def test_the_line_separator_in_googles_chinese_vocabulary_is_a_piece(tmp_path):
     path = tmp_path / "vocab.txt"
     path.write_text("\n".join([*SPECIAL_TOKENS, "a", "\u2028", "b"]) + "\n", encoding="utf-8")
     original = tmp_path / "tokenizer.json"
-    assert Tokenizer(path).encode("a\u2028b\u2028 \u2028a") == [5, 7, 5]
+    assert Vocabulary.open(path).encode("a\u2028b\u2028 \u2028a") == [5, 7, 5]
     # The library strips it, as the original does; transformers saves that.
     import transformers
 
     transformers.BertTokenizer(vocab=str(path)).save_pretrained(tmp_path)
     assert json.loads(original.read_text())["model"]["vocab"][""] == 6
-    assert Tokenizer(path).encode("b\u2028a") == [7, 5]
+    assert Vocabulary.open(path).encode("b\u2028a") == [7, 5]
     path.unlink()
-    assert Tokenizer(path).encode("b\u2028a") == [7, 5]
+    assert Vocabulary.open(path).encode("b\u2028a") == [7, 5]
 
 
 def test_missing_and_empty_vocabularies_are_refused(tmp_path):
     (tmp_path / "tokenizer.json").write_text("{}")  # is read for vocab.txt alone
     with pytest.raises(UserError, match="absent.txt"):
-        Tokenizer(tmp_path / "absent.txt")
+        Vocabulary.open(tmp_path / "absent.txt")
     empty = tmp_path / "empty.txt"
     empty.write_bytes(b"")
     with pytest.raises(UserError, match="empty.txt"):
-        Tokenizer(empty)
+        Vocabulary.open(empty)
 
 
 def test_ids_stay_the_same_when_the_memory_of_chunks_is_emptied(tokenizer, oracle, monkeypatch):
@@ -308,181 +308,26 @@ def test_ids_stay_the_same_when_the_memory_of_chunks_is_emptied(tokenizer, oracl
 def test_text_without_spaces_does_not_fill_the_memory(vocabulary_path, oracle, monkeypatch):
     """Its words differ all the time, though no chunk is remembered."""
     monkeypatch.setattr(tokenization, "_MOST_CHUNKS_REMEMBERED", 300)
-    tokenizer = Tokenizer(vocabulary_path)
+    vocabulary = Vocabulary.open(vocabulary_path)
+    word_piece = WordPiece({p: n for n, p in enumerate(vocabulary.pieces)}, lower_case=True)
     for number in range(40):
         text = "/".join(f"word{number * 100 + place}" for place in range(100))
-        assert tokenizer.encode(text) == oracle.encode(text)
-    assert len(tokenizer._words) <= 300 + 100 + 1
+        assert word_piece.encode_flat([text])[0].tolist() == oracle.encode(text)
+    assert len(word_piece._words) <= 300 + 100 + 1
 
 
 def test_long_chunks_are_not_remembered(vocabulary_path):
-    tokenizer = Tokenizer(vocabulary_path)
-    tokenizer.encode_batch(["a" * 100, "b" * 101])
-    assert set(tokenizer._chunks) == {"a" * 100}
+    vocabulary = Vocabulary.open(vocabulary_path)
+    word_piece = WordPiece({p: n for n, p in enumerate(vocabulary.pieces)}, lower_case=True)
+    word_piece.encode_flat(["a" * 100, "b" * 101])
+    assert set(word_piece._chunks) == {"a" * 100}
 
 
 @CHARACTERS
 def test_assigned_code_points_with_the_released_vocabulary(shared_data, characters):
-    tokenizer = Tokenizer(shared_data / "bert" / "vocab.txt")
-    oracle = Oracle(tokenizer.vocabulary)
+    tokenizer = Vocabulary.open(shared_data / "bert" / "vocab.txt")
+    oracle = Oracle(tokenizer.pieces)
     texts = [f"the {character} a{character}b" for character in characters()]
     found = tokenizer.encode_batch(texts)
     wrong = [t for t, ids in zip(texts, found, strict=True) if ids != oracle.encode(t)]
     assert not wrong, f"{len(wrong)} texts differ, the first are {wrong[:10]!r}"
-
-
-def test_a_vocabulary_with_capitals_is_one_of_a_cased_model(tmp_path):
-    path = tmp_path / "vocab.txt"
-    lower = [*SPECIAL_TOKENS, "[unused0]", "the", "##s", "ß", "ℝ", *map(str, range(190))]
-    path.write_text("\n".join([*lower, "NASA"]))
-    assert lower_cases(path)  # one in two hundred is a slip, not a case
-    path.write_text("\n".join([*lower, "NASA", "The", "##S"]))
-    assert not lower_cases(path)
-    for value in (True, False):
-        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": value}))
-        assert lower_cases(path) == Tokenizer(path).lower_case == value
-    for odd in (
-        {"do_lower_case": False, "strip_accents": True},
-        {"strip_accents": False},
-        {"tokenize_chinese_chars": False},
-    ):
-        (tmp_path / "tokenizer_config.json").write_text(json.dumps(odd))
-        with pytest.raises(UserError, match="as the original BERT does; take another checkpoint"):
-            lower_cases(path)
-
-
-TEXTS = [
-    "The CATS, seen at naïve Café (1999)!", "Δοκιμή ΤΗΣ γλώσσας", "Съешь ЕЩЁ этих булок", "שלום עולם",
-    "مرحبا بالعالم", "नमस्ते दुनिया", "สวัสดีชาวโลก", "日本語のテキスト、中文。", "안녕하세요 세계",
-    "ﬁne ½ ™ 😀 x²",
-]  # fmt: skip
-
-
-def _saved(folder, **settings):
-    """Saves a tokeniser as transformers does, with its vocabulary."""
-    transformers = pytest.importorskip("transformers")
-    path = folder / "vocab.txt"
-    letters = sorted({*"".join(TEXTS), *"".join(TEXTS).lower()} - {" "})
-    path.write_text(
-        "".join(f"{piece}\n" for piece in [*SPECIAL_TOKENS, *letters, *map("##{}".format, letters)])
-    )
-    transformers.BertTokenizer(str(path), **settings).save_pretrained(folder)
-    return transformers
-
-
-@pytest.mark.parametrize("lower_case", [True, False])
-@pytest.mark.parametrize("kind", ["AutoTokenizer", "PreTrainedTokenizerFast"])
-def test_ids_are_those_of_a_tokenizer_that_transformers_saved(tmp_path, lower_case, kind):
-    transformers = _saved(tmp_path, do_lower_case=lower_case)
-    if kind == "PreTrainedTokenizerFast":  # which names no case, and TokenizersBackend as its class
-        path = str(tmp_path / "tokenizer.json")
-        transformers.PreTrainedTokenizerFast(tokenizer_file=path).save_pretrained(tmp_path)
-    theirs = getattr(transformers, kind).from_pretrained(tmp_path)
-    ours = Tokenizer(tmp_path / "vocab.txt")
-    assert ours.lower_case is lower_case
-    # The library lower-cases a final sigma as any other, the original does not.
-    texts = [text for text in TEXTS if not (lower_case and "Σ" in text)]
-    assert ours.encode_batch(texts) == [
-        theirs(t, add_special_tokens=False)["input_ids"] for t in texts
-    ]
-
-
-def test_a_tokenizer_file_decides_the_case(tmp_path, capsys):
-    _saved(tmp_path, do_lower_case=False)
-    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
-    theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    ours = Tokenizer(tmp_path / "vocab.txt")
-    assert ours.encode("The CATS") == theirs.encode("The CATS", add_special_tokens=False).ids
-    assert (
-        "tokenizer.json decides, with lowercase false, though do_lower_case is true"
-        in capsys.readouterr().err
-    )
-
-
-def _changed(part, **fields):
-    def change(folder):
-        path = folder / "tokenizer.json"
-        values = json.loads(path.read_text())
-        values[part] = (
-            values[part] + fields["more"] if "more" in fields else {**values[part], **fields}
-        )
-        path.write_text(json.dumps(values))
-
-    return change
-
-
-def _only(name, **values):
-    """Leaves one file beside the vocabulary."""
-
-    def change(folder):
-        for path in folder.glob("*.json"):
-            path.unlink()
-        (folder / name).write_text(json.dumps(values))
-
-    return change
-
-
-OTHERS = {
-    "tokenizer.json: normalizer.strip_accents is false, expected null or true": _changed(
-        "normalizer", strip_accents=False
-    ),
-    "tokenizer.json: normalizer.type is \"Sequence\", expected \"BertNormalizer\"": _changed(
-        "normalizer", type="Sequence", normalizers=[{"type": "NFKC"}]
-    ),
-    "tokenizer.json: normalizer.handle_chinese_chars is false, expected true": _changed(
-        "normalizer", handle_chinese_chars=False
-    ),
-    "tokenizer.json: pre_tokenizer.type is \"Whitespace\"": _changed("pre_tokenizer", type="Whitespace"),
-    "tokenizer.json: model.type is \"BPE\", expected \"WordPiece\"": _changed("model", type="BPE"),
-    "tokenizer.json: model.continuing_subword_prefix is \"@@\"": _changed(
-        "model", continuing_subword_prefix="@@"
-    ),
-    "tokenizer.json: model.max_input_chars_per_word is 50, expected 200 or 100": _changed(
-        "model", max_input_chars_per_word=50
-    ),
-    r"tokenizer.json: added_tokens has \['\[E1\]'\], expected none but \[PAD\]": _changed(
-        "added_tokens", more=[{"id": 7, "content": "[E1]", "special": True}]
-    ),
-    r"tokenizer.json: the piece '\[PAD\]' has the id 5, and 0 in .*vocab.txt": _changed(
-        "model", vocab={"[PAD]": 5}
-    ),
-    "tokenizer_config.json: tokenizer_class is \"BertJapaneseTokenizer\"": _only(
-        "tokenizer_config.json", tokenizer_class="BertJapaneseTokenizer"
-    ),
-    "tokenizer_config.json: word_tokenizer_type is \"mecab\", expected null": _only(
-        "tokenizer_config.json", word_tokenizer_type="mecab", subword_tokenizer_type="character"
-    ),
-    "config.json: tokenizer_class is \"BertJapaneseTokenizer\"": _only(
-        "config.json", tokenizer_class="BertJapaneseTokenizer"
-    ),
-    r"tokenizer_config.json: extra_special_tokens has \['\[E1\]'\]": _only(
-        "tokenizer_config.json", extra_special_tokens=["[E1]"]
-    ),
-    r"special_tokens_map.json: cls_token has \['<s>'\]": _only(
-        "special_tokens_map.json", cls_token={"content": "<s>"}
-    ),
-    r"added_tokens.json: added_tokens has \['\[E1\]'\]": _only("added_tokens.json", **{"[E1]": 7}),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("message", OTHERS)
-def test_a_tokeniser_that_is_not_berts_is_refused(tmp_path, message):
-    _saved(tmp_path)
-    Tokenizer(tmp_path / "vocab.txt")
-    OTHERS[message](tmp_path)
-    with pytest.raises(UserError, match=message):
-        Tokenizer(tmp_path / "vocab.txt")
-
-
-def test_vocabularies_of_another_case_differ(tmp_path):
-    paths = [tmp_path / name / "vocab.txt" for name in ("cased", "uncased", "other")]
-    for path in paths:
-        path.parent.mkdir()
-        path.write_text("\n".join(PIECES))
-    (paths[0].parent / "tokenizer_config.json").write_text('{"do_lower_case": false}')
-    paths[2].write_text("\n".join([*PIECES, "more"]))
-    assert tokenization.vocabulary_difference(paths[1], paths[1]) is None
-    assert "as only one of them is cased" in tokenization.vocabulary_difference(*paths[:2])
-    assert tokenization.vocabulary_difference(*paths[1:]).endswith("differ")
-    assert tokenization.overriding_file(paths[0]).name == "tokenizer_config.json"
-    assert tokenization.overriding_file(paths[1]) is None

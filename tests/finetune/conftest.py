@@ -44,6 +44,7 @@ def make_checkpoint(tmp_path: Path, vocabulary: Path) -> Callable[..., Path]:
         from multiberts.bert.checkpoint.checkpoint import write_checkpoint
         from multiberts.bert.model.configuration import BertConfig
         from multiberts.bert.model.initialization import initial_parameters
+        from multiberts.bert.vocabulary import Vocabulary
 
         vocab_size = len(vocabulary.read_text().splitlines())
         config = BertConfig(vocab_size=vocab_size, **{**SIZES, "initializer_range": 0.1, **sizes})
@@ -57,7 +58,7 @@ def make_checkpoint(tmp_path: Path, vocabulary: Path) -> Callable[..., Path]:
             "data_seed": 5,
             "step": 7,
         }
-        write_checkpoint(path, parameters, config, vocabulary, provenance)
+        write_checkpoint(path, parameters, config, Vocabulary.open(vocabulary), provenance)
         return path
 
     return make

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multiberts.bert.tokenization import SPECIAL_TOKENS, Tokenizer
+from multiberts.bert.tokenization import SPECIAL_TOKENS
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.finetune.features import (
     BUCKET_LENGTHS,
     bucket_length,
@@ -48,12 +49,12 @@ def test_transformers_cuts_pairs_in_the_same_way_but_where_the_card_says_so() ->
 
 
 def test_pairs_have_both_separators_and_two_segments(vocabulary: Path) -> None:
-    tokenizer = Tokenizer(vocabulary)
+    tokenizer = Vocabulary.open(vocabulary)
     features = text_features(tokenizer, ["the sun"] * 2, ["it is red.", "red " * 20], 16)
     assert features.num_cut == 1
     assert text_features(tokenizer, ["sun " * 14, "sun " * 15], None, 16).num_cut == 1
     batch = sequence_batch(features, np.array([0]))
-    pieces = [tokenizer.vocabulary[number] for number in batch["input_ids"][0]]
+    pieces = [tokenizer.pieces[number] for number in batch["input_ids"][0]]
     assert pieces[:9] == ["[CLS]", "the", "sun", "[SEP]", "it", "is", "red", ".", "[SEP]"]
     assert set(pieces[9:]) == {"[PAD]"}
     assert batch["segment_ids"][0].tolist() == [0] * 4 + [1] * 5 + [0] * 7
@@ -61,7 +62,7 @@ def test_pairs_have_both_separators_and_two_segments(vocabulary: Path) -> None:
 
 
 def test_batches_take_the_smallest_bucket_and_keep_the_order(vocabulary: Path) -> None:
-    tokenizer = Tokenizer(vocabulary)
+    tokenizer = Vocabulary.open(vocabulary)
     texts = ["red", "red " * 14, "red " * 15, "red " * 60]
     features = text_features(tokenizer, texts, None, 40)
     assert features.lengths.tolist() == [3, 16, 17, 40]

@@ -196,7 +196,6 @@ def test_logits_equal_those_of_transformers(
     transformers = pytest.importorskip("transformers")
     from multiberts.bert.checkpoint.checkpoint import read_checkpoint
     from multiberts.bert.model.configuration import BertConfig
-    from multiberts.finetune.data_files import FileContent
     from multiberts.finetune.task import DataArguments, task_named
 
     checkpoint = read_checkpoint(make_checkpoint())
@@ -205,7 +204,7 @@ def test_logits_equal_those_of_transformers(
     family = task.family(
         DataArguments("pair", data_dir=folder, sequence_length=14, options=task.completed({}))
     )
-    data: Any = family.read(checkpoint.config, FileContent.of(checkpoint.vocabulary_path))
+    data: Any = family.read(checkpoint.config, checkpoint.vocabulary)
     learner = data.learner(checkpoint, fingerprint="", finetune_seed=0, compile_step=False)
     parameters = learner.initial_parameters()
     (predicted,) = learner.evaluate(parameters)
@@ -221,7 +220,7 @@ def test_logits_equal_those_of_transformers(
         state[_torch_name(name)].copy_(
             torch.from_numpy(values.T if name.endswith("kernel") else values)
         )
-    tokenizer = transformers.BertTokenizerFast(vocab=str(checkpoint.vocabulary_path))
+    tokenizer = transformers.BertTokenizerFast(vocab=str(checkpoint.vocabulary.path))
     encoded = tokenizer(
         data.evaluation[0].examples.first_texts,
         data.evaluation[0].examples.second_texts,

@@ -13,6 +13,7 @@ import pytest
 from multiberts.bert.checkpoint.checkpoint import write_checkpoint
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.initialization import initial_parameters
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.evaluate.imports.imported_runs import (
     ImportedRun,
     ImportedSet,
@@ -39,7 +40,13 @@ def study(tmp_path: Path) -> dict[str, Any]:
     for seed in (0, 1):
         provenance = {"procedure": "base", "pretrain_seed": seed, "data_seed": seed, "step": 7}
         weights = initial_parameters(CONFIG, seed)
-        write_checkpoint(tmp_path / f"checkpoint_{seed}", weights, CONFIG, vocabulary, provenance)
+        write_checkpoint(
+            tmp_path / f"checkpoint_{seed}",
+            weights,
+            CONFIG,
+            Vocabulary.open(vocabulary),
+            provenance,
+        )
         predictions = predictions_of(
             ["rte/0", "rte/1"], [1, 0], np.array([1, seed]), np.eye(2)[[1, seed]]
         )

@@ -214,6 +214,7 @@ def test_pairs_are_cut_as_training_cuts_them() -> None:
             for kind in ("own", *OTHER_KINDS)
         ),
         ("there", "exists already; choose another TARGET"),
+        ("no library", "needs TensorFlow and tensorflow-text, which tokenises in the graph ("),
         ("jax", "Keras computes with jax; set MULTIBERTS_ENGINE=tensorflow"),
         ("flag", "--to saved_model does not take --corpus"),
     ],
@@ -239,13 +240,15 @@ def test_what_cannot_be_served_gets_one_line_and_leaves_nothing(
         tmp_path / "model",
         {**checkpoint.parameters, **(head if fine_tuned else {})},
         checkpoint.config,
-        checkpoint.vocabulary_path,
+        checkpoint.vocabulary,
         {**checkpoint.provenance, **({"finetuned": record} if fine_tuned else {})},
     )
     target = tmp_path / "served"
     arguments = ["convert", str(tmp_path / "model"), str(target), "--to", "saved_model"]
     if change == "there":
         target.mkdir()
+    if change == "no library":
+        monkeypatch.setitem(sys.modules, "tensorflow_text", None)
     if change == "jax":
         monkeypatch.setattr("keras.backend.backend", lambda: "jax")
     if change == "flag":
@@ -255,18 +258,6 @@ def test_what_cannot_be_served_gets_one_line_and_leaves_nothing(
     error = capsys.readouterr().err
     assert line in error and error.count("\n") == 1
     assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_the_line_names_what_is_to_be_installed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from multiberts.bert.checkpoint.saved_model import _check_libraries
-
-    monkeypatch.setitem(sys.modules, "tensorflow_text", None)
-    with pytest.raises(
-        UserError, match=r"needs TensorFlow and tensorflow-text, .* multiberts.tensorflow"
-    ):
-        _check_libraries()
 
 
 def table(path: Path, rows: list[dict[str, Any]]) -> Path:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.tests import warm
 from multiberts.tests.launch.paper_inputs import pretend_to_have, write_data
 
@@ -70,7 +71,9 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
             place = folder / procedure / name
             layout = "hugging_face" if procedure == "cda_full" else "tf1"
             parameters = initial_parameters(config, number)
-            write_checkpoint(place, parameters, config, vocabulary, {}, layout=layout)
+            write_checkpoint(
+                place, parameters, config, Vocabulary.open(vocabulary), {}, layout=layout
+            )
             (place / PROVENANCE).unlink()
     folders = {procedure: str(folder / procedure) for procedure in places}
     return {**folders, "base_extra_seeds": folders["base"]}

@@ -16,6 +16,7 @@ from multiberts.bert.checkpoint.audit import audit_checkpoints
 from multiberts.bert.checkpoint.checkpoint import write_checkpoint
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.initialization import initial_parameters
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.runs.errors import UserError
 from multiberts.tests.fake_hub import FakeHub, hub_command
 
@@ -48,7 +49,9 @@ def _write(
 ) -> Path:
     directory = folder / f"seed_{as_seed}" / f"step_{as_step}"
     provenance = {"procedure": "base", "pretrain_seed": as_seed, "data_seed": 0, "step": as_step}
-    write_checkpoint(directory, _trained(seed, step), CONFIG, vocabulary, provenance)
+    write_checkpoint(
+        directory, _trained(seed, step), CONFIG, Vocabulary.open(vocabulary), provenance
+    )
     return directory
 
 

@@ -16,7 +16,7 @@ import pytest
 from multiberts.bert.checkpoint.checkpoint import (
     DATA,
     INDEX,
-    check_checkpoint,
+    Checkpoint,
     read_checkpoint,
     read_provenance,
     write_checkpoint,
@@ -24,7 +24,7 @@ from multiberts.bert.checkpoint.checkpoint import (
 from multiberts.bert.checkpoint.tensor_bundle import write_bundle
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.initialization import initial_parameters
-from multiberts.bert.tokenization import lower_cases
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.runs.errors import UserError
 
 CONFIG = BertConfig(
@@ -38,7 +38,9 @@ def checkpoint(tmp_path: Path) -> Path:
     vocabulary = tmp_path / "given_vocab.txt"
     vocabulary.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n")
     directory = tmp_path / "step_20"
-    write_checkpoint(directory, initial_parameters(CONFIG, 3), CONFIG, vocabulary, PROVENANCE)
+    write_checkpoint(
+        directory, initial_parameters(CONFIG, 3), CONFIG, Vocabulary.open(vocabulary), PROVENANCE
+    )
     return directory
 
 
@@ -54,7 +56,11 @@ def test_round_trip(checkpoint: Path) -> None:
 def test_written_twice_gives_the_same_bytes(checkpoint: Path, tmp_path: Path) -> None:
     second = tmp_path / "again"
     write_checkpoint(
-        second, initial_parameters(CONFIG, 3), CONFIG, checkpoint / "vocab.txt", PROVENANCE
+        second,
+        initial_parameters(CONFIG, 3),
+        CONFIG,
+        Vocabulary.open(checkpoint / "vocab.txt"),
+        PROVENANCE,
     )
     for file in checkpoint.iterdir():
         assert file.read_bytes() == (second / file.name).read_bytes(), file.name
@@ -133,7 +139,11 @@ def test_optimiser_slots_are_left_out(tmp_path: Path, checkpoint: Path) -> None:
     parameters = initial_parameters(CONFIG, 3)
     slots = {f"{name}/adam_m": values for name, values in parameters.items()}
     write_checkpoint(
-        tmp_path / "slots", {**parameters, **slots}, CONFIG, checkpoint / "vocab.txt", PROVENANCE
+        tmp_path / "slots",
+        {**parameters, **slots},
+        CONFIG,
+        Vocabulary.open(checkpoint / "vocab.txt"),
+        PROVENANCE,
     )
     assert read_checkpoint(tmp_path / "slots").parameters.keys() == parameters.keys()
 
@@ -163,7 +173,7 @@ def test_flipped_bit_is_refused(checkpoint: Path, record: bool) -> None:
 def test_missing_file_is_named(checkpoint: Path) -> None:
     (checkpoint / INDEX).unlink()
     with pytest.raises(UserError, match=r"has no bert\.ckpt\.index"):
-        check_checkpoint(checkpoint)
+        Checkpoint.open(checkpoint)
 
 
 def test_vocabulary_of_another_model(checkpoint: Path) -> None:
@@ -171,7 +181,7 @@ def test_vocabulary_of_another_model(checkpoint: Path) -> None:
     with open(checkpoint / "vocab.txt", "a") as handle:
         handle.write("extra\n")
     with pytest.raises(UserError, match=r"vocab\.txt has 8 pieces.*vocab_size 7"):
-        check_checkpoint(checkpoint)
+        Checkpoint.open(checkpoint)
 
 
 def test_configuration_of_another_model(checkpoint: Path) -> None:
@@ -185,7 +195,9 @@ def test_configuration_of_another_model(checkpoint: Path) -> None:
 
 def test_unknown_step_is_not_made_up(tmp_path: Path, checkpoint: Path) -> None:
     parameters = initial_parameters(CONFIG, 3)
-    write_checkpoint(tmp_path / "unknown", parameters, CONFIG, checkpoint / "vocab.txt", {})
+    write_checkpoint(
+        tmp_path / "unknown", parameters, CONFIG, Vocabulary.open(checkpoint / "vocab.txt"), {}
+    )
     assert set(read_checkpoint(tmp_path / "unknown").provenance.values()) == {None}
     (tmp_path / "unknown" / "checkpoint.json").unlink()
     assert read_checkpoint(tmp_path / "unknown").provenance["step"] is None
@@ -199,7 +211,9 @@ def test_step_of_a_foreign_checkpoint_is_its_global_step(checkpoint: Path) -> No
 def test_further_facts_are_kept(tmp_path: Path, checkpoint: Path) -> None:
     facts = {**PROVENANCE, "training": {"batch_size": 256}, "corpus": {"counts": {"tokens": 9}}}
     parameters = initial_parameters(CONFIG, 3)
-    write_checkpoint(tmp_path / "facts", parameters, CONFIG, checkpoint / "vocab.txt", facts)
+    write_checkpoint(
+        tmp_path / "facts", parameters, CONFIG, Vocabulary.open(checkpoint / "vocab.txt"), facts
+    )
     assert read_checkpoint(tmp_path / "facts").provenance == facts
 
 
@@ -212,7 +226,7 @@ def _rename_weights(checkpoint: Path, prefix: str) -> None:
 @pytest.mark.parametrize("prefix", ["bert_model.ckpt", "model.ckpt-20"])
 def test_other_published_prefixes(checkpoint: Path, prefix: str) -> None:
     _rename_weights(checkpoint, prefix)
-    check_checkpoint(checkpoint)
+    Checkpoint.open(checkpoint)
     assert read_checkpoint(checkpoint).parameters.keys() == initial_parameters(CONFIG, 3).keys()
 
 
@@ -220,19 +234,19 @@ def test_several_checkpoints_in_one_directory(checkpoint: Path) -> None:
     _rename_weights(checkpoint, "model.ckpt-20")
     (checkpoint / "model.ckpt-40.index").write_bytes(b"")
     with pytest.raises(UserError, match=r"several checkpoints \(model\.ckpt-20, model\.ckpt-40\)"):
-        check_checkpoint(checkpoint)
+        Checkpoint.open(checkpoint)
 
 
 def test_missing_part_of_the_weights(checkpoint: Path) -> None:
     (checkpoint / "checkpoint.json").unlink()
     (checkpoint / DATA).rename(checkpoint / "bert.ckpt.data-00001-of-00002")
     with pytest.raises(UserError, match=r"has no bert\.ckpt\.data-00000-of-00002"):
-        check_checkpoint(checkpoint)
+        Checkpoint.open(checkpoint)
 
 
 def test_checkpoint_one_folder_further_down(checkpoint: Path) -> None:
     with pytest.raises(UserError, match=r"is not a checkpoint, but holds some; give .*step_20$"):
-        check_checkpoint(checkpoint.parent)
+        Checkpoint.open(checkpoint.parent)
 
 
 def test_vocabulary_that_lies_beside_the_seeds(checkpoint: Path) -> None:
@@ -240,7 +254,7 @@ def test_vocabulary_that_lies_beside_the_seeds(checkpoint: Path) -> None:
     (checkpoint / "checkpoint.json").unlink()
     (checkpoint / "vocab.txt").rename(checkpoint.parent / "vocab.txt")
     with pytest.raises(UserError, match=r"has no vocab\.txt; copy .*vocab\.txt into it"):
-        check_checkpoint(checkpoint)
+        Checkpoint.open(checkpoint)
 
 
 def test_file_that_the_record_lists_is_gone(checkpoint: Path) -> None:
@@ -271,7 +285,7 @@ def test_file_that_the_record_lists_is_gone(checkpoint: Path) -> None:
 def test_damaged_record(checkpoint: Path, content: str, message: str) -> None:
     (checkpoint / "checkpoint.json").write_text(content)
     with pytest.raises(UserError, match=message):
-        check_checkpoint(checkpoint)
+        Checkpoint.open(checkpoint)
 
 
 @pytest.mark.parametrize(
@@ -283,7 +297,7 @@ def test_damaged_configuration(checkpoint: Path, content: str) -> None:
     with pytest.raises(
         UserError, match=r"bert_config\.json (is|holds) .*restore it from the release"
     ):
-        check_checkpoint(checkpoint)
+        Checkpoint.open(checkpoint)
 
 
 @pytest.mark.parametrize(
@@ -304,7 +318,13 @@ def test_a_configuration_too_large_is_refused_before_a_model_is_built(
 def test_weights_that_are_not_finite_are_refused(checkpoint: Path, value: float) -> None:
     weights = initial_parameters(CONFIG, 3)
     weights["bert/pooler/dense/bias"][0] = value
-    write_checkpoint(checkpoint, weights, CONFIG, checkpoint.parent / "given_vocab.txt", PROVENANCE)
+    write_checkpoint(
+        checkpoint,
+        weights,
+        CONFIG,
+        Vocabulary.open(checkpoint.parent / "given_vocab.txt"),
+        PROVENANCE,
+    )
     with pytest.raises(
         UserError, match="bert/pooler/dense/bias has numbers that are NaN or infini"
     ):
@@ -315,19 +335,24 @@ def test_a_cased_vocabulary_is_said(checkpoint: Path, capsys: pytest.CaptureFixt
     """In the released layout, which has no flag for it; a copy keeps what was said."""
     (checkpoint / "checkpoint.json").unlink()
     (checkpoint / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nThe\n")
-    check_checkpoint(checkpoint)
+    Checkpoint.open(checkpoint)
     assert "holds capitals, so the model is taken for a cased one" in capsys.readouterr().err
     for said in (True, False):
         (checkpoint / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": said}))
         read = read_checkpoint(checkpoint)
         for layout in ("tf1", "hugging_face"):
             copy = checkpoint.parent / f"{layout}_{said}"
-            vocabulary, provenance = read.vocabulary_path, read.provenance
+            vocabulary, provenance = read.vocabulary.path, read.provenance
             write_checkpoint(
-                copy, read.parameters, read.config, vocabulary, provenance, layout=layout
+                copy,
+                read.parameters,
+                read.config,
+                Vocabulary.open(vocabulary),
+                provenance,
+                layout=layout,
             )
             read_checkpoint(copy)
-            assert lower_cases(copy / "vocab.txt") is said
+            assert Vocabulary.open(copy / "vocab.txt").lower_case is said
             assert "tokenizer_config.json" in read_provenance(copy)["files"]
     assert "cased" not in capsys.readouterr().err
 
@@ -339,14 +364,16 @@ def test_a_run_given_for_a_checkpoint_lists_its_steps(checkpoint: Path, tmp_path
         shutil.copytree(checkpoint, run / "checkpoints" / f"step_{step}")
     found = r"checkpoints \(step_0, step_20, step_100\), such as .*/checkpoints/step_100$"
     with pytest.raises(UserError, match=found):
-        check_checkpoint(run)
+        Checkpoint.open(run)
 
 
 def test_configuration_with_fewer_layers_than_the_weights(checkpoint: Path) -> None:
     deeper = dataclasses.replace(CONFIG, num_hidden_layers=CONFIG.num_hidden_layers + 1)
     directory = checkpoint.with_name("deeper")
     parameters = initial_parameters(deeper, 3)
-    write_checkpoint(directory, parameters, deeper, checkpoint / "vocab.txt", PROVENANCE)
+    write_checkpoint(
+        directory, parameters, deeper, Vocabulary.open(checkpoint / "vocab.txt"), PROVENANCE
+    )
     (directory / "checkpoint.json").unlink()
     (directory / "bert_config.json").write_text((checkpoint / "bert_config.json").read_text())
     with pytest.raises(
@@ -357,8 +384,8 @@ def test_configuration_with_fewer_layers_than_the_weights(checkpoint: Path) -> N
 
 def test_validation_needs_no_tensorflow(checkpoint: Path, run_python: Callable[..., Any]) -> None:
     code = (
-        "import sys; from multiberts.bert.checkpoint.checkpoint import check_checkpoint; "
-        f"check_checkpoint({str(checkpoint)!r}); "
+        "import sys; from multiberts.bert.checkpoint.checkpoint import Checkpoint; "
+        f"Checkpoint.open({str(checkpoint)!r}); "
         "assert not {'tensorflow', 'keras', 'torch', 'transformers'} & set(sys.modules)"
     )
     assert run_python("-c", code).returncode == 0
@@ -377,7 +404,7 @@ from multiberts.runs.errors import UserError
 read = read_checkpoint({str(checkpoint)!r})
 resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
 try:
-    write_checkpoint({str(checkpoint)!r}, read.parameters, read.config, read.vocabulary_path,
+    write_checkpoint({str(checkpoint)!r}, read.parameters, read.config, read.vocabulary,
                      {{"step": 40}}, layout={layout!r})
 except UserError as error:
     print(error)

@@ -16,6 +16,7 @@ import pytest
 from multiberts.bert.checkpoint.checkpoint import read_checkpoint, write_checkpoint
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.initialization import initial_parameters
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.tests import warm
 from multiberts.tests.checkpoint_command import checkpoint_command
 
@@ -47,7 +48,7 @@ def make(tmp_path: Path, vocabulary: Path) -> Callable[..., Path]:
         if value is not None:
             parameters[KERNEL][3, 5] = value
         given = {**PROVENANCE, **provenance}
-        write_checkpoint(tmp_path / name, parameters, CONFIG, vocabulary, given)
+        write_checkpoint(tmp_path / name, parameters, CONFIG, Vocabulary.open(vocabulary), given)
         return tmp_path / name
 
     return make
@@ -68,7 +69,7 @@ def test_round_trip_gives_the_same_bytes(tmp_path: Path, vocabulary: Path, start
     other = "hugging_face" if start == "tf1" else "tf1"
     weights = _odd_weights()
     first, there, back = (tmp_path / name for name in ("first", "there", "back"))
-    write_checkpoint(first, weights, CONFIG, vocabulary, PROVENANCE, layout=start)
+    write_checkpoint(first, weights, CONFIG, Vocabulary.open(vocabulary), PROVENANCE, layout=start)
     assert checkpoint_command("convert", first, there, "--to", other) == 0
     assert checkpoint_command("convert", there, back, "--to", start) == 0
     for directory in (there, back):
@@ -198,7 +199,7 @@ def test_missing_heads_are_drawn_on_request_and_said(
     tmp_path: Path, vocabulary: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     encoder = {n: v for n, v in initial_parameters(CONFIG, 3).items() if n.startswith("bert/")}
-    write_checkpoint(tmp_path / "encoder", encoder, CONFIG, vocabulary, {})
+    write_checkpoint(tmp_path / "encoder", encoder, CONFIG, Vocabulary.open(vocabulary), {})
     command = ("convert", tmp_path / "encoder", tmp_path / "new", "--to", "hugging_face")
     assert "--initialise_missing" in _refused(capsys, *command)
     assert not (tmp_path / "new").exists()
@@ -310,7 +311,11 @@ def test_compare_models_of_other_sizes(
     vocabulary = tmp_path / "more.txt"
     vocabulary.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\n")
     write_checkpoint(
-        tmp_path / "small", initial_parameters(smaller, 3), smaller, vocabulary, PROVENANCE
+        tmp_path / "small",
+        initial_parameters(smaller, 3),
+        smaller,
+        Vocabulary.open(vocabulary),
+        PROVENANCE,
     )
     assert checkpoint_command("compare", make("first"), tmp_path / "small", "--strict", "true") == 1
     text = capsys.readouterr().out

@@ -13,6 +13,7 @@ import pytest
 from multiberts.bert.checkpoint.checkpoint import read_checkpoint, write_checkpoint
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.initialization import initial_parameters
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.runs.errors import UserError
 from multiberts.tests.checkpoint_command import checkpoint_command as command
 
@@ -71,7 +72,9 @@ def make(tmp_path: Path) -> Callable[..., Path]:
         known = {"procedure": "base+mine", "pretrain_seed": 3, "data_seed": 1, "step": 7}
         path = tmp_path / kind
         provenance = {**known, "finetuned": record}
-        write_checkpoint(path, {**parameters, **head}, CONFIG, vocabulary, provenance)
+        write_checkpoint(
+            path, {**parameters, **head}, CONFIG, Vocabulary.open(vocabulary), provenance
+        )
         return path
 
     return make

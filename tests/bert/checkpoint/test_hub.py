@@ -13,6 +13,7 @@ from multiberts.bert.checkpoint.checkpoint import write_checkpoint
 from multiberts.bert.checkpoint.hub import check_name, checkpoint_directory
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.initialization import initial_parameters
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.runs.errors import UserError
 from multiberts.tests.fake_hub import FakeHub, hub_command
 
@@ -37,7 +38,9 @@ def hub(tmp_path: Path) -> FakeHub:
     for seed, commit in enumerate((FIRST, SECOND)):
         folder = folders[commit] = tmp_path / f"commit_{seed}"
         weights = initial_parameters(config, seed)
-        write_checkpoint(folder, weights, config, vocabulary, {}, layout="hugging_face")
+        write_checkpoint(
+            folder, weights, config, Vocabulary.open(vocabulary), {}, layout="hugging_face"
+        )
         (folder / "checkpoint.json").unlink()
         (folder / "pytorch_model.bin").write_bytes(b"not fetched: there is a safer file")
     return FakeHub(tmp_path / "uploads", {f"models/{REPOSITORY}": folders})

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from multiberts.bert.checkpoint.checkpoint import (
-    check_checkpoint,
+    Checkpoint,
     read_checkpoint,
     write_checkpoint,
 )
@@ -27,7 +27,7 @@ from multiberts.bert.checkpoint.conversion import convert_checkpoint
 from multiberts.bert.model.configuration import BertConfig, parameter_shapes
 from multiberts.bert.model.initialization import initial_parameters
 from multiberts.bert.randomness import generator
-from multiberts.bert.tokenization import Tokenizer
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.runs.errors import UserError
 
 PIECES = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "##s"]
@@ -62,7 +62,14 @@ def vocabulary(tmp_path: Path) -> Path:
 @pytest.fixture
 def exported(tmp_path: Path, vocabulary: Path) -> Path:
     directory = tmp_path / "exported"
-    write_checkpoint(directory, _weights(), CONFIG, vocabulary, PROVENANCE, layout="hugging_face")
+    write_checkpoint(
+        directory,
+        _weights(),
+        CONFIG,
+        Vocabulary.open(vocabulary),
+        PROVENANCE,
+        layout="hugging_face",
+    )
     return directory
 
 
@@ -175,7 +182,7 @@ def test_transformers_loads_our_tokenizer_and_gives_the_same_ids(exported: Path,
     with _no_complaints():
         theirs = getattr(transformers, kind).from_pretrained(exported)
     assert theirs.model_max_length == 16
-    ours = Tokenizer(exported / "vocab.txt")
+    ours = Vocabulary.open(exported / "vocab.txt")
     first, second = "The CATS, seen.", "Un thé\u0301!"
     expected = [ours.cls_id, *ours.encode(first), ours.sep_id, *ours.encode(second), ours.sep_id]
     assert theirs(first, second)["input_ids"] == expected
@@ -189,7 +196,7 @@ def test_a_tokenizer_that_transformers_saved_without_a_limit_of_length_is_read(
     theirs = transformers.BertTokenizerFast(str(exported / "vocab.txt"))
     theirs.save_pretrained(_as_foreign(exported))
     assert '"model_max_length": 1000000000' in (exported / "tokenizer_config.json").read_text()
-    assert check_checkpoint(exported) == CONFIG
+    assert Checkpoint.open(exported).config == CONFIG
 
 
 def test_tokenizer_file_has_the_originals_longest_word(exported: Path) -> None:
@@ -206,7 +213,7 @@ def test_we_load_what_transformers_saved(tmp_path: Path, vocabulary: Path) -> No
     torch.manual_seed(0)
     theirs = transformers.BertForPreTraining(_their_config(transformers))
     state = _save(theirs, tmp_path / "theirs", vocabulary)
-    check_checkpoint(tmp_path / "theirs")
+    Checkpoint.open(tmp_path / "theirs")
     read = read_checkpoint(tmp_path / "theirs")
     assert read.config == CONFIG and read.layout == "hugging_face"
     assert {name: v.shape for name, v in read.parameters.items()} == parameter_shapes(CONFIG)
@@ -215,7 +222,12 @@ def test_we_load_what_transformers_saved(tmp_path: Path, vocabulary: Path) -> No
 
     # What we write from it holds the same tensors under the same names, in the same bytes.
     write_checkpoint(
-        tmp_path / "ours", read.parameters, read.config, vocabulary, {}, layout="hugging_face"
+        tmp_path / "ours",
+        read.parameters,
+        read.config,
+        Vocabulary.open(vocabulary),
+        {},
+        layout="hugging_face",
     )
     ours, stored = _tensors(tmp_path / "ours"), _tensors(tmp_path / "theirs")
     assert ours.keys() == stored.keys()
@@ -250,7 +262,9 @@ def test_what_a_masked_word_model_lacks_is_drawn_on_request(
 def test_encoder_alone_cannot_be_written_for_pretraining(tmp_path: Path, vocabulary: Path) -> None:
     encoder = {name: v for name, v in _weights().items() if name.startswith("bert/")}
     with pytest.raises(UserError, match=r"lacks cls/.*--initialise_missing"):
-        write_checkpoint(tmp_path / "x", encoder, CONFIG, vocabulary, {}, layout="hugging_face")
+        write_checkpoint(
+            tmp_path / "x", encoder, CONFIG, Vocabulary.open(vocabulary), {}, layout="hugging_face"
+        )
     assert not (tmp_path / "x").exists()
 
 
@@ -457,7 +471,7 @@ def test_rows_without_a_piece_stay_unused(
     read = read_checkpoint(tmp_path / "padded")
     said = "44 of 64 rows of the embeddings in .*padded have no piece in tokenizer.json and stay unused"
     assert re.search(said, capsys.readouterr().err)
-    assert check_checkpoint(tmp_path / "padded").vocab_size == 64
+    assert Checkpoint.open(tmp_path / "padded").config.vocab_size == 64
     assert np.array_equal(
         read.parameters["cls/predictions/output_bias"], state["cls.predictions.bias"]
     )
@@ -467,7 +481,7 @@ def test_rows_without_a_piece_stay_unused(
         tmp_path / "new",
         whole.parameters,
         whole.config,
-        whole.vocabulary_path,
+        whole.vocabulary,
         {},
         layout="hugging_face",
     )
@@ -480,7 +494,7 @@ def test_rows_without_a_piece_stay_unused(
     (tmp_path / "cut.txt").write_text("".join(f"{piece}\n" for piece in pieces))
     odd = transformers.BertModel(_their_config(transformers, vocab_size=1003))
     _save(odd, tmp_path / "odd", tmp_path / "cut.txt")
-    check_checkpoint(tmp_path / "odd")
+    Checkpoint.open(tmp_path / "odd")
     said = "13 of 1003 rows .* stay unused; if the file was cut off, fetch it again"
     assert re.search(said, capsys.readouterr().err)
     # Much more than padding is another model's vocabulary; and more pieces than rows always are.
@@ -492,7 +506,7 @@ def test_rows_without_a_piece_stay_unused(
         with pytest.raises(
             UserError, match=f"has 20 pieces, but .* says vocab_size {size}; use the"
         ):
-            check_checkpoint(other)
+            Checkpoint.open(other)
 
 
 def test_padding_of_the_weights_alone_is_left_out(
@@ -525,7 +539,7 @@ def test_files_of_2019(tmp_path: Path, vocabulary: Path) -> None:
     torch.save(model.state_dict(), tmp_path / "old" / "pytorch_model.bin")
     (tmp_path / "old" / "bert_config.json").write_text(CONFIG.to_json())
     (tmp_path / "old" / "vocab.txt").write_bytes(vocabulary.read_bytes())
-    assert check_checkpoint(tmp_path / "old") == CONFIG
+    assert Checkpoint.open(tmp_path / "old").config == CONFIG
     read = read_checkpoint(tmp_path / "old").parameters
     assert read.keys() == parameter_shapes(CONFIG).keys()
     assert np.array_equal(read["cls/predictions/output_bias"], state["cls.predictions.bias"])
@@ -561,7 +575,7 @@ def test_a_file_of_a_checkpoint_leads_to_its_folder(exported: Path) -> None:
         with pytest.raises(
             UserError, match=rf"{name} .*; give the directory of a checkpoint, such as {exported}$"
         ):
-            check_checkpoint(exported / name)
+            Checkpoint.open(exported / name)
 
 
 @pytest.mark.parametrize("has_record", [True, False])
@@ -573,7 +587,7 @@ def test_truncated_weights_are_refused_without_reading_them(
     if not has_record:
         _as_foreign(exported)
     with pytest.raises(UserError, match=r"model\.safetensors .*(truncated|damaged).*copy it again"):
-        check_checkpoint(exported)
+        Checkpoint.open(exported)
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "vocab.txt", "tokenizer.json"])
@@ -592,7 +606,7 @@ def test_weights_in_several_parts(exported: Path) -> None:
     with pytest.raises(
         UserError, match=r'several parts.*save_pretrained\(\.\.\., max_shard_size="20GB"\)'
     ):
-        check_checkpoint(exported)
+        Checkpoint.open(exported)
 
 
 def test_a_vocabulary_in_the_tokenizer_only(tmp_path: Path, vocabulary: Path) -> None:
@@ -603,8 +617,8 @@ def test_a_vocabulary_in_the_tokenizer_only(tmp_path: Path, vocabulary: Path) ->
     theirs = transformers.AutoTokenizer.from_pretrained(folder)
     text = "The cats sat, a unet."
     expected = theirs.encode(text, add_special_tokens=False)
-    assert check_checkpoint(folder) == CONFIG
-    assert Tokenizer(read_checkpoint(folder).vocabulary_path).encode(text) == expected
+    assert Checkpoint.open(folder).config == CONFIG
+    assert read_checkpoint(folder).vocabulary.encode(text) == expected
     # Each layout gets a vocab.txt, the same as it was.
     for layout in ("tf1", "hugging_face"):
         convert_checkpoint(folder, tmp_path / layout, layout)
@@ -612,4 +626,4 @@ def test_a_vocabulary_in_the_tokenizer_only(tmp_path: Path, vocabulary: Path) ->
     # Without either there is nothing to read.
     (folder / "tokenizer.json").unlink()
     with pytest.raises(UserError, match=r"has no vocab\.txt; put the model's vocabulary there"):
-        check_checkpoint(folder)
+        Checkpoint.open(folder)

@@ -207,7 +207,7 @@ def test_answers_are_those_of_transformers(
     capsys.readouterr()
     checkpoint = _read(saved, directory)
     assert capsys.readouterr().err == ""  # nothing is left open
-    assert checkpoint.lower_case is saved.lower_case
+    assert checkpoint.vocabulary.lower_case is saved.lower_case
     head = checkpoint.provenance.get("finetuned", {}).get("head", {})
     assert head.get("kind") == saved.kind
     other_form = {"gelu": "gelu_exact", "gelu_exact": "gelu"}[checkpoint.config.hidden_act]

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from multiberts.bert.checkpoint.checkpoint import read_checkpoint
-from multiberts.bert.tokenization import Tokenizer
 from multiberts.finetune.coreference import frozen_states as tested
 from multiberts.finetune.coreference.frozen_states import (
     ENDPOINTS,
@@ -34,7 +33,7 @@ def sentences(winogender_data: Path) -> list[Sentence]:
 
 @pytest.fixture
 def pairs(encoder: FrozenEncoder, sentences: list[Sentence], tmp_path: Path) -> MentionPairs:
-    tokenizer = Tokenizer(encoder.checkpoint.vocabulary_path)
+    tokenizer = encoder.checkpoint.vocabulary
     return winogender_pairs(sentences, tokenizer, 64, tmp_path)
 
 
@@ -52,7 +51,7 @@ def test_states_are_those_of_each_sentence_alone(
         states_of(pairs, encoder, kept) for kept in (ENDPOINTS, MEAN, TOKENS)
     )
     checkpoint = encoder.checkpoint
-    tokenizer = Tokenizer(checkpoint.vocabulary_path)
+    tokenizer = checkpoint.vocabulary
     for row, sentence in enumerate(sentences):
         ids = [tokenizer.cls_id, *tokenizer.encode(sentence.text), tokenizer.sep_id]
         inputs = np.array([ids], np.int32)

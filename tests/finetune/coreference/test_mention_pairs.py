@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from multiberts.bert.tokenization import Tokenizer
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.finetune.coreference.conll import read_conll
 from multiberts.finetune.coreference.gap import read_gap
 from multiberts.finetune.coreference.mention_pairs import (
@@ -22,26 +22,26 @@ from multiberts.finetune.coreference.winogender_schemas import read_winogender
 from multiberts.runs.errors import UserError
 
 
-def conll_pairs(documents, tokenizer: Tokenizer, *arguments, **options) -> MentionPairs:
+def conll_pairs(documents, tokenizer: Vocabulary, *arguments, **options) -> MentionPairs:
     collector = PairCollector(tokenizer)
     add_conll_pairs(collector, documents, *arguments, **options)
     return collector.collected()
 
 
-def gap_pairs(examples, tokenizer: Tokenizer, *arguments) -> MentionPairs:
+def gap_pairs(examples, tokenizer: Vocabulary, *arguments) -> MentionPairs:
     collector = PairCollector(tokenizer)
     add_gap_pairs(collector, examples, *arguments)
     return collector.collected()
 
 
-def text_of(pairs: MentionPairs, tokenizer: Tokenizer, span: int) -> str:
+def text_of(pairs: MentionPairs, tokenizer: Vocabulary, span: int) -> str:
     """The pieces of a span, joined."""
     window, first, last = pairs.spans[span]
     row = pairs.sequences.input_ids[window, first : last + 1]
-    return " ".join(tokenizer.vocabulary[number] for number in row).replace(" ##", "")
+    return " ".join(tokenizer.pieces[number] for number in row).replace(" ##", "")
 
 
-def pair_texts(pairs: MentionPairs, tokenizer: Tokenizer) -> list[tuple[str, str, int]]:
+def pair_texts(pairs: MentionPairs, tokenizer: Vocabulary) -> list[tuple[str, str, int]]:
     return [
         (text_of(pairs, tokenizer, pronoun), text_of(pairs, tokenizer, candidate), int(label))
         for (pronoun, candidate), label in zip(pairs.pairs, pairs.labels, strict=True)
@@ -65,7 +65,7 @@ def document_file(tmp_path: Path) -> Path:
 def test_pronouns_meet_the_other_mentions_of_their_window(
     vocabulary: Path, document_file: Path
 ) -> None:
-    tokenizer = Tokenizer(vocabulary)
+    tokenizer = Vocabulary.open(vocabulary)
     pairs = conll_pairs(read_conll(document_file), tokenizer, 64, "dev")
     assert pair_texts(pairs, tokenizer) == [
         ("she", "mary", 1),
@@ -77,7 +77,7 @@ def test_pronouns_meet_the_other_mentions_of_their_window(
         ("he", "the zebra", 0),
         ("he", "paul", 1),
     ]
-    shown = mention_texts(pairs, np.array([6, 1]), tokenizer.vocabulary)
+    shown = mention_texts(pairs, np.array([6, 1]), tokenizer.pieces)
     assert shown["pronoun"] == ["he", "she"] and shown["mention"] == ["the zebra", "the zebra"]
     whole = "mary told the zebra she was the zebra and paul came he is it"
     assert shown["context"] == [whole, whole]
@@ -86,7 +86,7 @@ def test_pronouns_meet_the_other_mentions_of_their_window(
 
 
 def test_windows_are_whole_sentences_that_fit(vocabulary: Path, document_file: Path) -> None:
-    tokenizer = Tokenizer(vocabulary)
+    tokenizer = Vocabulary.open(vocabulary)
     # `zebra` and `came` fall into letters: the sentences have 10, 12 and 3 pieces.
     collector = PairCollector(tokenizer)
     add_conll_pairs(collector, read_conll(document_file), 17, "dev")
@@ -102,7 +102,7 @@ def test_windows_are_whole_sentences_that_fit(vocabulary: Path, document_file: P
 
 
 def test_longer_sentences_are_split_and_counted(vocabulary: Path, document_file: Path) -> None:
-    documents, tokenizer = read_conll(document_file), Tokenizer(vocabulary)
+    documents, tokenizer = read_conll(document_file), Vocabulary.open(vocabulary)
     collector = PairCollector(tokenizer)
     add_conll_pairs(collector, documents, 11, "dev")
     pairs = collector.collected()
@@ -118,7 +118,7 @@ def test_longer_sentences_are_split_and_counted(vocabulary: Path, document_file:
 
 
 def test_negatives_are_capped_by_address(vocabulary: Path, document_file: Path) -> None:
-    tokenizer = Tokenizer(vocabulary)
+    tokenizer = Vocabulary.open(vocabulary)
     documents = read_conll(document_file)
     everything = set(conll_pairs(documents, tokenizer, 64, "x").pair_ids)
     capped = conll_pairs(documents, tokenizer, 64, "x", max_negatives=1)
@@ -130,7 +130,7 @@ def test_negatives_are_capped_by_address(vocabulary: Path, document_file: Path) 
 
 
 def test_winogender_spans_are_the_mentions(vocabulary: Path, winogender_data: Path) -> None:
-    tokenizer = Tokenizer(vocabulary)
+    tokenizer = Vocabulary.open(vocabulary)
     sentences = read_winogender(winogender_data).sentences
     file = winogender_data / "all_sentences.tsv"
     pairs = winogender_pairs(sentences, tokenizer, 64, file)
@@ -150,7 +150,7 @@ def test_winogender_spans_are_the_mentions(vocabulary: Path, winogender_data: Pa
 
 
 def test_gap_windows_hold_pronoun_and_name(vocabulary: Path, tmp_path: Path) -> None:
-    tokenizer = Tokenizer(vocabulary)
+    tokenizer = Vocabulary.open(vocabulary)
     text = "it is red " * 4 + "Mary told Anna about a cake and she was late " + "it is fine " * 4
     places = {name: text.index(name) for name in ("Mary", "Anna", "she")}
     row = [
@@ -196,7 +196,7 @@ def test_gap_windows_hold_pronoun_and_name(vocabulary: Path, tmp_path: Path) -> 
 
 
 def test_files_of_one_set_keep_their_spans(vocabulary: Path, document_file: Path) -> None:
-    tokenizer = Tokenizer(vocabulary)
+    tokenizer = Vocabulary.open(vocabulary)
     first = conll_pairs(read_conll(document_file), tokenizer, 20, "x")
     second = conll_pairs(read_conll(document_file), tokenizer, 64, "y")
     collector = PairCollector(tokenizer)
@@ -211,7 +211,7 @@ def test_files_of_one_set_keep_their_spans(vocabulary: Path, document_file: Path
 
 
 def test_every_two_mentions_meet_either_way(vocabulary: Path, document_file: Path) -> None:
-    tokenizer = Tokenizer(vocabulary)
+    tokenizer = Vocabulary.open(vocabulary)
     documents = read_conll(document_file)
     pairs = conll_pairs(documents, tokenizer, 64, "x", every_two_mentions=True)
     # Mary, the zebra, she, the zebra, Paul and he: 6 x 5; each of the three entities has two mentions.
@@ -232,7 +232,7 @@ def test_a_place_with_two_entities_is_one_mention(vocabulary: Path, tmp_path: Pa
     rows = [f"d\t0\t{number}\t{word}" for number, word in enumerate(words)]
     path.write_text("\n".join(["#begin document (d); part 0", *rows, "#end document", ""]))
     # The word's column is the fourth, the brackets' the last, and there are five.
-    tokenizer = Tokenizer(vocabulary)
+    tokenizer = Vocabulary.open(vocabulary)
     pairs = conll_pairs(read_conll(path), tokenizer, 64, "dev")
     assert pair_texts(pairs, tokenizer) == [
         ("she", "mary", 1),
@@ -268,7 +268,7 @@ def test_litbank_pairs_are_those_of_a_plain_count(shared_data: Path) -> None:
         others = [s for s in spans if s not in pronouns]
         pairs = [(p, o) for p in pronouns for o in others if not o[0] <= p[0] <= o[1]]
         expected.append((len(pairs), sum(p[2] == o[2] for p, o in pairs)))
-    tokenizer = Tokenizer(shared_data / "bert/vocab.txt")
+    tokenizer = Vocabulary.open(shared_data / "bert/vocab.txt")
     found = [conll_pairs([document], tokenizer, 10**6, "x") for document in documents]
     assert [(len(pairs.labels), int(pairs.labels.sum())) for pairs in found] == expected
     assert sum(count for count, _ in expected) > 10000
@@ -279,7 +279,7 @@ def test_a_pronoun_is_no_part_of_what_it_means(vocabulary: Path, tmp_path: Path)
     words = ["John\t(1)", "told\t-", "his\t(2|(1)", "guest\t2)", "about\t-", "Anna\t(3)"]
     rows = [f"d\t0\t{number}\t{word}" for number, word in enumerate(words)]
     path.write_text("\n".join(["#begin document (d); part 0", *rows, "#end document", ""]))
-    tokenizer = Tokenizer(vocabulary)
+    tokenizer = Vocabulary.open(vocabulary)
     pairs = conll_pairs(read_conll(path), tokenizer, 64, "dev")
     assert pair_texts(pairs, tokenizer) == [("his", "john", 1), ("his", "anna", 0)]
     every = conll_pairs(read_conll(path), tokenizer, 64, "x", every_two_mentions=True)

@@ -59,10 +59,10 @@ def test_the_pronoun_itself_is_masked(
     from multiberts.bert.checkpoint.checkpoint import read_checkpoint
     from multiberts.bert.model.encoder import encode
     from multiberts.bert.model.heads import masked_lm_logits
-    from multiberts.bert.tokenization import Tokenizer
+    from multiberts.bert.vocabulary import Vocabulary
 
     path = make_checkpoint()
-    checkpoint, tokenizer = read_checkpoint(path), Tokenizer(vocabulary)
+    checkpoint, tokenizer = read_checkpoint(path), Vocabulary.open(vocabulary)
     before, after = map(tokenizer.encode, ("The baker told the guest that", "was late."))
     written = [tokenizer.cls_id, *before, tokenizer.mask_id, *after, tokenizer.sep_id]
     ids = np.array([written], np.int32)
@@ -90,12 +90,12 @@ def test_release_has_47_nominative_templates_of_occupations(
     shared_data: Path, tmp_path: Path, vocabulary: Path
 ) -> None:
     from multiberts.bert.model.configuration import BertConfig
+    from multiberts.bert.vocabulary import Vocabulary
     from multiberts.finetune.coreference.pronoun_probe import PronounProbeFamily
-    from multiberts.finetune.data_files import FileContent
 
     family = PronounProbeFamily(shared_data / "winogender")
     config = BertConfig(vocab_size=30522)
-    data = family.read(config, FileContent.of(shared_data / "bert" / "vocab.txt"))
+    data = family.read(config, Vocabulary.open(shared_data / "bert" / "vocab.txt"))
     assert len(data.example_ids) == len(set(data.example_ids)) == 47
 
 

@@ -14,7 +14,6 @@ from multiberts.evaluate.prediction_files.run_file import read_run
 from multiberts.finetune.coreference.frozen_states import FrozenEncoder, span_states
 from multiberts.finetune.coreference.heads import KEPT, engines, pair_logits
 from multiberts.finetune.coreference.task import TASKS
-from multiberts.finetune.data_files import FileContent
 from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.task import DataArguments
 from multiberts.runs.errors import UserError
@@ -332,7 +331,7 @@ def test_winogender_is_answered_by_the_likelier_mention(
         sequence_length=48,
         options=TASKS[0].completed({}),
     )
-    data: Any = TASKS[0].family(arguments).read(read.config, FileContent.of(read.vocabulary_path))
+    data: Any = TASKS[0].family(arguments).read(read.config, read.vocabulary)
     learner = data.learner(read, fingerprint="", finetune_seed=0, compile_step=False)
     weights = learner.initial_parameters()
     answers = {found.name: found for found in learner.evaluate(weights)}["winogender"]

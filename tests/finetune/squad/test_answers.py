@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from multiberts.bert.tokenization import Tokenizer
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.evaluate.metrics.squad import answer_words as normalised
 from multiberts.finetune.squad.answers import (
     NOTHING_FOUND,
@@ -39,12 +39,12 @@ def options_of(null_threshold: float | None, **others: int) -> SquadOptions:
 
 def texts_of(vocabulary: Path, text: str) -> dict[str, tuple[str, int, int]]:
     """The answer for every run of pieces, by its pieces."""
-    tokenizer = Tokenizer(vocabulary)
+    tokenizer = Vocabulary.open(vocabulary)
     (context,) = read_contexts(tokenizer, [text])
     found = {}
     for first, last in itertools.combinations_with_replacement(range(len(context.pieces)), 2):
-        pieces = [tokenizer.vocabulary[number] for number in context.pieces[first : last + 1]]
-        found[" ".join(pieces)] = answer_text(context, tokenizer.vocabulary, first, last)
+        pieces = [tokenizer.pieces[number] for number in context.pieces[first : last + 1]]
+        found[" ".join(pieces)] = answer_text(context, tokenizer.pieces, first, last)
     return found
 
 
@@ -70,8 +70,8 @@ def test_where_characters_do_not_match_the_whole_words_are_the_answer(vocabulary
 
 
 @pytest.fixture(scope="module")
-def published_tokenizer(shared_data: Path) -> Tokenizer:
-    return Tokenizer(shared_data / "bert" / "vocab.txt")
+def published_tokenizer(shared_data: Path) -> Vocabulary:
+    return Vocabulary.open(shared_data / "bert" / "vocab.txt")
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def published_tokenizer(shared_data: Path) -> Tokenizer:
 )
 def test_real_answers_are_recovered(
     shared_data: Path,
-    published_tokenizer: Tokenizer,
+    published_tokenizer: Vocabulary,
     name: str,
     unanswerable: bool,
     least: float,
@@ -101,7 +101,7 @@ def test_real_answers_are_recovered(
         if span == (-1, -1):
             continue
         context, official = contexts[examples.context_of[row]], one.answers[row][0]
-        text, start, end = answer_text(context, tokenizer.vocabulary, *span)
+        text, start, end = answer_text(context, tokenizer.pieces, *span)
         assert " ".join(context.text[start:end].split()) == " ".join(text.split())
         total, exact = total + 1, exact + (text == official)
         if context.pieces[span[0] : span[1] + 1].tolist() == tokenizer.encode(official):
@@ -121,7 +121,7 @@ def _has_odd_characters(text: str) -> bool:
 
 
 def test_texts_are_those_of_the_librarys_offsets(
-    shared_data: Path, published_tokenizer: Tokenizer
+    shared_data: Path, published_tokenizer: Vocabulary
 ) -> None:
     """Random runs of pieces; the library knows each piece's place, the original guesses it."""
     transformers = pytest.importorskip("transformers")
@@ -136,7 +136,7 @@ def test_texts_are_those_of_the_librarys_offsets(
         for _ in range(20):
             first = int(random.integers(len(context.pieces)))
             last = min(len(context.pieces) - 1, first + int(random.integers(12)))
-            text, start, end = answer_text(context, published_tokenizer.vocabulary, first, last)
+            text, start, end = answer_text(context, published_tokenizer.pieces, first, last)
             begin = encoded["offset_mapping"][first][0]
             stop = encoded["offset_mapping"][last][1]
             total += 1
@@ -228,7 +228,7 @@ WORDS = [
 
 def random_case(vocabulary: Path, seed: int, null_threshold: float | None) -> Slow:
     random = np.random.default_rng(seed)
-    tokenizer = Tokenizer(vocabulary)
+    tokenizer = Vocabulary.open(vocabulary)
     contexts = [
         "  ".join(random.choice(WORDS, random.integers(0 if c == 3 else 1, 40))) for c in range(8)
     ]
@@ -253,7 +253,7 @@ def random_case(vocabulary: Path, seed: int, null_threshold: float | None) -> Sl
         max_answer_length=int(random.integers(1, 8)),
     )
     finder = AnswerFinder(
-        tokenizer.vocabulary,
+        tokenizer.pieces,
         read,
         examples.context_of,
         windows,
@@ -299,7 +299,7 @@ def test_cases_hold_what_they_should(vocabulary: Path) -> None:
 
 
 def test_a_question_on_an_empty_paragraph_goes_unanswered(vocabulary: Path) -> None:
-    tokenizer = Tokenizer(vocabulary)
+    tokenizer = Vocabulary.open(vocabulary)
     examples = SquadExamples(
         ["q0", "q1"], ["mary", "john"], ["", ""], [" ", "x"], np.array([0, 1]), [(), ()], [(), ()]
     )
@@ -312,7 +312,7 @@ def test_a_question_on_an_empty_paragraph_goes_unanswered(vocabulary: Path) -> N
     for threshold, text in ((0.0, ""), (None, "empty")):
         options = options_of(threshold)
         finder = AnswerFinder(
-            tokenizer.vocabulary, read, examples.context_of, windows, *logits, options=options
+            tokenizer.pieces, read, examples.context_of, windows, *logits, options=options
         )
         assert finder.answer(0).chosen.text == text
         assert [one.text for one in finder.n_best(0)] == [text]

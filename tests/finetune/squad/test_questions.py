@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.finetune.data_files import FileContent
 from multiberts.finetune.squad.questions import (
     SquadSource,
@@ -180,7 +181,7 @@ def test_why_questions_are_left_out_of_training(
     }
     source = SquadSource("train", path)
     found = prepared(
-        (FileContent.of(path),), source, FileContent.of(vocabulary), training=True, **options
+        (FileContent.of(path),), source, Vocabulary.open(vocabulary), training=True, **options
     )
     assert found.windows.question.tolist() == [0]
     said = capsys.readouterr().err

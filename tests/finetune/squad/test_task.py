@@ -15,7 +15,6 @@ from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.evaluate.prediction_files.run_file import read_run
 from multiberts.evaluate.scoring import scores_of
 from multiberts.finetune import packing
-from multiberts.finetune.data_files import FileContent
 from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.packing import PACKING, Shape
 from multiberts.finetune.squad import task as squad_task
@@ -79,7 +78,7 @@ def read_data(
         sequence_length=length,
         options=chosen.completed({**OPTIONS, **options}),
     )
-    data = chosen.family(arguments).read(read.config, FileContent.of(read.vocabulary_path))
+    data = chosen.family(arguments).read(read.config, read.vocabulary)
     assert isinstance(data, SquadData)
     return read, data
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from multiberts.bert.tokenization import Tokenizer
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.finetune.squad.questions import SquadExamples, read_squad
 from multiberts.finetune.squad.windows import (
     SquadWindows,
@@ -39,9 +39,9 @@ def examples_of(
     )
 
 
-def pieces_of(tokenizer: Tokenizer, windows: SquadWindows, row: int) -> list[str]:
+def pieces_of(tokenizer: Vocabulary, windows: SquadWindows, row: int) -> list[str]:
     ids = windows.features.input_ids[row, : windows.features.lengths[row]]
-    return [tokenizer.vocabulary[number] for number in ids]
+    return [tokenizer.pieces[number] for number in ids]
 
 
 def test_windows_go_on_by_the_stride_until_the_end_is_reached() -> None:
@@ -77,9 +77,9 @@ def test_a_longer_window_wins_where_the_contexts_are_nearly_equal() -> None:
 
 
 def test_an_answer_is_the_first_run_of_pieces_that_is_its_own(vocabulary: Path) -> None:
-    tokenizer = Tokenizer(vocabulary)
+    tokenizer = Vocabulary.open(vocabulary)
     (context,) = read_contexts(tokenizer, ["mary (bad-good-bad). told\u00a0the guest"])
-    pieces = [tokenizer.vocabulary[number] for number in context.pieces]
+    pieces = [tokenizer.pieces[number] for number in context.pieces]
     assert pieces[:9] == ["mary", "[UNK]", "bad", "[UNK]", "good", "[UNK]", "bad", "[UNK]", "."]
     # Words are cut at ordinary blanks only.
     assert [
@@ -106,7 +106,7 @@ def test_an_answer_is_the_first_run_of_pieces_that_is_its_own(vocabulary: Path) 
 
 
 def test_windows_without_the_whole_answer_train_on_nothing(vocabulary: Path) -> None:
-    tokenizer = Tokenizer(vocabulary)
+    tokenizer = Vocabulary.open(vocabulary)
     context = "mary told john about the cake and the wall . anna rang again today ."
     examples = examples_of(
         [context, ""],
@@ -155,7 +155,7 @@ def test_windows_without_the_whole_answer_train_on_nothing(vocabulary: Path) -> 
 
 
 def test_bad_training_answers_are_refused(vocabulary: Path) -> None:
-    tokenizer = Tokenizer(vocabulary)
+    tokenizer = Vocabulary.open(vocabulary)
     for answers, starts, message in (
         (("mary", "mary"), (0, 0), "has 2 answers, expected one"),
         (("mary",), (9,), "answer_start 9 and an answer of 4 characters"),
@@ -169,12 +169,12 @@ def test_bad_training_answers_are_refused(vocabulary: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def published_tokenizer(shared_data: Path) -> Tokenizer:
-    return Tokenizer(shared_data / "bert" / "vocab.txt")
+def published_tokenizer(shared_data: Path) -> Vocabulary:
+    return Vocabulary.open(shared_data / "bert" / "vocab.txt")
 
 
 def test_dev_has_as_many_windows_as_others_counted(
-    shared_data: Path, published_tokenizer: Tokenizer
+    shared_data: Path, published_tokenizer: Vocabulary
 ) -> None:
     """10833 sequences of length 384: the size of MLPerf Inference's BERT data set."""
     examples = read_squad(shared_data / "squad" / "dev-v1.1.json.gz", with_unanswerable=False)
@@ -188,7 +188,7 @@ def test_dev_has_as_many_windows_as_others_counted(
 
 
 def test_sequences_are_those_of_transformers(
-    shared_data: Path, published_tokenizer: Tokenizer
+    shared_data: Path, published_tokenizer: Vocabulary
 ) -> None:
     """Questions on the longest paragraphs, cut in windows by the library."""
     transformers = pytest.importorskip("transformers")

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 from multiberts.bert.checkpoint.checkpoint import read_checkpoint
-from multiberts.bert.tokenization import Tokenizer
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.evaluate.scoring import score, scores_of
-from multiberts.finetune.data_files import FileContent
 from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.prediction import predict
 from multiberts.finetune.task import DataArguments, Learner, task_named
@@ -143,7 +142,7 @@ def test_it_goes_to_transformers_and_back(
     network = getattr(transformers, name).from_pretrained(theirs).eval()
     files = [str(tmp_path / "dev.jsonl")]
     ours = printed(capsys, model=str(model), files=files)
-    tokenizer = Tokenizer(model / "vocab.txt")
+    tokenizer = Vocabulary.open(model / "vocab.txt")
     for row, line in zip(rows(24, 1), ours, strict=True):
         words = row["words"] if kind == "tags" else row["text"].split()
         pieces = tokenizer.encode_batch(words)
@@ -269,7 +268,7 @@ def test_weights_of_present_labels_are_those_of_pytorch(
 
     def learner(**options: Any) -> Learner:
         found = family({**SETS, **options}, data_dir=str(tmp_path), sequence_length=32)
-        data = found.read(read.config, FileContent.of(read.vocabulary_path))
+        data = found.read(read.config, read.vocabulary)
         return data.learner(read, fingerprint="", finetune_seed=0, compile_step=False)
 
     weighted, rows = learner(pos_weight=weights), np.arange(16)
@@ -374,7 +373,7 @@ def test_vectors_have_the_loss_of_transformers(
     network = transformers.BertForSequenceClassification.from_pretrained(theirs).eval()
     assert network.config.problem_type == "multi_label_classification"
     assert network.config.id2label == {0: "LABEL_0", 1: "LABEL_1", 2: "LABEL_2"}
-    losses, tokenizer = [], Tokenizer(run / "model" / "vocab.txt")
+    losses, tokenizer = [], Vocabulary.open(run / "model" / "vocab.txt")
     for row in rows:
         ids = [tokenizer.cls_id, *tokenizer.encode(f"{row['text']} t"), tokenizer.sep_id]
         with torch.no_grad():
@@ -458,7 +457,7 @@ def test_tags_may_be_texts_of_lists(tmp_path: Path) -> None:
 
 
 def test_tags_stand_at_the_first_piece_of_each_word(vocabulary: Path) -> None:
-    tokenizer = Tokenizer(vocabulary)
+    tokenizer = Vocabulary.open(vocabulary)
     words = [["mary", "xyz", "cake"], ["\u200b", "sun"]]  # x ##y ##z; no piece at all
     places = first_pieces(tokenizer, words, 32)
     assert places.tolist() == [[1, 2, 5], [-1, 1, -1]]

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from multiberts.bert.checkpoint.checkpoint import read_checkpoint
-from multiberts.finetune.data_files import FileContent
 from multiberts.finetune.packing import Shape
 from multiberts.finetune.task import DataArguments, task_named
 from multiberts.finetune.text import learner as learner_module
@@ -21,7 +20,7 @@ def opened(checkpoint: Path, folder: Path, sequence_length: int = 48, task_name:
     arguments = DataArguments(
         task_name, data_dir=str(folder), sequence_length=sequence_length, options=task.completed({})
     )
-    data = task.family(arguments).read(read.config, FileContent.of(read.vocabulary_path))
+    data = task.family(arguments).read(read.config, read.vocabulary)
     return read, data
 
 
@@ -49,7 +48,7 @@ def test_a_packed_batch_gives_the_update_of_one_with_a_row_for_each(
     else:
         write(tmp_path, tag_rows)
         read = read_checkpoint(checkpoint)
-        vocabulary = FileContent.of(read.vocabulary_path)
+        vocabulary = read.vocabulary
         data = family(TAGS, data_dir=str(tmp_path), sequence_length=48).read(
             read.config, vocabulary
         )

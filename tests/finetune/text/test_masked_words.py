@@ -13,6 +13,7 @@ import pytest
 from multiberts.bert.checkpoint.checkpoint import write_checkpoint
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.initialization import initial_parameters
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.finetune.finetuning import finetune
 from multiberts.pretrain.batches.corpus_batches import EVALUATION_DATA_SEED, Batches
@@ -51,7 +52,9 @@ def random_checkpoint(
     sizes = {**arguments(corpus)["model"], "vocab_size": len(vocabulary.read_text().splitlines())}
     config = BertConfig.from_mapping(sizes, "test")
     path = tmp_path_factory.mktemp("random") / "checkpoint"
-    write_checkpoint(path, initial_parameters(config, 0), config, vocabulary, {"step": 60})
+    write_checkpoint(
+        path, initial_parameters(config, 0), config, Vocabulary.open(vocabulary), {"step": 60}
+    )
     return path
 
 
@@ -114,7 +117,7 @@ def test_the_masks_and_texts_are_those_of_the_corpus(
     )  # fmt: skip
     batch, instances = batches.batch(0), batches.instance_ids(0)
     wanted = {
-        f"masked_words/{instance}.{position}": batches.tokenizer.vocabulary[piece]
+        f"masked_words/{instance}.{position}": batches.vocabulary.pieces[piece]
         for instance, positions, pieces, weights in zip(
             instances, batch["masked_lm_positions"], batch["masked_lm_ids"],
             batch["masked_lm_weights"], strict=True,

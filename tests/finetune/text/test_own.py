@@ -12,7 +12,6 @@ import pytest
 
 from multiberts.bert.checkpoint.checkpoint import read_checkpoint
 from multiberts.evaluate.prediction_files.predictions import read_predictions
-from multiberts.finetune.data_files import FileContent
 from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.prediction import predict
 from multiberts.finetune.task import DataArguments, task_named
@@ -449,7 +448,7 @@ def test_training_says_which_labels_it_has(
     found = family(data_dir=str(tmp_path), options={**COLUMNS, "kind": kind}, sequence_length=32)
     read = read_checkpoint(make_checkpoint())
     for _ in range(2):  # runs of one process say it once
-        found.read(read.config, FileContent.of(read.vocabulary_path))
+        found.read(read.config, read.vocabulary)
     printed = [text for text in capsys.readouterr().err.splitlines() if "labels of tone" in text]
     assert printed == [f"note: labels of tone: {line}"]
 

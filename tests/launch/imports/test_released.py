@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.launch.imports.register import FILE, checkpoint_run, imported_runs, predictions_run
 from multiberts.launch.imports.released import find_checkpoints, import_released
 from multiberts.launch.plan.experiment import Experiment, make_plan
@@ -44,7 +45,9 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Pa
         place = folder / f"{layout}-{seed}"
         if not place.exists():
             parameters = initial_parameters(config, seed)
-            write_checkpoint(place, parameters, config, vocabulary, {}, layout=layout)
+            write_checkpoint(
+                place, parameters, config, Vocabulary.open(vocabulary), {}, layout=layout
+            )
             (place / PROVENANCE).unlink()
         return place
 
@@ -114,7 +117,7 @@ def test_an_import_keeps_the_case_that_a_tokenizer_file_states(
     cased.save(str(source / "tokenizer.json"))
     import_released(root=str(root), checkpoints={"base": str(source)})
     (run,) = imported_runs(root)
-    assert read_checkpoint(root / run.path / "checkpoints/step_0").lower_case is False
+    assert read_checkpoint(root / run.path / "checkpoints/step_0").vocabulary.lower_case is False
 
 
 def test_the_same_import_again_changes_nothing(tmp_path: Path, release: Path) -> None:
@@ -167,7 +170,7 @@ def test_own_runs_and_folders_by_procedure(
     read = read_checkpoint(weights("tf1", 0))
     with run:
         write_checkpoint(
-            own / "checkpoints/step_40", read.parameters, read.config, read.vocabulary_path,
+            own / "checkpoints/step_40", read.parameters, read.config, read.vocabulary,
             {"procedure": "cda_full", "pretrain_seed": 4, "data_seed": 9, "step": 40},
         )  # fmt: skip
         with pytest.raises(UserError, match="seed_4-0123abcd .*not finished"):

@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from multiberts.bert.tokenization import Tokenizer
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.pretrain.batches.corpus_batches import Batches
 from multiberts.pretrain.batches.masking import Masking
 from multiberts.runs.errors import UserError
@@ -18,7 +18,7 @@ def test_an_epoch_has_every_instance_once(corpus):
     size = Batches(corpus, MASKING, data_seed=3, batch_size=8).num_instances
     batches = Batches(corpus, MASKING, data_seed=3, batch_size=size)
     assert batches.corpus == corpus
-    assert batches.tokenizer.vocabulary == Tokenizer(corpus / "vocab.txt").vocabulary
+    assert batches.vocabulary.pieces == Vocabulary.open(corpus / "vocab.txt").pieces
     assert sorted(batches.instance_ids(1)) == list(range(size))
 
 
@@ -26,7 +26,7 @@ def test_whole_words_are_masked_where_asked_for(corpus):
     """Of this corpus every word is a piece or several; masked together, none is masked in part."""
     words = dataclasses.replace(MASKING, whole_word_masks=True)
     plain, whole = (Batches(corpus, m, data_seed=0, batch_size=8) for m in (MASKING, words))
-    continues = np.array([piece.startswith("##") for piece in plain.tokenizer.vocabulary])
+    continues = np.array([piece.startswith("##") for piece in plain.vocabulary.pieces])
     assert continues.any()
 
     def split_words(batches):
@@ -41,7 +41,7 @@ def test_whole_words_are_masked_where_asked_for(corpus):
             ids[rows, at] = batch["masked_lm_ids"][rows, places]
             masked[rows, at] = True
             text = (batch["input_mask"] == 1) & ~np.isin(
-                ids, [batches.tokenizer.cls_id, batches.tokenizer.sep_id]
+                ids, [batches.vocabulary.cls_id, batches.vocabulary.sep_id]
             )
             inside = continues[ids[:, 1:]] & text[:, 1:] & text[:, :-1]
             found += int((inside & (masked[:, 1:] != masked[:, :-1])).sum())

@@ -5,7 +5,8 @@ import pytest
 from scipy import stats
 
 from multiberts.bert.randomness import permuted_index
-from multiberts.bert.tokenization import SPECIAL_TOKENS, Tokenizer
+from multiberts.bert.tokenization import SPECIAL_TOKENS
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.pretrain.batches.masking import (
     Masking,
     _lowest,
@@ -29,7 +30,7 @@ def tokenizer(tmp_path_factory):
     path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
     words = [f"w{number}" for number in range(VOCABULARY_SIZE - 5)]
     path.write_text("\n".join([*SPECIAL_TOKENS, *words]) + "\n")
-    return Tokenizer(path)
+    return Vocabulary.open(path)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +66,7 @@ def batch_with(store, table, tokenizer, **parameters):
     """A batch, the fields of `Masking` given among its other parameters."""
     masking = Masking.of(MASKS | parameters)
     others = {name: value for name, value in parameters.items() if name not in MASKS}
-    return pretraining_batch(store, table, masking, tokenizer=tokenizer, **others)
+    return pretraining_batch(store, table, masking, vocabulary=tokenizer, **others)
 
 
 @pytest.fixture(scope="module")
@@ -323,7 +324,7 @@ def pieces_corpus(tmp_path_factory):
         instance_seed=1,
     )
     np.save(directory / INSTANCES, np.concatenate(list(rows)))
-    return store, InstanceTable(directory), Tokenizer(directory / "vocab.txt")
+    return store, InstanceTable(directory), Vocabulary.open(directory / "vocab.txt")
 
 
 def whole_words(corpus, **changes):

@@ -8,7 +8,8 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from multiberts.bert.tokenization import SPECIAL_TOKENS, Tokenizer
+from multiberts.bert.tokenization import SPECIAL_TOKENS
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.pretrain.corpus.counterfactual import (
     NAME_COUNTERPARTS,
     NOUN_COUNTERPARTS,
@@ -420,7 +421,7 @@ def test_a_store_is_swapped_as_its_text(tmp_path):
     words = "he she him her his hers himself her ##elf saw a books . book the friend of mary james gave ##s"
     vocabulary = list(dict.fromkeys([*SPECIAL_TOKENS, *words.split()]))
     (tmp_path / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
-    tokenizer = Tokenizer(tmp_path / "vocab.txt")
+    tokenizer = Vocabulary.open(tmp_path / "vocab.txt")
     sentences = [
         "She saw her book.",
         "A friend of his saw himself.",
@@ -428,7 +429,7 @@ def test_a_store_is_swapped_as_its_text(tmp_path):
     ]
     swapper = Swapper(0, probability=1.0, names=True)
     ids, counts = swap_ids(
-        tokenizer.encode_batch(sentences), tokenizer=tokenizer, swapper=swapper, document=0
+        tokenizer.encode_batch(sentences), vocabulary=tokenizer, swapper=swapper, document=0
     )
     swapped = swapper.swap("\n".join(sentences), document=0)
     assert ids == tokenizer.encode_batch(swapped.text.split("\n"))

@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 import multiberts.pretrain.corpus.preparation as prepare_module
-from multiberts.bert.tokenization import SPECIAL_TOKENS, Tokenizer
+from multiberts.bert.tokenization import SPECIAL_TOKENS
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.pretrain.batches.masking import Masking, pretraining_batch
 from multiberts.pretrain.corpus import shards
 from multiberts.pretrain.corpus.instances import InstanceTable
@@ -86,7 +87,7 @@ def test_outputs_are_whole_and_described(tmp_path, source):
     run_dir = tmp_path / "corpus"
     description = run_prepare(run_dir, source)
     store, table = TokenStore(run_dir), InstanceTable(run_dir)
-    tokenizer = Tokenizer(run_dir / "vocab.txt")
+    tokenizer = Vocabulary.open(run_dir / "vocab.txt")
     assert description["counts"] == {
         "pieces": tokenizer.size,
         "documents": 60,
@@ -106,7 +107,7 @@ def test_outputs_are_whole_and_described(tmp_path, source):
         store,
         table,
         Masking(sequence_length=32, max_predictions_per_sequence=5),
-        tokenizer=tokenizer,
+        vocabulary=tokenizer,
         data_seed=0,
         step=0,
         batch_size=4,
@@ -171,7 +172,7 @@ def test_counterfactual_text_differs_in_pronouns_alone(tmp_path, source):
     description = run_prepare(tmp_path / "swapped", source, **changes)
     counts = description["counts"]
     assert counts["tokens"] == plain["counts"]["tokens"]
-    tokenizer = Tokenizer(vocabulary)
+    tokenizer = Vocabulary.open(vocabulary)
     one, two = (TokenStore(tmp_path / name).tokens for name in ("plain", "swapped"))
     pronouns = [tokenizer.encode(word)[0] for word in ("he", "she", "her", "his")]
     counterparts = [*pronouns, *tokenizer.encode("him"), *tokenizer.encode("hers")]
@@ -455,21 +456,21 @@ def test_a_corpus_may_be_cased(tmp_path, source, capsys):
     vocabulary = tmp_path / "vocab.txt"
     vocabulary.write_text("\n".join([*SPECIAL_TOKENS, *WORDS, "Nurse", "USA"]))
     run_prepare(tmp_path / "given", source, vocabulary=str(vocabulary), max_unknown_share=1.0)
-    assert not Tokenizer(tmp_path / "given" / "vocab.txt").lower_case
+    assert not Vocabulary.open(tmp_path / "given" / "vocab.txt").lower_case
     guess = f"note: {vocabulary} holds capitals, so the model is taken for a cased one"
     assert capsys.readouterr().err.count(guess) == 1
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
     with pytest.raises(UserError, match="tokenizer_config"):  # the text would be another one
         run_prepare(tmp_path / "given", source, vocabulary=str(vocabulary), max_unknown_share=1.0)
     run_prepare(tmp_path / "lower", source, vocabulary=str(vocabulary))
-    assert Tokenizer(tmp_path / "lower" / "vocab.txt").lower_case
+    assert Vocabulary.open(tmp_path / "lower" / "vocab.txt").lower_case
     with pytest.raises(UserError, match="cased is true, but .* is of an uncased model"):
         run_prepare(tmp_path / "odd", source, vocabulary=str(vocabulary), cased=True)
     text = tmp_path / "text.txt"
     lines = ["The Nurse saw Zoë.", "the nurse saw zoe.", "", "The USA.", "the usa."]
     text.write_text("\n".join(lines * 20), encoding="utf-8")
     run_prepare(tmp_path / "learned", str(text), vocabulary_size=90, cased=True)
-    tokenizer = Tokenizer(tmp_path / "learned" / "vocab.txt")
+    tokenizer = Vocabulary.open(tmp_path / "learned" / "vocab.txt")
     words = ["The", "the", "Nurse", "nurse", "Zoë", "zoe", "USA", "usa"]
     assert {tuple(tokenizer.encode(word)) for word in words} == {
         (tokenizer.id_of(word),) for word in words

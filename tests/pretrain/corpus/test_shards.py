@@ -91,7 +91,7 @@ def test_what_is_there_is_not_made_again(tmp_path):
             tokenise_shard,
             shard,
             text=TEXT,
-            vocabulary=tmp_path / "vocab.txt",
+            vocabulary_path=tmp_path / "vocab.txt",
             directory=tmp_path,
         ),
     }

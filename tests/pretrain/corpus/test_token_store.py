@@ -5,7 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from multiberts.bert.tokenization import SPECIAL_TOKENS, Tokenizer
+from multiberts.bert.tokenization import SPECIAL_TOKENS
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.pretrain.corpus import token_store
 from multiberts.pretrain.corpus.token_store import (
     ArrayWriter,
@@ -24,7 +25,7 @@ LETTERS = "abcdefghij"
 def tokenizer(tmp_path):
     path = tmp_path / "vocab.txt"
     path.write_text("\n".join([*SPECIAL_TOKENS, *LETTERS]) + "\n")
-    return Tokenizer(path)
+    return Vocabulary.open(path)
 
 
 DOCUMENTS = [["a b c", "\u200b", "d"], ["\u200b"], ["e f"], ["g", "h", "i j a"]]

@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from multiberts.bert.tokenization import Tokenizer
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.pretrain.corpus import vocabulary
 from multiberts.pretrain.corpus.vocabulary import count_words, learn_vocabulary
 from multiberts.runs.errors import UserError
@@ -74,7 +74,7 @@ def test_vocabulary_has_the_size_asked_for_and_covers_its_text(tmp_path):
     assert len(pieces) == len(set(pieces)) == 500
     path = tmp_path / "vocab.txt"
     path.write_text("\n".join(pieces) + "\n")
-    tokenizer = Tokenizer(path)
+    tokenizer = Vocabulary.open(path)
     assert all(tokenizer.unk_id not in ids for ids in tokenizer.encode_batch(TEXT))
 
 

@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 
 from multiberts.bert.checkpoint.checkpoint import (
-    check_checkpoint,
+    Checkpoint,
     read_checkpoint,
     write_checkpoint,
 )
 from multiberts.bert.checkpoint.conversion import convert_checkpoint
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.initialization import initial_parameters
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
 from multiberts.runs.environment import JAX, engine
 from multiberts.runs.errors import UserError
@@ -297,7 +298,11 @@ def test_a_start_of_other_sizes_is_refused_by_name(corpus: Path, tmp_path: Path)
     size = len((corpus / "vocab.txt").read_text().split())
     config = BertConfig.from_mapping({**MODEL, "vocab_size": size, "hidden_size": 64}, "test")
     write_checkpoint(
-        tmp_path / "wide", initial_parameters(config, 0), config, corpus / "vocab.txt", {"step": 0}
+        tmp_path / "wide",
+        initial_parameters(config, 0),
+        config,
+        Vocabulary.open(corpus / "vocab.txt"),
+        {"step": 0},
     )
     arguments = _arguments(tmp_path / "run", corpus, num_steps=2, warmup_steps=0)
     with pytest.raises(UserError, match=r"another model .*: hidden_size 64, expected 32; give"):
@@ -373,9 +378,13 @@ def test_checkpoint_of_another_vocabulary_is_refused(corpus: Path, tmp_path: Pat
     config = BertConfig.from_mapping({**MODEL, "vocab_size": len(pieces) - 1}, "test")
     foreign = tmp_path / "foreign"
     write_checkpoint(
-        foreign, initial_parameters(config, 0), config, tmp_path / "vocab.txt", {"step": 0}
+        foreign,
+        initial_parameters(config, 0),
+        config,
+        Vocabulary.open(tmp_path / "vocab.txt"),
+        {"step": 0},
     )
-    check_checkpoint(foreign)
+    Checkpoint.open(foreign)
     with pytest.raises(UserError, match=r"vocab\.txt differ"):
         pretrain(
             **_arguments(

@@ -23,7 +23,7 @@ def outputs(path: Path) -> list[str]:
         path,
         (0, 5, 9),
         config=None,
-        vocabulary_path=path,
+        vocabulary=path,
         provenance={},
     )
     return kept.outputs()
