@@ -31,7 +31,7 @@ from multiberts.launch.markers.attempts import (
     write_attempt,
 )
 from multiberts.launch.markers.failures import FailedRun
-from multiberts.launch.markers.lease import Lease
+from multiberts.launch.markers.lease import launching
 from multiberts.launch.markers.planned import write_plan
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.runs.bucket.copies import fetch_run, push_finished
@@ -148,7 +148,7 @@ def submit_plan(
     failures = carry_out(needed)
     if failures:
         return failures
-    with Lease(root):
+    with launching(root):
         write_plan(root, plan)
         return _Look(plan, Path(root), bucket, task, attempts).take()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from multiberts.launch.markers.attempts import EngineName
 from multiberts.launch.markers.failures import FailedRun
-from multiberts.launch.markers.lease import Lease, read_lease
+from multiberts.launch.markers.lease import launching
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.reaping import reap_experiment
 from multiberts.launch.status.page import PAGE, write_status_page
@@ -99,12 +99,11 @@ def run_plan(
             "it out"
         )
     settings = make_engine(engine, engine_options or {}, workers, workers_per_accelerator)
-    lease = Lease(root)
-    place = WorkerPlace(root, engine, lease.owner, workers_per_accelerator)
     try:
-        with lease:
-            end_processes(root, read_lease(root))
+        with launching(root) as lease:
+            end_processes(root, None)
             end_slurm_jobs(root)
+            place = WorkerPlace(root, engine, lease.owner, workers_per_accelerator)
             one_pass = OnePass(plan, settings, place, attempts, budget, silent_seconds, dashboard)
             failures = one_pass.carry_out(lease)
             _point_at_newest_report(plan, Path(root))

@@ -27,7 +27,7 @@ from multiberts.runs.lease_holder import NoLocksError, lock_file
 from multiberts.runs.parameters import shortened
 
 if TYPE_CHECKING:
-    from multiberts.runs.bucket.lease import BucketLease
+    from multiberts.runs.bucket.lease import Lease
 
 CONFIG = "config.gin"
 DONE = "DONE"
@@ -244,7 +244,7 @@ class RunDirectory:
         self._another = another
         self._renewed_by = {f"{stage}.{name}" for name in renewed_by}
         self._held = contextlib.ExitStack()
-        self._lease: BucketLease | None = None
+        self._lease: Lease | None = None
         self._large_inputs: dict[str, dict[str, Any]] = {}
         self.fingerprints: dict[str, str] = {}
         spelled: dict[str, str | list[str]] = {}
@@ -358,7 +358,7 @@ class RunDirectory:
                     f"{self.path} is being written by another process; wait for it or stop it"
                 )
         except NoLocksError as error:
-            from multiberts.runs.bucket.lease import BucketLease
+            from multiberts.runs.bucket.lease import Lease
             from multiberts.runs.bucket.objects import Bucket
 
             reason = str(error).partition("; ")[0]
@@ -366,7 +366,7 @@ class RunDirectory:
             # Beside the run: its files are the run's own.
             path = self.path.resolve()
             folder = path.with_name(f".{path.name}.lease")
-            lease = BucketLease(Bucket(f"file://{folder}"))
+            lease = Lease(Bucket(f"file://{folder}"))
             lease.acquire()
             self._lease = lease
             self._held.callback(remove, folder)

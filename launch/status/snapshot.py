@@ -14,7 +14,7 @@ from typing import Any
 
 from multiberts.launch.markers.attempts import Attempt, attempts_of, orphaned
 from multiberts.launch.markers.failures import last_lines
-from multiberts.launch.markers.lease import Lease, time_of_disk
+from multiberts.launch.markers.lease import launcher_at_a_glance, time_of_disk
 from multiberts.launch.plan.planned_run import STAGES, command_of
 from multiberts.launch.status.progress import (
     Pretraining,
@@ -139,7 +139,7 @@ def collect_status(
     paths = {run.path for run in plan}
     attempts = attempts_of(root) if attempts is None else attempts
     done = done_paths(root, paths) if done is None else done
-    holder = Lease.held(root)
+    holder = launcher_at_a_glance(root)
     alive = {
         path: of_run[-1]
         for path, of_run in attempts.items()

@@ -26,7 +26,7 @@ from multiberts.launch.markers.attempts import (
     read_journal,
 )
 from multiberts.launch.markers.failures import FailedRun
-from multiberts.launch.markers.lease import Lease
+from multiberts.runs.bucket.lease import Lease
 from multiberts.launch.markers.planned import write_plan
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.workers.bundles import Bundle, WaitingRuns

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from multiberts.runs import console
-from multiberts.runs.bucket.lease import LEASE, BucketLease, LeaseLostError
+from multiberts.runs.bucket.lease import LEASE, Lease, LeaseLostError
 from multiberts.runs.bucket.objects import Bucket, LocalCopyError, MirrorLostError
 from multiberts.runs.directory import CONFIG, DONE, LOCK, UNFETCHED, RecordedFile, read_done
 from multiberts.runs.errors import UserError
@@ -140,7 +140,7 @@ class Mirror:
         # Where it is, the local copy was pushed: an empty bucket is then not that of a new run.
         self._pushed_marker = self.path.with_name(f"{self.path.name}.pushed")
         self._places = places
-        self._lease = BucketLease(self._bucket)
+        self._lease = Lease(self._bucket)
         self._seconds = float(os.environ.get(PUSH_VARIABLE, SECONDS_BETWEEN_PUSHES))
         self._entries: dict[str, Entry] = {}
         self._version: str | None = None
