@@ -26,7 +26,6 @@ from multiberts.launch.markers.attempts import (
     read_journal,
 )
 from multiberts.launch.markers.failures import FailedRun
-from multiberts.runs.bucket.lease import Lease
 from multiberts.launch.markers.planned import write_plan
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.workers.bundles import Bundle, WaitingRuns
@@ -39,6 +38,7 @@ from multiberts.launch.workers.worker import (
     Error,
     WorkerPlace,
 )
+from multiberts.runs.bucket.lease import Lease
 from multiberts.runs.console import report
 from multiberts.runs.dask_cluster import BlamelessLossError, LostWorkerError
 from multiberts.runs.errors import UserError

@@ -17,7 +17,6 @@ from pathlib import Path
 
 import pytest
 
-from multiberts.launch.markers import lease as lease_module
 from multiberts.launch.markers.attempts import (
     attempts_of,
     begin_attempt,
