@@ -77,8 +77,9 @@ def carry_out(
     outcomes.attempts = attempts_of(root)
     for run in plan:
         last = outcomes.attempts.get(run.path, [None])[-1]
-        is_elsewhere = last is not None and not last.needs_launcher and last.is_alive(time.time())
-        if is_elsewhere and run.path not in done:
+        if last is None or last.needs_launcher or run.path in done:
+            continue
+        if last.is_alive(time.time()):
             raise UserError(
                 f"{run.name} is under way as job {last.job} of engine {last.engine}, and would be made "
                 f"here, too; with --engine={last.engine} and its options the same command shows how far "
