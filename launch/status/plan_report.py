@@ -116,33 +116,40 @@ def estimate_text(plan: Sequence[PlannedRun], estimate: PlanEstimate, root: str 
     price = device.dollars_per_hour(estimate.spot)
     each = "" if price == 0 else f" at {price:,.2f} dollars per hour{' (spot)' * estimate.spot}"
     host = "" if estimate.host is device else f", and this machine ({estimate.host.name})"
+    folder = Path(root).absolute()
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    room = f", MORE THAN THE {size(free)} THAT ARE FREE" if estimate.bytes > free else ""
     lines = [
         f"estimate of what is left, on {estimate.workers} x {device.name} ({device.chip.title}){each}{host}:",
         f"  {estimate.device_hours:,.2f} device-hours, {estimate.dollars:,.2f} dollars, "
-        f"{size(estimate.bytes)} of disk{_room(root, estimate)}",
+        f"{size(estimate.bytes)} of disk{room}",
         f"  at least {duration(estimate.least_seconds)} from now to the end of the last run",
         f"  {'stage':<18}{'runs':>7}{'done':>7}{'device-hours':>14}{'dollars':>12}  times",
     ]
     stages: dict[str, list[str]] = {stage: [] for stage in STAGES}
     for run in plan:
         stages.setdefault(run.stage, []).append(run.path)
-    lines += [_stage_line(stage, paths, estimate) for stage, paths in stages.items() if paths]
-    lines += _assumptions(estimate)
+    for stage, paths in stages.items():
+        left = [estimate.runs[path] for path in paths if path in estimate.runs]
+        measured = sum(run.measured for run in left)
+        times = f"measured for {measured} of {len(left)} runs" if measured else "assumed"
+        if measured == len(left):
+            times = "measured" if left else "done"
+        if paths:
+            lines.append(
+                f"  {command_of(stage):<18}{len(paths):>7,}{len(paths) - len(left):>7,}"
+                f"{sum(run.seconds for run in left) / 3600:>14,.3f}"
+                f"{sum(run.dollars for run in left):>12,.2f}  {times}"
+            )
+    guessed = [run for run in estimate.runs.values() if not run.measured]
+    assumed = estimate.device.assumptions(estimate.spot) if guessed else []
+    assumed += dict.fromkeys(text for run in guessed for text in run.assumed)
+    if assumed:
+        words = "; ".join(assumed)
+        lines.append(f"  assumed: {words} (launch/estimate/prices.toml has sources and dates)")
     return "\n".join(lines)
-
-
-def _stage_line(stage: str, paths: Sequence[str], estimate: PlanEstimate) -> str:
-    """Returns how many runs a stage has, and the sums of those that are left."""
-    left = [estimate.runs[path] for path in paths if path in estimate.runs]
-    measured = sum(run.measured for run in left)
-    times = f"measured for {measured} of {len(left)} runs" if measured else "assumed"
-    if measured == len(left):
-        times = "measured" if left else "done"
-    return (
-        f"  {command_of(stage):<18}{len(paths):>7,}{len(paths) - len(left):>7,}"
-        f"{sum(run.seconds for run in left) / 3600:>14,.3f}"
-        f"{sum(run.dollars for run in left):>12,.2f}  {times}"
-    )
 
 
 def folders_text(plan: Sequence[PlannedRun], root: str | Path, done: Collection[str]) -> str:
@@ -161,24 +168,6 @@ def folders_text(plan: Sequence[PlannedRun], root: str | Path, done: Collection[
         else:
             lines.append(f"  {inside[0]}{'  (done)' if is_done else ''}")
     return "\n".join(lines)
-
-
-def _assumptions(estimate: PlanEstimate) -> list[str]:
-    guessed = [run for run in estimate.runs.values() if not run.measured]
-    assumed = estimate.device.assumptions(estimate.spot) if guessed else []
-    assumed += dict.fromkeys(text for run in guessed for text in run.assumed)
-    if not assumed:
-        return []
-    return [f"  assumed: {'; '.join(assumed)} (launch/estimate/prices.toml has sources and dates)"]
-
-
-def _room(root: str | Path, estimate: PlanEstimate) -> str:
-    """Returns a warning where the disk is too small."""
-    folder = Path(root).absolute()
-    while not folder.exists():
-        folder = folder.parent
-    free = shutil.disk_usage(folder).free
-    return f", MORE THAN THE {size(free)} THAT ARE FREE" if estimate.bytes > free else ""
 
 
 def size(count: float) -> str:

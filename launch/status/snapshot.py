@@ -245,7 +245,12 @@ def _failures(
             continue
         last = attempts[run.path][-1]
         error = last.error or {}
-        reads = len(failures) < FAILURES_WITH_LOG
+        log_lines: tuple[str, ...] = ()
+        if last.log and len(failures) < FAILURES_WITH_LOG:
+            # None of a link to a file outside the root.
+            path = Path(os.path.realpath(Path(root, last.log)))
+            if path.is_relative_to(os.path.realpath(root)):
+                log_lines = last_lines(path, LINES_OF_LOG)
         failures.append(
             Failure(
                 path=run.path,
@@ -256,14 +261,7 @@ def _failures(
                 ended=last.ended or last.heartbeat,
                 message=error.get("message") or error.get("kind") or _NO_MESSAGE[states[run.path]],
                 log=last.log,
-                log_lines=_log_lines(root, last.log) if reads and last.log else (),
+                log_lines=log_lines,
             )
         )
     return tuple(failures)
-
-
-def _log_lines(root: PathLike, log: str) -> tuple[str, ...]:
-    """Returns the last lines of a log; none of a link to a file outside the root."""
-    path = Path(os.path.realpath(Path(root, log)))
-    inside = path.is_relative_to(os.path.realpath(root))
-    return last_lines(path, LINES_OF_LOG) if inside else ()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from multiberts.launch.estimate import quantities
 from multiberts.launch.status.progress import Pretraining
-from multiberts.launch.status.snapshot import STATES, Failure, Stage, Status
+from multiberts.launch.status.snapshot import STATES, Failure, Status
 from multiberts.runs.errors import counted
 
 # Seeds in these states have a row below their stage; the others are only counted.
@@ -74,21 +74,21 @@ def rows_of(status: Status, most: int | None = None) -> list[Row]:
     chosen = {row.path for row in by_state[:most]}
     rows = []
     for stage in status.stages:
-        rows.append(_row_of_stage(stage))
+        others = [state for state in STATES if state != "done" and stage.counts[state]]
+        rows.append(
+            Row(
+                name=stage.command,
+                done=f"{stage.counts['done']:,} of {stage.total:,}",
+                shares={
+                    s: stage.counts[s] / stage.total for s in ("done", *others) if s != "waiting"
+                },
+                words=tuple((state, f"{stage.counts[state]:,} {state}") for state in others),
+                hours=stage.hours,
+            )
+        )
         if stage.stage == "pretrain":
             rows += [_row_of_seed(row) for row in begun if row.path in chosen]
     return rows
-
-
-def _row_of_stage(stage: Stage) -> Row:
-    others = [state for state in STATES if state != "done" and stage.counts[state]]
-    return Row(
-        name=stage.command,
-        done=f"{stage.counts['done']:,} of {stage.total:,}",
-        shares={s: stage.counts[s] / stage.total for s in ("done", *others) if s != "waiting"},
-        words=tuple((state, f"{stage.counts[state]:,} {state}") for state in others),
-        hours=stage.hours,
-    )
 
 
 def _row_of_seed(row: Pretraining) -> Row:
