@@ -83,15 +83,24 @@ class LaunchArguments(Arguments):
         """Parses Gin and makes the plan, if the command needs one."""
         by_flag = by_gin_name([self.gin_name], self.options(), given)
         by_flag |= by_gin_name(["launch"], self.flags().keys() & _SETTINGS.keys(), given)
-        parse_gin_flags(_known(self.gin_name, self.function, self.needs_plan), by_flag)
+
+        # Functions that this command does not need are not imported and take any parameter.
+        def anything(**parameters: Any) -> None: ...
+
+        others = (other.gin_name for name, other in COMMANDS.items() if name.startswith("launch "))
+        known = dict.fromkeys(filter(None, others), anything)
+        for stage in STAGES:
+            function = stage_function(stage) if self.needs_plan else anything
+            known |= {stage: function, gin_name_of(stage): function}
+        parse_gin_flags(known | {self.gin_name: self.function, "launch": anything}, by_flag)
         settings = bindings_of("launch")
         settings |= {name: value for name, value in given.items() if name in _SETTINGS}
         for name in settings:
             if name in _OF_STAGES:
                 raise UserError(f"launch.{name} is set; set {_OF_STAGES[name]}.<parameter> instead")
             if name not in _SETTINGS:
-                known = nearest(name, sorted(_SETTINGS))
-                raise UserError(f"launch has no setting {name!r}; {known}")
+                near = nearest(name, sorted(_SETTINGS))
+                raise UserError(f"launch has no setting {name!r}; {near}")
         check_types("launch", settings, _SETTINGS)
         options = _options(self.gin_name, self.function, settings, given)
         check_types(self.gin_name, options, self.options())
@@ -124,26 +133,6 @@ class LaunchArguments(Arguments):
         if isinstance(result, list):
             exit_with(result)
         super().exit_with(result)
-
-
-def _known(
-    gin_name: str, function: Callable[..., Any], needs_plan: bool
-) -> dict[str, Callable[..., Any]]:
-    """Returns the functions that a configuration may bind, by name.
-
-    Those that this command does not need are not imported and take any parameter.
-    """
-
-    def anything(**parameters: Any) -> None: ...
-
-    known = {
-        name: stage_function(stage) if needs_plan else anything
-        for stage in STAGES
-        for name in (stage, gin_name_of(stage))
-    }
-    commands = (other.gin_name for name, other in COMMANDS.items() if name.startswith("launch "))
-    known |= {name: anything for name in commands if name}
-    return known | {gin_name: function, "launch": anything}
 
 
 def _options(

@@ -329,7 +329,7 @@ class _Look:
                     data = self._place(run).read(files[name]["object"]) if name in files else None
                     if data is not None:
                         write_atomically(self._root / run.path / name, data)
-                steps = [int(state[1]) for name in files if (state := _STATE.match(name))]
+                steps = [int(match[1]) for name in files if (match := _STATE.match(name))]
                 ago = quantities.duration(max(0.0, time.time() - when))
                 step = f"{max(steps, default=0):,} of {run.parameters['num_steps']:,}, pushed {ago} ago"
             rows.append((run.name, *ours, step))

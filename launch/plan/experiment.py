@@ -167,7 +167,12 @@ def make_plan(
     if experiment.world is not None:
         places[WORLD] = graph.add("make_world", "world", "world", experiment.world)
     corpus_runs: dict[str, PlannedRun] = {}
-    for name in _corpora_in_order(corpora):
+    uses: dict[str, set[str]] = {}
+    for name, arguments in corpora.items():
+        parameters = complete("prepare", f"prepare {name}", arguments)
+        _, inputs = stage_identity("prepare").of(parameters)
+        uses[name] = placed_in(inputs) & corpora.keys()
+    for name in _in_order(uses, "launch.corpora", "{name}/prepare uses files of {used}"):
         corpus_runs[name] = graph.add(
             "prepare",
             f"prepare {name}",
@@ -307,16 +312,6 @@ def is_trained(arguments: Mapping[str, Any]) -> bool:
         arguments.get("task_modules", ()),
         arguments.get("options"),
     ).trains
-
-
-def _corpora_in_order(corpora: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Returns the corpora, each after those whose files it uses."""
-    uses: dict[str, set[str]] = {}
-    for name, arguments in corpora.items():
-        parameters = complete("prepare", f"prepare {name}", arguments)
-        _, inputs = stage_identity("prepare").of(parameters)
-        uses[name] = placed_in(inputs) & corpora.keys()
-    return _in_order(uses, "launch.corpora", "{name}/prepare uses files of {used}")
 
 
 def _procedures_in_order(
