@@ -196,7 +196,7 @@ class _Look:
             self._submit(due)
             self._jobs = _queue(_prefix(self._bucket))
 
-        # What `launch status` and people see: markers, a table, and jobs that cost as much for nothing.
+        # Markers for `launch status`, a table, and the live jobs that train nothing needed, which cost as much.
         self._write_markers()
         self._show(left)
         ours = {job.id for job in map(self._live, needed) if job is not None}
@@ -267,7 +267,7 @@ class _Look:
         # Jobs that no cloud can take would fail later, one by one.
         _sky("launch", "--dryrun", "-y", *where, str(self._task))
         for run in runs:
-            # What it reads goes into the bucket, and its arguments have URLs for paths.
+            # Its inputs go into the bucket, and its arguments have URLs for paths.
             for parent in run.parents:
                 push_finished(self._root / parent.path, f"{self._bucket.url}/{parent.path}")
             arguments = run.arguments(self._bucket.url)

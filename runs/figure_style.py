@@ -111,12 +111,16 @@ def figure_bytes(figure: Figure, kind: FigureKind = "svg") -> bytes:
 
     content = io.BytesIO()
     with matplotlib.rc_context(_SETTINGS):
-        # Laid out once, by the sizes of letters in a PNG, so that it is the same in all kinds.
-        engine, own = figure.get_layout_engine(), figure.dpi
-        if engine is not None:
-            figure.dpi = matplotlib.rcParams["savefig.dpi"]
-            engine.execute(figure)
-            figure.dpi = own
-            figure.set_layout_engine("none")
+        _lay_out(figure, dots_per_inch=matplotlib.rcParams["savefig.dpi"])
         figure.savefig(content, format=kind, metadata=_METADATA[kind])
     return content.getvalue()
+
+
+def _lay_out(figure: Figure, dots_per_inch: float) -> None:
+    """Computes the layout once, by the sizes of letters in a PNG, so that it is the same in all kinds."""
+    engine, own = figure.get_layout_engine(), figure.dpi
+    if engine is not None:
+        figure.dpi = dots_per_inch
+        engine.execute(figure)
+        figure.dpi = own
+        figure.set_layout_engine("none")

@@ -182,7 +182,7 @@ def collect_status(
         if members:
             stages.append(Stage(stage, len(members), counts, hours))
 
-    # What ended with an error, or without a word.
+    # Runs whose last attempt ended with an error, or without a word.
     failures: list[Failure] = []
     for run in plan:
         state = states[run.path]

@@ -73,7 +73,7 @@ def carry_out(
         report(f"all {len(done)} runs of {root} are done")
         return
 
-    # What is left, and what it will cost. A job that needs no launcher may carry some of it out.
+    # The runs that are left, and their cost. A job that needs no launcher may carry some of them out.
     outcomes.attempts = attempts_of(root)
     for run in plan:
         last = outcomes.attempts.get(run.path, [None])[-1]
@@ -120,7 +120,7 @@ def carry_out(
                 if not jobs:
                     break
 
-                # What has finished.
+                # Bundles that have finished.
                 with contextlib.suppress(queue.Empty):
                     future = finished.get(timeout=SECONDS_BETWEEN_LOOKS)
                     while True:
@@ -158,7 +158,7 @@ def carry_out(
 
 
 class Outcomes:
-    """How the runs of a plan end, by their markers, and which of them wait to start.
+    """Ends of the runs of a plan, by their markers, and the runs that wait to start.
 
     Attributes:
       done: paths of the runs that are.

@@ -168,7 +168,7 @@ class Pool:
                 self._client.register_plugin(LetsRunsSave())
 
         waiting_for = "one to start" if engine.is_local else "one to connect"
-        # What gives them their calls, and on Slurm the jobs that they come in.
+        # The workers, and on Slurm the jobs that they come in.
         self._workers = Workers(
             self._client,
             cluster,
