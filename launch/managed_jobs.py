@@ -196,7 +196,7 @@ class _Look:
             self._submit(due)
             self._jobs = _queue(_prefix(self._bucket))
 
-        # Markers for `launch status`, a table, and the live jobs that train nothing needed, which cost as much.
+        # Markers for `launch status`, a table, and the live jobs that train nothing that is needed.
         self._write_markers()
         self._show(left)
         ours = {job.id for job in map(self._live, needed) if job is not None}
