@@ -58,54 +58,45 @@ def show_plan(
     """
     done = done_paths(root, [run.path for run in plan])
     if register is not None:
-        report(_registered(plan, root, done, register, metric, stopping_rule))
+        reports = [run for run in plan if run.stage == "report"]
+        if not register.strip():
+            raise UserError(f"plan.register is {register!r}, expected the hypothesis in a sentence")
+        _, slash, of_set = (metric or "").rpartition("/")
+        if not slash or of_set not in {*METRICS, *OCCUPATION_MEASURES}:
+            raise UserError(
+                f"plan.metric is {metric!r}, expected <evaluation set>/<metric> as the report has them, such "
+                "as facts/dev/accuracy, for plan.register"
+            )
+        if not reports:
+            raise UserError(
+                "plan.register is set, but the plan has no report; set stats.comparisons"
+            )
+        seeds: dict[str, set[int]] = {}
+        for run in plan:
+            if run.stage in ("pretrain", CHECKPOINT_STAGE):
+                of_procedure = seeds.setdefault(run.parameters["procedure"], set())
+                of_procedure.add(run.parameters["pretrain_seed"])
+        arguments = reports[0].parameters
+        line = registration.register(
+            root,
+            {
+                "runs": len(plan),
+                "plan": registration.plan_hash(plan),
+                "hypothesis": register,
+                "metric": metric,
+                "stopping_rule": stopping_rule,
+                "seeds": {name: sorted(numbers) for name, numbers in seeds.items()},
+                "analysis": {name: arguments[name] for name in REGISTERED if name in arguments},
+            },
+            done=len(done),
+        )
+        report(line)
     estimate = estimate_plan(
         plan=plan, root=root, device=device, workers=workers, spot=spot, done=done
     )
     report(estimate_text(plan, estimate, root))
     report(folders_text(plan, root, done))
     refuse_above(estimate, budget)
-
-
-def _registered(
-    plan: Sequence[PlannedRun],
-    root: str | Path,
-    done: Collection[str],
-    hypothesis: str,
-    metric: str | None,
-    stopping_rule: StoppingRule,
-) -> str:
-    """Registers a plan and returns a line about it."""
-    reports = [run for run in plan if run.stage == "report"]
-    if not hypothesis.strip():
-        raise UserError(f"plan.register is {hypothesis!r}, expected the hypothesis in a sentence")
-    _, slash, of_set = (metric or "").rpartition("/")
-    if not slash or of_set not in {*METRICS, *OCCUPATION_MEASURES}:
-        raise UserError(
-            f"plan.metric is {metric!r}, expected <evaluation set>/<metric> as the report has them, such "
-            "as facts/dev/accuracy, for plan.register"
-        )
-    if not reports:
-        raise UserError("plan.register is set, but the plan has no report; set stats.comparisons")
-    seeds: dict[str, set[int]] = {}
-    for run in plan:
-        if run.stage in ("pretrain", CHECKPOINT_STAGE):
-            of_procedure = seeds.setdefault(run.parameters["procedure"], set())
-            of_procedure.add(run.parameters["pretrain_seed"])
-    arguments = reports[0].parameters
-    return registration.register(
-        root,
-        {
-            "runs": len(plan),
-            "plan": registration.plan_hash(plan),
-            "hypothesis": hypothesis,
-            "metric": metric,
-            "stopping_rule": stopping_rule,
-            "seeds": {name: sorted(numbers) for name, numbers in seeds.items()},
-            "analysis": {name: arguments[name] for name in REGISTERED if name in arguments},
-        },
-        done=len(done),
-    )
 
 
 def estimate_text(plan: Sequence[PlannedRun], estimate: PlanEstimate, root: str | Path) -> str:
