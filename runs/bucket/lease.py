@@ -145,7 +145,7 @@ class Lease:
                 if self._version is None:
                     return
                 # Out of reach, or on a full disk: the lease grows old, and is ours until somebody takes it.
-                with contextlib.suppress(UserError):
+                with contextlib.suppress(UserError, OSError):
                     self._version = self._bucket.write_if(
                         self._name, self._content(), self._version
                     )
