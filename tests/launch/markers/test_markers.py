@@ -297,3 +297,11 @@ def test_a_root_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "launch").write_text("in the way")
     with pytest.raises(UserError, match="cannot write"):
         launching(tmp_path).__enter__()
+
+
+def test_the_lease_of_a_root_with_a_strange_name_lies_in_it(tmp_path: Path) -> None:
+    # fsspec takes `::` for a chain of file systems, `~` for a home and `#` or `?` for parts of a URL.
+    root = tmp_path / "~a::b #c?d%20e"
+    with launching(root):
+        assert read_lease(root) is not None
+    assert list(tmp_path.iterdir()) == [root]
