@@ -15,7 +15,7 @@ from multiberts.launch.markers.failures import exit_with
 from multiberts.launch.plan.experiment import Experiment, make_plan
 from multiberts.launch.plan.input_digests import FILE as DIGESTS
 from multiberts.launch.plan.input_digests import InputDigests
-from multiberts.launch.plan.planned_run import STAGES, PlannedRun, stage_function
+from multiberts.launch.plan.planned_run import STAGES, stage_function
 from multiberts.runs.command_line.command import (
     COMMANDS,
     Arguments,
@@ -108,9 +108,33 @@ class LaunchArguments(Arguments):
             return options
         if options.get("reap"):
             return {"plan": [], **options}  # needs the root alone
+
+        # The experiment that Gin describes; each name in a list becomes its scope's bindings.
+        missing = [
+            f"launch.{field.name}"
+            for field in fields(Experiment)
+            if field.default is MISSING and field.name not in settings
+        ]
+        if missing:
+            raise UserError(
+                f"launch lacks {', '.join(missing)}; give a --gin_file that sets each (configs/demo.gin is "
+                "one to copy)"
+            )
+        arguments = {name: settings[name] for name in settings if name not in _OTHER_SETTINGS}
+        scopes: dict[str, set[str]] = {stage: set() for stage in STAGES}
+        for names, stage in SCOPED_STAGES.items():
+            scopes[stage] = set(settings[names])
+            arguments[names] = {name: bindings_of(stage, name) for name in settings[names]}
+        modules = bindings_of("finetune").get("task_modules", ())
+        refuse_unknown_scopes(scopes, "launch", unused=registered_tasks(tuple(modules)))
+        for name, stage in _OF_STAGES.items():
+            bound = bindings_of(stage) | bindings_of(gin_name_of(stage))
+            arguments[name] = bound or None
+        imported = imported_runs(settings["root"])
         self._digests = InputDigests(Path(settings["root"]) / DIGESTS)
         try:
-            return {"plan": _plan(settings, self._digests), **options}
+            plan = make_plan(Experiment(**arguments), imported=imported, digests=self._digests)
+            return {"plan": plan, **options}
         except UserError:
             self._digests.keep()
             raise
@@ -165,29 +189,3 @@ def _options(
             f"{name} lacks {first}; give --{missing[0]}=..., or {first} in a --gin_file"
         )
     return given
-
-
-def _plan(settings: Mapping[str, Any], digests: InputDigests) -> list[PlannedRun]:
-    """Returns the runs of the experiment that Gin describes; each name becomes its scope's bindings."""
-    missing = [
-        f"launch.{field.name}"
-        for field in fields(Experiment)
-        if field.default is MISSING and field.name not in settings
-    ]
-    if missing:
-        raise UserError(
-            f"launch lacks {', '.join(missing)}; give a --gin_file that sets each (configs/demo.gin is "
-            "one to copy)"
-        )
-    arguments = {name: settings[name] for name in settings if name not in _OTHER_SETTINGS}
-    scopes: dict[str, set[str]] = {stage: set() for stage in STAGES}
-    for names, stage in SCOPED_STAGES.items():
-        scopes[stage] = set(settings[names])
-        arguments[names] = {name: bindings_of(stage, name) for name in settings[names]}
-    modules = bindings_of("finetune").get("task_modules", ())
-    refuse_unknown_scopes(scopes, "launch", unused=registered_tasks(tuple(modules)))
-    for name, stage in _OF_STAGES.items():
-        bound = bindings_of(stage) | bindings_of(gin_name_of(stage))
-        arguments[name] = bound or None
-    imported = imported_runs(settings["root"])
-    return make_plan(Experiment(**arguments), imported=imported, digests=digests)

@@ -91,8 +91,20 @@ class Pool:
         self._workers: Any = None
         self._jobs: SlurmJobs | None = None
         self._failed_starts = 0
-        self._folder = _folder(engine, place.root)
+        self._folder = Path(place.root).absolute() / FOLDER
         self._stack = contextlib.ExitStack()
+        if not isinstance(engine.options, DaskOptions):
+            # For keys, logs and workers' files.
+            is_plain = all(c.isalnum() or c in "/._-+=@" for c in str(self._folder))
+            if not (engine.is_local or is_plain):
+                raise UserError(
+                    f"launch.root {self._folder.parents[1]} has characters that shell scripts of engine "
+                    f"{engine.name!r} cannot hold; choose a path without them"
+                )
+            # One that was killed has left it, and this launcher has the lease.
+            with contextlib.suppress(OSError):
+                remove(self._folder)
+            self._folder.mkdir(parents=True, mode=0o700)  # it holds keys
         try:
             self._start(silent_seconds, dashboard)
         except BaseException:
@@ -386,21 +398,3 @@ def environment_of_workers(threads: int, compute: str | None = None) -> dict[str
         "OMP_NUM_THREADS": str(threads),
         "OPENBLAS_NUM_THREADS": str(threads),
     }
-
-
-def _folder(engine: Engine, root: str) -> Path:
-    """Makes the folder for keys, logs and workers' files."""
-    folder = Path(root).absolute() / FOLDER
-    if isinstance(engine.options, DaskOptions):
-        return folder
-    is_plain = all(character.isalnum() or character in "/._-+=@" for character in str(folder))
-    if not (engine.is_local or is_plain):
-        raise UserError(
-            f"launch.root {folder.parents[1]} has characters that shell scripts of engine "
-            f"{engine.name!r} cannot hold; choose a path without them"
-        )
-    # One that was killed has left it, and this launcher has the lease.
-    with contextlib.suppress(OSError):
-        remove(folder)
-    folder.mkdir(parents=True, mode=0o700)  # it holds keys
-    return folder
