@@ -127,10 +127,22 @@ def check_devices() -> list[CheckResult]:
         if importlib.util.find_spec(module) is not None
     }
     results = []
-    gpus = _gpus()
+    try:
+        if gpus := ask_driver("name", "driver_version"):
+            name, _, driver = gpus[0].rpartition(", ")
+            results.append(CheckResult(OK, "GPU", f"{len(gpus)} x {name}, driver {driver}"))
+    except FileNotFoundError:
+        pass  # no driver
+    except subprocess.TimeoutExpired:
+        finding = f"nvidia-smi did not answer within {SECONDS_TO_ANSWER:.0f} s"
+        cure = "look at `dmesg`, and restart the machine"
+        results.append(CheckResult(PROBLEM, "GPU", finding, cure))
+    except (OSError, subprocess.CalledProcessError) as error:
+        lines = (getattr(error, "stdout", "") or str(error)).strip().splitlines()
+        cure = "install the NVIDIA driver for this kernel, or restart the machine"
+        results.append(CheckResult(PROBLEM, "GPU", f"nvidia-smi fails: {lines[-1]}", cure))
+    has_gpu = any(result.level == OK for result in results)
     chips = [path for pattern in TPU_DEVICES for path in glob.glob(pattern)]
-    if gpus is not None:
-        results.append(gpus)
     if chips:
         finding = f"{counted(len(chips), 'device file')}, the first {chips[0]}"
         results.append(CheckResult(OK, "TPU", finding))
@@ -141,7 +153,6 @@ def check_devices() -> list[CheckResult]:
         cure = "pip install 'multiberts[tensorflow]' ([gpu] for NVIDIA, [jax-tpu] for Cloud TPU)"
         finding = "neither TensorFlow nor JAX is installed"
         results.append(CheckResult(PROBLEM, "libraries", finding, cure))
-    has_gpu = gpus is not None and gpus.level == OK
     expected = "GPU" if has_gpu else "TPU" if chips else "CPU"
     end = time.monotonic() + SECONDS_FOR_LIBRARY
     for name, process in probes.items():
@@ -150,25 +161,6 @@ def check_devices() -> list[CheckResult]:
         is_beside = name == "TensorFlow" and expected == "TPU" and "JAX" in probes
         results.append(judge(name, answer, "CPU" if is_beside else expected))
     return results
-
-
-def _gpus() -> CheckResult | None:
-    """Returns what the driver lists; None where there is no driver, or it lists nothing."""
-    try:
-        gpus = ask_driver("name", "driver_version")
-    except FileNotFoundError:
-        return None
-    except subprocess.TimeoutExpired:
-        finding = f"nvidia-smi did not answer within {SECONDS_TO_ANSWER:.0f} s"
-        return CheckResult(PROBLEM, "GPU", finding, "look at `dmesg`, and restart the machine")
-    except (OSError, subprocess.CalledProcessError) as error:
-        lines = (getattr(error, "stdout", "") or str(error)).strip().splitlines()
-        cure = "install the NVIDIA driver for this kernel, or restart the machine"
-        return CheckResult(PROBLEM, "GPU", f"nvidia-smi fails: {lines[-1]}", cure)
-    if not gpus:
-        return None
-    name, _, driver = gpus[0].rpartition(", ")
-    return CheckResult(OK, "GPU", f"{len(gpus)} x {name}, driver {driver}")
 
 
 def start_probe(script: str) -> subprocess.Popen[str]:

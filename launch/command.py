@@ -15,7 +15,7 @@ from multiberts.launch.markers.failures import exit_with
 from multiberts.launch.plan.experiment import Experiment, make_plan
 from multiberts.launch.plan.input_digests import FILE as DIGESTS
 from multiberts.launch.plan.input_digests import InputDigests
-from multiberts.launch.plan.planned_run import STAGES, PlannedRun, stage_function
+from multiberts.launch.plan.planned_run import STAGES, stage_function
 from multiberts.runs.command_line.command import (
     COMMANDS,
     Arguments,
@@ -83,15 +83,24 @@ class LaunchArguments(Arguments):
         """Parses Gin and makes the plan, if the command needs one."""
         by_flag = by_gin_name([self.gin_name], self.options(), given)
         by_flag |= by_gin_name(["launch"], self.flags().keys() & _SETTINGS.keys(), given)
-        parse_gin_flags(_known(self.gin_name, self.function, self.needs_plan), by_flag)
+
+        # Functions that this command does not need are not imported and take any parameter.
+        def anything(**parameters: Any) -> None: ...
+
+        others = (other.gin_name for name, other in COMMANDS.items() if name.startswith("launch "))
+        known = dict.fromkeys(filter(None, others), anything)
+        for stage in STAGES:
+            function = stage_function(stage) if self.needs_plan else anything
+            known |= {stage: function, gin_name_of(stage): function}
+        parse_gin_flags(known | {self.gin_name: self.function, "launch": anything}, by_flag)
         settings = bindings_of("launch")
         settings |= {name: value for name, value in given.items() if name in _SETTINGS}
         for name in settings:
             if name in _OF_STAGES:
                 raise UserError(f"launch.{name} is set; set {_OF_STAGES[name]}.<parameter> instead")
             if name not in _SETTINGS:
-                known = nearest(name, sorted(_SETTINGS))
-                raise UserError(f"launch has no setting {name!r}; {known}")
+                near = nearest(name, sorted(_SETTINGS))
+                raise UserError(f"launch has no setting {name!r}; {near}")
         check_types("launch", settings, _SETTINGS)
         options = _options(self.gin_name, self.function, settings, given)
         check_types(self.gin_name, options, self.options())
@@ -99,9 +108,33 @@ class LaunchArguments(Arguments):
             return options
         if options.get("reap"):
             return {"plan": [], **options}  # needs the root alone
+
+        # The experiment that Gin describes; each name in a list becomes its scope's bindings.
+        missing = [
+            f"launch.{field.name}"
+            for field in fields(Experiment)
+            if field.default is MISSING and field.name not in settings
+        ]
+        if missing:
+            raise UserError(
+                f"launch lacks {', '.join(missing)}; give a --gin_file that sets each (configs/demo.gin is "
+                "one to copy)"
+            )
+        arguments = {name: settings[name] for name in settings if name not in _OTHER_SETTINGS}
+        scopes: dict[str, set[str]] = {stage: set() for stage in STAGES}
+        for names, stage in SCOPED_STAGES.items():
+            scopes[stage] = set(settings[names])
+            arguments[names] = {name: bindings_of(stage, name) for name in settings[names]}
+        modules = bindings_of("finetune").get("task_modules", ())
+        refuse_unknown_scopes(scopes, "launch", unused=registered_tasks(tuple(modules)))
+        for name, stage in _OF_STAGES.items():
+            bound = bindings_of(stage) | bindings_of(gin_name_of(stage))
+            arguments[name] = bound or None
+        imported = imported_runs(settings["root"])
         self._digests = InputDigests(Path(settings["root"]) / DIGESTS)
         try:
-            return {"plan": _plan(settings, self._digests), **options}
+            plan = make_plan(Experiment(**arguments), imported=imported, digests=self._digests)
+            return {"plan": plan, **options}
         except UserError:
             self._digests.keep()
             raise
@@ -124,26 +157,6 @@ class LaunchArguments(Arguments):
         if isinstance(result, list):
             exit_with(result)
         super().exit_with(result)
-
-
-def _known(
-    gin_name: str, function: Callable[..., Any], needs_plan: bool
-) -> dict[str, Callable[..., Any]]:
-    """Returns the functions that a configuration may bind, by name.
-
-    Those that this command does not need are not imported and take any parameter.
-    """
-
-    def anything(**parameters: Any) -> None: ...
-
-    known = {
-        name: stage_function(stage) if needs_plan else anything
-        for stage in STAGES
-        for name in (stage, gin_name_of(stage))
-    }
-    commands = (other.gin_name for name, other in COMMANDS.items() if name.startswith("launch "))
-    known |= {name: anything for name in commands if name}
-    return known | {gin_name: function, "launch": anything}
 
 
 def _options(
@@ -176,29 +189,3 @@ def _options(
             f"{name} lacks {first}; give --{missing[0]}=..., or {first} in a --gin_file"
         )
     return given
-
-
-def _plan(settings: Mapping[str, Any], digests: InputDigests) -> list[PlannedRun]:
-    """Returns the runs of the experiment that Gin describes; each name becomes its scope's bindings."""
-    missing = [
-        f"launch.{field.name}"
-        for field in fields(Experiment)
-        if field.default is MISSING and field.name not in settings
-    ]
-    if missing:
-        raise UserError(
-            f"launch lacks {', '.join(missing)}; give a --gin_file that sets each (configs/demo.gin is "
-            "one to copy)"
-        )
-    arguments = {name: settings[name] for name in settings if name not in _OTHER_SETTINGS}
-    scopes: dict[str, set[str]] = {stage: set() for stage in STAGES}
-    for names, stage in SCOPED_STAGES.items():
-        scopes[stage] = set(settings[names])
-        arguments[names] = {name: bindings_of(stage, name) for name in settings[names]}
-    modules = bindings_of("finetune").get("task_modules", ())
-    refuse_unknown_scopes(scopes, "launch", unused=registered_tasks(tuple(modules)))
-    for name, stage in _OF_STAGES.items():
-        bound = bindings_of(stage) | bindings_of(gin_name_of(stage))
-        arguments[name] = bound or None
-    imported = imported_runs(settings["root"])
-    return make_plan(Experiment(**arguments), imported=imported, digests=digests)

@@ -31,7 +31,7 @@ from multiberts.launch.markers.attempts import (
     write_attempt,
 )
 from multiberts.launch.markers.failures import FailedRun
-from multiberts.launch.markers.lease import Lease
+from multiberts.launch.markers.lease import launching
 from multiberts.launch.markers.planned import write_plan
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.runs.bucket.copies import fetch_run, push_finished
@@ -142,13 +142,16 @@ def submit_plan(
     """
     bucket, task = Bucket(options.bucket), _task_file(options.task)
     bucket.check_writable()
-    needed = _needed_before(plan, root)
-    if needed:
+    needed: set[str] = set()
+    for run in reversed(plan):
+        if run.path in needed or (run.stage == STAGE and not run.done(root)):
+            needed |= {parent.path for parent in run.parents if parent.stage != STAGE}
+    before = [run for run in plan if run.path in needed]
+    if not all(run.done(root) for run in before):
         _program()  # is asked for before hours of preparation
-    failures = carry_out(needed)
-    if failures:
-        return failures
-    with Lease(root):
+        if failures := carry_out(before):
+            return failures
+    with launching(root):
         write_plan(root, plan)
         return _Look(plan, Path(root), bucket, task, attempts).take()
 
@@ -186,13 +189,29 @@ class _Look:
                 progress(f"{run.name} is done: fetching it from {self._place(run).url}")
                 fetch_run(self._place(run), self._root / run.path)
         left = [run for run in left if not run.done(self._root)]
+
+        # Those that are due get a job.
         due = [run for run in left if self._is_due(run)]
         if due:
             self._submit(due)
             self._jobs = _queue(_prefix(self._bucket))
+
+        # Markers for `launch status`, a table, and the live jobs that train nothing that is needed.
         self._write_markers()
         self._show(left)
-        self._warn_of_others(needed)
+        ours = {job.id for job in map(self._live, needed) if job is not None}
+        others = [
+            job
+            for job in self._jobs
+            if job.is_live and job.status != "CANCELLING" and job.id not in ours
+        ]
+        if others:
+            ids = " ".join(str(job.id) for job in others)
+            named = ", ".join(f"{job.id} ({job.name}, {job.status})" for job in others)
+            warn(
+                f"{counted(len(others), 'job')} of SkyPilot train into this bucket what this plan does not "
+                f"need (changed, done, or twice): {named}; `sky jobs cancel -y {ids}` cancels them"
+            )
         num_runs = counted(len(self._pretraining), "pre-training run")
         done = f"{len(self._pretraining) - len(left)} of {num_runs} of {self._root} done"
         if len(left) > len(self._failed):
@@ -248,39 +267,19 @@ class _Look:
         # Jobs that no cloud can take would fail later, one by one.
         _sky("launch", "--dryrun", "-y", *where, str(self._task))
         for run in runs:
-            arguments = self._put_inputs(run)
+            # Its inputs go into the bucket, and its arguments have URLs for paths.
+            for parent in run.parents:
+                push_finished(self._root / parent.path, f"{self._bucket.url}/{parent.path}")
+            arguments = run.arguments(self._bucket.url)
+            for name in _INPUTS:
+                path = arguments.get(name)
+                if path is not None and not is_url(path):
+                    arguments[name] = f"{self._bucket.url}/inputs/{fingerprint(path)[:16]}"
+                    push_finished(Path(path), arguments[name])
             flags = [f"--gin_param=pretrain.{name} = {arguments[name]!r}" for name in arguments]
             name, flagged = self._name(run), ["--env", f"FLAGS={shlex.join(flags)}"]
             _sky("jobs", "launch", "-y", "-d", "-n", name, *where, *flagged, str(self._task))
             progress(f"{run.name}: submitted as {name}")
-
-    def _put_inputs(self, run: PlannedRun) -> dict[str, Any]:
-        """Puts what a run reads into the bucket, and returns its arguments with URLs for paths."""
-        for parent in run.parents:
-            push_finished(self._root / parent.path, f"{self._bucket.url}/{parent.path}")
-        arguments = run.arguments(self._bucket.url)
-        for name in _INPUTS:
-            path = arguments.get(name)
-            if path is not None and not is_url(path):
-                arguments[name] = f"{self._bucket.url}/inputs/{fingerprint(path)[:16]}"
-                push_finished(Path(path), arguments[name])
-        return arguments
-
-    def _warn_of_others(self, needed: Sequence[PlannedRun]) -> None:
-        """Names the live jobs of this bucket that train nothing needed, which cost as much as the others."""
-        ours = {job.id for job in map(self._live, needed) if job is not None}
-        others = [
-            job
-            for job in self._jobs
-            if job.is_live and job.status != "CANCELLING" and job.id not in ours
-        ]
-        if others:
-            ids = " ".join(str(job.id) for job in others)
-            names = ", ".join(f"{job.id} ({job.name}, {job.status})" for job in others)
-            warn(
-                f"{counted(len(others), 'job')} of SkyPilot train into this bucket what this plan does not "
-                f"need (changed, done, or twice): {names}; `sky jobs cancel -y {ids}` cancels them"
-            )
 
     def _write_markers(self) -> None:
         """Writes for `launch status` which runs have a job, and how their last one ended."""
@@ -322,7 +321,18 @@ class _Look:
             ours = ("-", state, "-", "-", "-")
             if job is not None:
                 ours = (str(job.id), job.status, str(job.recoveries), job.machine, job.zone)
-            rows.append((run.name, *ours, self._progress(run)))
+            # How far it has come; its log is copied here, where status looks.
+            step = "-"
+            if (pushed := last_push(self._place(run))) is not None:
+                files, when = pushed
+                for name in (CONFIG, METRICS):  # with its configuration the folder counts as a run
+                    data = self._place(run).read(files[name]["object"]) if name in files else None
+                    if data is not None:
+                        write_atomically(self._root / run.path / name, data)
+                steps = [int(match[1]) for name in files if (match := _STATE.match(name))]
+                ago = quantities.duration(max(0.0, time.time() - when))
+                step = f"{max(steps, default=0):,} of {run.parameters['num_steps']:,}, pushed {ago} ago"
+            rows.append((run.name, *ours, step))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows if runs else ():
             report("  ".join(map(str.ljust, row, widths)).rstrip())
@@ -330,34 +340,10 @@ class _Look:
             if job.status != "RUNNING" and job.reason != "-":
                 report(f"job {job.id}: {job.reason}")
 
-    def _progress(self, run: PlannedRun) -> str:
-        """Returns how far a run in the bucket has come; its log is copied here, where status looks."""
-        pushed = last_push(self._place(run))
-        if pushed is None:
-            return "-"
-        files, when = pushed
-        for name in (CONFIG, METRICS):  # with its configuration the folder counts as a run
-            data = self._place(run).read(files[name]["object"]) if name in files else None
-            if data is not None:
-                write_atomically(self._root / run.path / name, data)
-        steps = [int(state[1]) for name in files if (state := _STATE.match(name))]
-        ago = quantities.duration(max(0.0, time.time() - when))
-        return f"{max(steps, default=0):,} of {run.parameters['num_steps']:,}, pushed {ago} ago"
-
 
 def _open_attempts(root: PathLike) -> list[Attempt]:
     of_root = (attempt for of_run in attempts_of(root).values() for attempt in of_run)
     return [attempt for attempt in of_root if attempt.engine == ENGINE and attempt.ended is None]
-
-
-def _needed_before(plan: Sequence[PlannedRun], root: str) -> list[PlannedRun]:
-    """Returns the runs of other stages that pre-training needs; none where all of them are done."""
-    needed: set[str] = set()
-    for run in reversed(plan):
-        if run.path in needed or (run.stage == STAGE and not run.done(root)):
-            needed |= {parent.path for parent in run.parents if parent.stage != STAGE}
-    before = [run for run in plan if run.path in needed]
-    return [] if all(run.done(root) for run in before) else before
 
 
 def _task_file(name: str) -> Path:

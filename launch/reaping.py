@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from multiberts.launch.markers.attempts import EngineName
-from multiberts.launch.markers.lease import Lease
+from multiberts.launch.markers.lease import launching
 from multiberts.launch.workers.engines import options_of
 from multiberts.launch.workers.leftovers import close_attempts, end_processes, end_slurm_jobs
+from multiberts.runs.bucket.lease import LeaseHeldError
 from multiberts.runs.console import report
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import PathLike
@@ -30,13 +31,15 @@ def reap_experiment(
     """
     if not Path(root).is_dir():
         raise UserError(f"{root} is not a directory; check launch.root")
-    holder = Lease.awaited(root)
-    ended = end_processes(root, holder)
-    if holder is None:
-        closed = close_attempts(root)
-        if closed:
-            report(f"{counted(closed, 'attempt')} of processes that are gone marked as lost")
-        ended += end_slurm_jobs(root)
+    try:
+        with launching(root):
+            ended = end_processes(root, None)
+            closed = close_attempts(root)
+            if closed:
+                report(f"{counted(closed, 'attempt')} of processes that are gone marked as lost")
+            ended += end_slurm_jobs(root)
+    except LeaseHeldError as refusal:
+        ended = end_processes(root, refusal.holder)
     if engine == "skypilot":
         from multiberts.launch.managed_jobs import SkyPilotOptions, cancel_jobs
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from multiberts.launch.markers.attempts import EngineName
 from multiberts.launch.markers.failures import FailedRun
-from multiberts.launch.markers.lease import Lease, read_lease
+from multiberts.launch.markers.lease import launching
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.reaping import reap_experiment
 from multiberts.launch.status.page import PAGE, write_status_page
 from multiberts.launch.status.snapshot import collect_status
 from multiberts.launch.workers.engines import make_engine, options_of
 from multiberts.launch.workers.leftovers import end_processes, end_slurm_jobs
-from multiberts.launch.workers.one_pass import OnePass
+from multiberts.launch.workers.one_pass import Outcomes, carry_out
 from multiberts.launch.workers.worker import WorkerPlace
 from multiberts.runs.console import progress
 from multiberts.runs.errors import UserError
@@ -99,39 +99,44 @@ def run_plan(
             "it out"
         )
     settings = make_engine(engine, engine_options or {}, workers, workers_per_accelerator)
-    lease = Lease(root)
-    place = WorkerPlace(root, engine, lease.owner, workers_per_accelerator)
     try:
-        with lease:
-            end_processes(root, read_lease(root))
+        with launching(root) as lease:
+            end_processes(root, None)
             end_slurm_jobs(root)
-            one_pass = OnePass(plan, settings, place, attempts, budget, silent_seconds, dashboard)
-            failures = one_pass.carry_out(lease)
-            _point_at_newest_report(plan, Path(root))
+            place = WorkerPlace(root, engine, lease.owner, workers_per_accelerator)
+            outcomes = Outcomes(plan, Path(root), attempts, settings.is_local)
+            had_work = len(outcomes.done) < len(plan)
+            carry_out(
+                outcomes,
+                settings,
+                place,
+                lease,
+                budget=budget,
+                silent_seconds=silent_seconds,
+                dashboard=dashboard,
+            )
+
+            # Links `report`, `scores` and `paper` to this plan's directories, named with hashes.
+            for run in plan:
+                link = Path(root) / run.path.rsplit("-", 1)[0]
+                if run.stage not in ("report", "score", "paper") or not run.done(root):
+                    continue
+                if link.exists() and not link.is_symlink():
+                    raise UserError(
+                        f"{link} is not a link, expected one to {run.path}; move it away and give the same "
+                        "command, which has nothing else left to do"
+                    )
+                if not link.is_symlink() or os.readlink(link) != run.path:
+                    fresh = link.with_name(link.name + ".unfinished")
+                    fresh.unlink(missing_ok=True)
+                    fresh.symlink_to(run.path)
+                    os.replace(fresh, link)
         page = Path(root, PAGE)
-        if one_pass.had_work or not page.exists():
-            status = collect_status(root, done=one_pass.done, attempts=one_pass.attempts or None)
+        if had_work or not page.exists():
+            status = collect_status(root, done=outcomes.done, attempts=outcomes.attempts or None)
             write_status_page(status, page)
     except KeyboardInterrupt:
         progress("stopped; the same command resumes from here")
         # Exit handlers of libraries take longer than people wait.
         os._exit(130)
-    return failures
-
-
-def _point_at_newest_report(plan: Sequence[PlannedRun], root: Path) -> None:
-    """Points the links `report`, `scores` and `paper` to this plan's directories, named with hashes."""
-    for run in plan:
-        if run.stage in ("report", "score", "paper") and run.done(root):
-            link = root / run.path.rsplit("-", 1)[0]
-            if link.is_symlink() and os.readlink(link) == run.path:
-                continue
-            if link.exists() and not link.is_symlink():
-                raise UserError(
-                    f"{link} is not a link, expected one to {run.path}; move it away and give the same "
-                    "command, which has nothing else left to do"
-                )
-            fresh = link.with_name(link.name + ".unfinished")
-            fresh.unlink(missing_ok=True)
-            fresh.symlink_to(run.path)
-            os.replace(fresh, link)
+    return [outcomes.failures[run.path] for run in plan if run.path in outcomes.failures]

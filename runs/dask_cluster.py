@@ -215,7 +215,12 @@ class Workers:
                 f"the scheduler of {self._name} is gone; start it, and give the same command, which resumes "
                 "from here"
             )
-        workers = self._ask()
+        workers: dict[str, Any] | None = None  # by address; None: the scheduler does not answer
+        with contextlib.suppress(Exception):
+            if self._client.status == "running":
+                ask, most = self._client.scheduler.identity, SECONDS_TO_ANSWER
+                answer = self._client.sync(ask, n_workers=-1, callback_timeout=most)
+                workers = dict(answer["workers"])
         lost = []
         with self._changing:
             # First those that no other client keeps busy.
@@ -240,14 +245,6 @@ class Workers:
         self._feed()
         self._say(is_answering=workers is not None)
         self._next_look = time.monotonic() + SECONDS_BETWEEN_LOOKS
-
-    def _ask(self) -> dict[str, Any] | None:
-        """Returns the workers that are connected, by address, or None if the scheduler does not answer."""
-        with contextlib.suppress(Exception):
-            if self._client.status == "running":
-                ask, most = self._client.scheduler.identity, SECONDS_TO_ANSWER
-                return dict(self._client.sync(ask, n_workers=-1, callback_timeout=most)["workers"])
-        return None
 
     def _feed(self) -> None:
         """Gives each worker that has none a call that waits."""

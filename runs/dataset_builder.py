@@ -64,7 +64,16 @@ def _require_network(builder: Any) -> None:
         return  # what was fetched before may be enough
     problem: OSError | None = None
     proxies = urllib.request.getproxies()
-    for address in sorted({_address(url, proxies) for url in builder.url_infos or ()}):
+    addresses = set()
+    for url in builder.url_infos or ():
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        if parts.scheme in proxies and not urllib.request.proxy_bypass(host):
+            proxy = proxies[parts.scheme]
+            parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+        ports = {"http": 80, "ftp": 21}
+        addresses.add((parts.hostname or "", parts.port or ports.get(parts.scheme, 443)))
+    for address in sorted(addresses):
         try:
             socket.create_connection(address, timeout=_SECONDS_TO_CONNECT).close()
         except OSError as error:
@@ -73,14 +82,3 @@ def _require_network(builder: Any) -> None:
             return
     if problem is not None:
         raise problem
-
-
-def _address(url: str, proxies: dict[str, str]) -> tuple[str, int]:
-    """Returns the host and port to connect to for a URL: the proxy's where there is one."""
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    if parts.scheme in proxies and not urllib.request.proxy_bypass(host):
-        proxy = proxies[parts.scheme]
-        parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-    ports = {"http": 80, "ftp": 21}
-    return parts.hostname or "", parts.port or ports.get(parts.scheme, 443)

@@ -27,7 +27,7 @@ from multiberts.runs.lease_holder import NoLocksError, lock_file
 from multiberts.runs.parameters import shortened
 
 if TYPE_CHECKING:
-    from multiberts.runs.bucket.lease import BucketLease
+    from multiberts.runs.bucket.lease import Lease
 
 CONFIG = "config.gin"
 DONE = "DONE"
@@ -244,7 +244,7 @@ class RunDirectory:
         self._another = another
         self._renewed_by = {f"{stage}.{name}" for name in renewed_by}
         self._held = contextlib.ExitStack()
-        self._lease: BucketLease | None = None
+        self._lease: Lease | None = None
         self._large_inputs: dict[str, dict[str, Any]] = {}
         self.fingerprints: dict[str, str] = {}
         spelled: dict[str, str | list[str]] = {}
@@ -334,7 +334,26 @@ class RunDirectory:
             ) from error
         self._held.callback(os.close, lock)
         try:
-            self._lock_or_lease(lock)
+            # Other processes are kept out, without waiting for one that goes on.
+            try:
+                if not lock_file(lock, self.path / LOCK):
+                    raise UserError(
+                        f"{self.path} is being written by another process; wait for it or stop it"
+                    )
+            except NoLocksError as error:
+                from multiberts.runs.bucket.lease import Lease
+                from multiberts.runs.bucket.objects import Bucket
+
+                reason = str(error).partition("; ")[0]
+                note_once(f"{reason}: a lease that is renewed keeps other processes out instead")
+                # Beside the run: its files are the run's own.
+                path = self.path.resolve()
+                folder = path.with_name(f".{path.name}.lease")
+                self._lease = Lease(Bucket(f"file://{folder}"))
+                self._lease.acquire()
+                self._held.callback(remove, folder)
+                self._held.callback(self._lease.release)
+
             # Another run may have come between the first look and the lock, or this one been finished.
             self._refuse_other_run()
             self.done = self._is_done()
@@ -349,28 +368,6 @@ class RunDirectory:
             self.__exit__()
             raise
         return self
-
-    def _lock_or_lease(self, lock: int) -> None:
-        """Keeps other processes out, without waiting for one that goes on."""
-        try:
-            if not lock_file(lock, self.path / LOCK):
-                raise UserError(
-                    f"{self.path} is being written by another process; wait for it or stop it"
-                )
-        except NoLocksError as error:
-            from multiberts.runs.bucket.lease import BucketLease
-            from multiberts.runs.bucket.objects import Bucket
-
-            reason = str(error).partition("; ")[0]
-            note_once(f"{reason}: a lease that is renewed keeps other processes out instead")
-            # Beside the run: its files are the run's own.
-            path = self.path.resolve()
-            folder = path.with_name(f".{path.name}.lease")
-            lease = BucketLease(Bucket(f"file://{folder}"))
-            lease.acquire()
-            self._lease = lease
-            self._held.callback(remove, folder)
-            self._held.callback(lease.release)
 
     def __exit__(self, *exception: object) -> None:
         self._lease = None

@@ -147,7 +147,12 @@ class OwnFiles(contextlib.AbstractContextManager["OwnFiles"]):
         changed = os.path.abspath(path)
         if os.path.commonpath([changed, self._folder]) != self._folder:
             return
-        names = {os.path.relpath(file, self._folder) for file in _files_at(changed)}
+        files = [changed] if os.path.lexists(changed) else []
+        if os.path.isdir(changed) and not os.path.islink(changed):
+            files = [
+                os.path.join(at, name) for at, _, inside in os.walk(changed) for name in inside
+            ]
+        names = {os.path.relpath(file, self._folder) for file in files}
         with _SWAPPING:
             if removed:
                 self._made -= names
@@ -162,14 +167,6 @@ def _note(path: Path, *, removed: bool) -> None:
     """Notes a file, or all files of a directory, that was just made or is about to be removed."""
     for files in _OPEN:
         files._note(path, removed=removed)
-
-
-def _files_at(path: str) -> Iterator[str]:
-    if os.path.isdir(path) and not os.path.islink(path):
-        for folder, _, names in os.walk(path):
-            yield from (os.path.join(folder, name) for name in names)
-    elif os.path.lexists(path):
-        yield path
 
 
 def make_private(folder: Path) -> None:

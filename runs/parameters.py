@@ -177,19 +177,19 @@ def expanded(value: Any) -> Any:
       >>> expanded(["/scratch/$USER/runs", "${USER}/a b.csv", "source $USER/venv/bin/activate"])
       ['/scratch/ada/runs', 'ada/a b.csv', 'source $USER/venv/bin/activate']
     """
-    return with_texts(_expanded_path, value)
 
+    def expanded_path(text: str) -> str:
+        if "/" not in text or (text[0] not in "~$" and re.search(r"\s", text)):
+            return text
+        for name in re.findall(r"\$(\w+|\{\w+\})", text):
+            if name.strip("{}") not in os.environ:
+                raise UserError(
+                    f"the path {text!r} has ${name}, which is not set in the environment; write the path "
+                    f"without it, or set it: export {name.strip('{}')}=..."
+                )
+        return os.path.expanduser(os.path.expandvars(text))
 
-def _expanded_path(text: str) -> str:
-    if "/" not in text or (text[0] not in "~$" and re.search(r"\s", text)):
-        return text
-    for name in re.findall(r"\$(\w+|\{\w+\})", text):
-        if name.strip("{}") not in os.environ:
-            raise UserError(
-                f"the path {text!r} has ${name}, which is not set in the environment; write the path "
-                f"without it, or set it: export {name.strip('{}')}=..."
-            )
-    return os.path.expanduser(os.path.expandvars(text))
+    return with_texts(expanded_path, value)
 
 
 def is_boolean(annotation: Any) -> bool:

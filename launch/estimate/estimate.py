@@ -6,6 +6,7 @@ shape are done or running, from the times they took (`measured`).
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -142,7 +143,12 @@ def estimate_plan(
         if run.path not in done:
             runs_on = chosen if run.stage in DEVICE_STAGES else host
             runs[run.path] = _estimate_run(run, runs_on, measured, Path(root), spot)
-    return PlanEstimate(runs, chosen, workers, host, _longest_chain(plan, runs), spot)
+    # The longest chain of runs that wait for each other; those done, or outside the plan, take no time.
+    ends: dict[str, float] = {}
+    for run in plan:
+        before = max((ends.get(parent.path, 0.0) for parent in run.parents), default=0.0)
+        ends[run.path] = before + (runs[run.path].seconds if run.path in runs else 0.0)
+    return PlanEstimate(runs, chosen, workers, host, max(ends.values(), default=0.0), spot)
 
 
 def _estimate_run(
@@ -195,7 +201,17 @@ def _work_of(
         key = (run.parameters["task"], run.parameters.get("max_train_examples"))
         return finetuning_work(run, stages["bytes_per_prediction"], measured.examples.get(key))
     if run.stage == "prepare":
-        size, unseen = _bytes_of_sources(run, root)
+        size, unseen = 0.0, []
+        for source in run.parameters.get("sources") or ():
+            if isinstance(source, Output):
+                path, name = root / source.run.path / source.inside, source.inside
+            else:
+                path, name = Path(str(source)), str(source)
+            try:
+                size += path.stat().st_size
+            except OSError:
+                size += BYTES_OF_UNSEEN_SOURCE
+                unseen.append(name)
         passes = run.parameters.get("dupe_factor") or 1
         return Work(
             seconds=size * passes / stages["bytes_prepared_per_second"],
@@ -208,51 +224,19 @@ def _work_of(
     return Work()
 
 
-def _bytes_of_sources(run: PlannedRun, root: Path) -> tuple[float, list[str]]:
-    """Returns the size of a corpus's sources, and the names of those whose size cannot be seen."""
-    size, unseen = 0.0, []
-    for source in run.parameters.get("sources") or ():
-        if isinstance(source, Output):
-            path, name = root / source.run.path / source.inside, source.inside
-        else:
-            path, name = Path(str(source)), str(source)
-        try:
-            size += path.stat().st_size
-        except OSError:
-            size += BYTES_OF_UNSEEN_SOURCE
-            unseen.append(name)
-    return size, unseen
-
-
 def _chosen_device(prices: Prices, name: str | None, workers: int | None) -> tuple[Device, int]:
     cores = available_cores()
     if name is None:
-        gpus = visible_gpus()
-        name = _kind_of_gpus(prices) if gpus else None
-        if name is not None:
-            return prices.device(name), workers or len(gpus)
+        gpus, names = visible_gpus(), []
+        if gpus:
+            with contextlib.suppress(OSError, subprocess.SubprocessError):
+                names = ask_driver("name")
+        words = names[0].replace("-", " ").split() if names else []
+        for chip in prices.chips:
+            if chip in words:
+                return prices.device(chip), workers or len(gpus)
         count = workers or cores
         each = max(1, cores // count)
         return prices.device("cpu" if each == 1 else f"{each}xcpu"), count
     device = prices.device(name)
     return device, workers or (cores // device.chips or 1 if device.is_processor else 1)
-
-
-def _kind_of_gpus(prices: Prices) -> str | None:
-    """Returns the chip of `prices.toml` that this machine's first GPU is; None: it is not listed."""
-    try:
-        names = ask_driver("name")
-    except (OSError, subprocess.SubprocessError):
-        return None
-    words = names[0].replace("-", " ").split() if names else []
-    return next((chip for chip in prices.chips if chip in words), None)
-
-
-def _longest_chain(plan: Sequence[PlannedRun], left: Mapping[str, RunEstimate]) -> float:
-    """Returns the seconds of the longest chain of runs that wait for each other."""
-    ends: dict[str, float] = {}
-    for run in plan:
-        # Runs that are done, or outside the plan, take no time.
-        before = max((ends.get(parent.path, 0.0) for parent in run.parents), default=0.0)
-        ends[run.path] = before + (left[run.path].seconds if run.path in left else 0.0)
-    return max(ends.values(), default=0.0)

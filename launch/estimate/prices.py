@@ -156,10 +156,6 @@ class Prices:
 
     def device(self, name: str) -> Device:
         """Returns the device of a name: `v4-8`, `v5litepod-8`, `H100`, `8xH100`, `cpu`."""
-        chip, count = self._parsed(name)
-        return Device(name, self.chips[chip], count, self.spot_share.value)
-
-    def _parsed(self, name: str) -> tuple[str, int]:
         counts = {chip: kind.suffix_counts for chip, kind in self.chips.items()}
         slice_name = _SLICE.fullmatch(name)
         if slice_name and counts.get(slice_name["chip"]) in ("cores", "chips"):
@@ -170,14 +166,15 @@ class Prices:
                     f"device {name!r} has {count} {unit}, expected a multiple of {each} up to "
                     f"{_LARGEST_SLICE}, as one machine trains a seed; correct the number"
                 )
-            return slice_name["chip"], count // each
+            chip = self.chips[slice_name["chip"]]
+            return Device(name, chip, count // each, self.spot_share.value)
         several = _SEVERAL.fullmatch(name)
-        chip = several["chip"] if several else name
+        single = several["chip"] if several else name
         count = int(several["count"]) if several else 1
-        if counts.get(chip) == "none" and count:
-            return chip, count
-        known = [chip if kind == "none" else f"{chip}-<{kind}>" for chip, kind in counts.items()]
-        spellings = {chip.lower(): chip for chip in counts}
+        if counts.get(single) == "none" and count:
+            return Device(name, self.chips[single], count, self.spot_share.value)
+        known = [one if kind == "none" else f"{one}-<{kind}>" for one, kind in counts.items()]
+        spellings = {one.lower(): one for one in counts}
         near = difflib.get_close_matches(name.partition("-")[0].lower(), spellings, n=1)
         cure = f"did you mean {spellings[near[0]]}?" if near else f"or add it to {FILE.name}"
         raise UserError(f"unknown device {name!r}, expected one of {', '.join(known)}; {cure}")

@@ -33,7 +33,7 @@ from multiberts.launch.imports.register import (
     record_of,
     write_entries,
 )
-from multiberts.launch.markers.lease import Lease
+from multiberts.launch.markers.lease import launching
 from multiberts.launch.plan.planned_run import CHECKPOINT_STAGE, with_leaves
 from multiberts.runs import console
 from multiberts.runs.console import ProgressBar
@@ -106,7 +106,7 @@ def import_released(
                 f"import_released.predictions holds {dict(arguments)!r}, expected layout, source and "
                 "other arguments of evaluate.imports.importing, without run_dir; correct it"
             )
-    with Lease(root):
+    with launching(root):
         if chosen:
             _import_checkpoints(Path(root), chosen, placing)
         for arguments in layouts:

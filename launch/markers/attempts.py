@@ -8,7 +8,6 @@ open attempt: the worker touches it. A file per attempt in a folder per run is a
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import errno
 import functools
@@ -178,15 +177,17 @@ def write_attempt(root: PathLike, attempt: Attempt) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), stream.name)
 
 
-def beat(root: PathLike, attempt: Attempt) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.utime(file_of_journal(root, attempt.journal))
-
-
 def attempts_of(root: PathLike) -> dict[str, list[Attempt]]:
     """Returns all attempts of an experiment, by the path of the run, in order."""
     attempts: dict[str, list[Attempt]] = {}
-    for folder, folders, names in os.walk(os.path.join(root, FOLDER), onerror=_refuse):
+
+    def refuse(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):
+            raise UserError(
+                f"cannot read {error.filename}: {error.strerror}; move it away"
+            ) from error
+
+    for folder, folders, names in os.walk(os.path.join(root, FOLDER), onerror=refuse):
         for name in sorted([*folders, *names]):
             if name.endswith((".jsonl", ".json")):
                 for attempt in read_journal(os.path.join(folder, name)):
@@ -194,11 +195,6 @@ def attempts_of(root: PathLike) -> dict[str, list[Attempt]]:
     for of_run in attempts.values():
         of_run.sort(key=lambda attempt: (attempt.attempt, attempt.started))
     return attempts
-
-
-def _refuse(error: OSError) -> None:
-    if not isinstance(error, FileNotFoundError):
-        raise UserError(f"cannot read {error.filename}: {error.strerror}; move it away") from error
 
 
 def read_journal(file: PathLike) -> list[Attempt]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import graphlib
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, get_args
@@ -167,7 +167,12 @@ def make_plan(
     if experiment.world is not None:
         places[WORLD] = graph.add("make_world", "world", "world", experiment.world)
     corpus_runs: dict[str, PlannedRun] = {}
-    for name in _corpora_in_order(corpora):
+    uses: dict[str, set[str]] = {}
+    for name, arguments in corpora.items():
+        parameters = complete("prepare", f"prepare {name}", arguments)
+        _, inputs = stage_identity("prepare").of(parameters)
+        uses[name] = placed_in(inputs) & corpora.keys()
+    for name in _in_order(uses, "launch.corpora", "{name}/prepare uses files of {used}"):
         corpus_runs[name] = graph.add(
             "prepare",
             f"prepare {name}",
@@ -176,7 +181,21 @@ def make_plan(
             {**places, **corpus_runs},
         )
     pretrained = last_of_seeds(checkpoints)
-    for procedure in _procedures_in_order(procedures, {name for name, _ in pretrained}):
+    starts: dict[str, set[str]] = {}
+    for name, arguments in procedures.items():
+        start = arguments.get("initial_checkpoint")
+        is_imported = start not in procedures and any(start == known for known, _ in pretrained)
+        if start is None or is_name(start) or is_imported:
+            starts[name] = set()
+        elif start in procedures:
+            starts[name] = {start}
+        else:
+            raise UserError(
+                f"{name}/pretrain.initial_checkpoint is {start!r}, expected another of "
+                f"launch.procedures ({', '.join(procedures)}); name one of them"
+            )
+    relation = "{name}/pretrain.initial_checkpoint is '{used}'"
+    for procedure in _in_order(starts, "launch.procedures", relation):
         for seed, apart_seeds in experiment.pretraining_seeds.items():
             given = {**apart_seeds, **procedures[procedure]}
             if "initial_checkpoint" in given:  # whose weights it starts from
@@ -307,34 +326,6 @@ def is_trained(arguments: Mapping[str, Any]) -> bool:
         arguments.get("task_modules", ()),
         arguments.get("options"),
     ).trains
-
-
-def _corpora_in_order(corpora: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Returns the corpora, each after those whose files it uses."""
-    uses: dict[str, set[str]] = {}
-    for name, arguments in corpora.items():
-        parameters = complete("prepare", f"prepare {name}", arguments)
-        _, inputs = stage_identity("prepare").of(parameters)
-        uses[name] = placed_in(inputs) & corpora.keys()
-    return _in_order(uses, "launch.corpora", "{name}/prepare uses files of {used}")
-
-
-def _procedures_in_order(
-    procedures: Mapping[str, Mapping[str, Any]], imported: Collection[str]
-) -> list[str]:
-    """Returns the procedures, each after the one it starts from unless that was imported."""
-    uses: dict[str, set[str]] = {}
-    for name, arguments in procedures.items():
-        start = arguments.get("initial_checkpoint")
-        if is_name(start) or (start not in procedures and start in imported):
-            start = None
-        if start is not None and start not in procedures:
-            raise UserError(
-                f"{name}/pretrain.initial_checkpoint is {start!r}, expected another of "
-                f"launch.procedures ({', '.join(procedures)}); name one of them"
-            )
-        uses[name] = set() if start is None else {start}
-    return _in_order(uses, "launch.procedures", "{name}/pretrain.initial_checkpoint is '{used}'")
 
 
 def _in_order(uses: Mapping[str, set[str]], setting: str, relation: str) -> list[str]:

@@ -47,7 +47,20 @@ class InputDigests:
         """Returns the SHA-256 of a file, of a finished run's outputs, or of a folder's names and files."""
         key = str(path)
         if key not in self._of_paths:
-            self._of_paths[key] = self._content(Path(path))
+            path = Path(path)
+            if path.is_file():
+                digest = self._file(path)
+            elif (path / DONE).is_file():
+                digest = fingerprint(path)
+            elif path.is_dir():
+                files = sorted(file for file in path.rglob("*") if file.is_file())
+                listing = [f"{file.relative_to(path)} {self._file(file)}" for file in files]
+                digest = hashlib.sha256("\n".join(listing).encode()).hexdigest()
+            else:
+                raise UserError(
+                    f"{path} does not exist; check the path (DATA in the configuration)"
+                )
+            self._of_paths[key] = digest
         return self._of_paths[key]
 
     def keep(self) -> None:
@@ -60,17 +73,6 @@ class InputDigests:
             temporary.write_text(json.dumps(self._of_files) + "\n")
             os.replace(temporary, self._memory)
             self._has_news = False
-
-    def _content(self, path: Path) -> str:
-        if path.is_file():
-            return self._file(path)
-        if (path / DONE).is_file():
-            return fingerprint(path)
-        if not path.is_dir():
-            raise UserError(f"{path} does not exist; check the path (DATA in the configuration)")
-        files = sorted(file for file in path.rglob("*") if file.is_file())
-        listing = [f"{file.relative_to(path)} {self._file(file)}" for file in files]
-        return hashlib.sha256("\n".join(listing).encode()).hexdigest()
 
     def _file(self, path: Path) -> str:
         before = path.stat()

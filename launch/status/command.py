@@ -9,7 +9,7 @@ from dataclasses import asdict
 from json import dumps as to_json
 from pathlib import Path
 
-from multiberts.launch.status.snapshot import Status, collect_status
+from multiberts.launch.status.snapshot import collect_status
 from multiberts.runs.console import report
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
@@ -37,30 +37,26 @@ def show_status(
     if json:
         status = collect_status(root)
         report(to_json({**asdict(status), "counts": status.counts}, indent=1))
-    elif watch:
-        with contextlib.suppress(KeyboardInterrupt):
-            _watch(root, html)
-    else:
-        from multiberts.launch.status.terminal import print_status
+        return
+    from multiberts.launch.status.page import write_status_page
+    from multiberts.launch.status.terminal import print_status, terminal_view
 
+    if not watch:
         status = collect_status(root)
         print_status(status)
         if html is not None:
-            _write_page(status, html, refreshes=False)
+            write_status_page(status, html)
             report(f"page: {Path(html).resolve()}")
+        return
 
-
-def _watch(root: PathLike, html: PathLike | None) -> None:
-    """Shows the status again and again: in place in a terminal, else as the page or as text."""
     from rich.console import Console
     from rich.live import Live
 
-    from multiberts.launch.status.terminal import print_status, terminal_view
-
+    # Again and again: in place in a terminal, else as the page or as text.
     console = Console(highlight=False)
     live = Live(console=console, auto_refresh=False, vertical_overflow="ellipsis")
     is_live = sys.stdout.isatty()
-    with live if is_live else contextlib.nullcontext():
+    with contextlib.suppress(KeyboardInterrupt), live if is_live else contextlib.nullcontext():
         while True:
             started = time.monotonic()
             status = collect_status(root)
@@ -70,12 +66,6 @@ def _watch(root: PathLike, html: PathLike | None) -> None:
             elif html is None:
                 print_status(status)
             if html is not None:
-                _write_page(status, html, refreshes=True)
+                write_status_page(status, html, refreshes=True)
             # A root of many runs takes a while to read, and the disk as long a rest.
             time.sleep(max(SECONDS_BETWEEN_LOOKS, time.monotonic() - started))
-
-
-def _write_page(status: Status, html: PathLike, *, refreshes: bool) -> None:
-    from multiberts.launch.status.page import write_status_page
-
-    write_status_page(status, html, refreshes=refreshes)

@@ -58,54 +58,45 @@ def show_plan(
     """
     done = done_paths(root, [run.path for run in plan])
     if register is not None:
-        report(_registered(plan, root, done, register, metric, stopping_rule))
+        reports = [run for run in plan if run.stage == "report"]
+        if not register.strip():
+            raise UserError(f"plan.register is {register!r}, expected the hypothesis in a sentence")
+        _, slash, of_set = (metric or "").rpartition("/")
+        if not slash or of_set not in {*METRICS, *OCCUPATION_MEASURES}:
+            raise UserError(
+                f"plan.metric is {metric!r}, expected <evaluation set>/<metric> as the report has them, such "
+                "as facts/dev/accuracy, for plan.register"
+            )
+        if not reports:
+            raise UserError(
+                "plan.register is set, but the plan has no report; set stats.comparisons"
+            )
+        seeds: dict[str, set[int]] = {}
+        for run in plan:
+            if run.stage in ("pretrain", CHECKPOINT_STAGE):
+                of_procedure = seeds.setdefault(run.parameters["procedure"], set())
+                of_procedure.add(run.parameters["pretrain_seed"])
+        arguments = reports[0].parameters
+        line = registration.register(
+            root,
+            {
+                "runs": len(plan),
+                "plan": registration.plan_hash(plan),
+                "hypothesis": register,
+                "metric": metric,
+                "stopping_rule": stopping_rule,
+                "seeds": {name: sorted(numbers) for name, numbers in seeds.items()},
+                "analysis": {name: arguments[name] for name in REGISTERED if name in arguments},
+            },
+            done=len(done),
+        )
+        report(line)
     estimate = estimate_plan(
         plan=plan, root=root, device=device, workers=workers, spot=spot, done=done
     )
     report(estimate_text(plan, estimate, root))
     report(folders_text(plan, root, done))
     refuse_above(estimate, budget)
-
-
-def _registered(
-    plan: Sequence[PlannedRun],
-    root: str | Path,
-    done: Collection[str],
-    hypothesis: str,
-    metric: str | None,
-    stopping_rule: StoppingRule,
-) -> str:
-    """Registers a plan and returns a line about it."""
-    reports = [run for run in plan if run.stage == "report"]
-    if not hypothesis.strip():
-        raise UserError(f"plan.register is {hypothesis!r}, expected the hypothesis in a sentence")
-    _, slash, of_set = (metric or "").rpartition("/")
-    if not slash or of_set not in {*METRICS, *OCCUPATION_MEASURES}:
-        raise UserError(
-            f"plan.metric is {metric!r}, expected <evaluation set>/<metric> as the report has them, such "
-            "as facts/dev/accuracy, for plan.register"
-        )
-    if not reports:
-        raise UserError("plan.register is set, but the plan has no report; set stats.comparisons")
-    seeds: dict[str, set[int]] = {}
-    for run in plan:
-        if run.stage in ("pretrain", CHECKPOINT_STAGE):
-            of_procedure = seeds.setdefault(run.parameters["procedure"], set())
-            of_procedure.add(run.parameters["pretrain_seed"])
-    arguments = reports[0].parameters
-    return registration.register(
-        root,
-        {
-            "runs": len(plan),
-            "plan": registration.plan_hash(plan),
-            "hypothesis": hypothesis,
-            "metric": metric,
-            "stopping_rule": stopping_rule,
-            "seeds": {name: sorted(numbers) for name, numbers in seeds.items()},
-            "analysis": {name: arguments[name] for name in REGISTERED if name in arguments},
-        },
-        done=len(done),
-    )
 
 
 def estimate_text(plan: Sequence[PlannedRun], estimate: PlanEstimate, root: str | Path) -> str:
@@ -116,33 +107,40 @@ def estimate_text(plan: Sequence[PlannedRun], estimate: PlanEstimate, root: str 
     price = device.dollars_per_hour(estimate.spot)
     each = "" if price == 0 else f" at {price:,.2f} dollars per hour{' (spot)' * estimate.spot}"
     host = "" if estimate.host is device else f", and this machine ({estimate.host.name})"
+    folder = Path(root).absolute()
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    room = f", MORE THAN THE {size(free)} THAT ARE FREE" if estimate.bytes > free else ""
     lines = [
         f"estimate of what is left, on {estimate.workers} x {device.name} ({device.chip.title}){each}{host}:",
         f"  {estimate.device_hours:,.2f} device-hours, {estimate.dollars:,.2f} dollars, "
-        f"{size(estimate.bytes)} of disk{_room(root, estimate)}",
+        f"{size(estimate.bytes)} of disk{room}",
         f"  at least {duration(estimate.least_seconds)} from now to the end of the last run",
         f"  {'stage':<18}{'runs':>7}{'done':>7}{'device-hours':>14}{'dollars':>12}  times",
     ]
     stages: dict[str, list[str]] = {stage: [] for stage in STAGES}
     for run in plan:
         stages.setdefault(run.stage, []).append(run.path)
-    lines += [_stage_line(stage, paths, estimate) for stage, paths in stages.items() if paths]
-    lines += _assumptions(estimate)
+    for stage, paths in stages.items():
+        left = [estimate.runs[path] for path in paths if path in estimate.runs]
+        measured = sum(run.measured for run in left)
+        times = f"measured for {measured} of {len(left)} runs" if measured else "assumed"
+        if measured == len(left):
+            times = "measured" if left else "done"
+        if paths:
+            lines.append(
+                f"  {command_of(stage):<18}{len(paths):>7,}{len(paths) - len(left):>7,}"
+                f"{sum(run.seconds for run in left) / 3600:>14,.3f}"
+                f"{sum(run.dollars for run in left):>12,.2f}  {times}"
+            )
+    guessed = [run for run in estimate.runs.values() if not run.measured]
+    assumed = estimate.device.assumptions(estimate.spot) if guessed else []
+    assumed += dict.fromkeys(text for run in guessed for text in run.assumed)
+    if assumed:
+        words = "; ".join(assumed)
+        lines.append(f"  assumed: {words} (launch/estimate/prices.toml has sources and dates)")
     return "\n".join(lines)
-
-
-def _stage_line(stage: str, paths: Sequence[str], estimate: PlanEstimate) -> str:
-    """Returns how many runs a stage has, and the sums of those that are left."""
-    left = [estimate.runs[path] for path in paths if path in estimate.runs]
-    measured = sum(run.measured for run in left)
-    times = f"measured for {measured} of {len(left)} runs" if measured else "assumed"
-    if measured == len(left):
-        times = "measured" if left else "done"
-    return (
-        f"  {command_of(stage):<18}{len(paths):>7,}{len(paths) - len(left):>7,}"
-        f"{sum(run.seconds for run in left) / 3600:>14,.3f}"
-        f"{sum(run.dollars for run in left):>12,.2f}  {times}"
-    )
 
 
 def folders_text(plan: Sequence[PlannedRun], root: str | Path, done: Collection[str]) -> str:
@@ -161,24 +159,6 @@ def folders_text(plan: Sequence[PlannedRun], root: str | Path, done: Collection[
         else:
             lines.append(f"  {inside[0]}{'  (done)' if is_done else ''}")
     return "\n".join(lines)
-
-
-def _assumptions(estimate: PlanEstimate) -> list[str]:
-    guessed = [run for run in estimate.runs.values() if not run.measured]
-    assumed = estimate.device.assumptions(estimate.spot) if guessed else []
-    assumed += dict.fromkeys(text for run in guessed for text in run.assumed)
-    if not assumed:
-        return []
-    return [f"  assumed: {'; '.join(assumed)} (launch/estimate/prices.toml has sources and dates)"]
-
-
-def _room(root: str | Path, estimate: PlanEstimate) -> str:
-    """Returns a warning where the disk is too small."""
-    folder = Path(root).absolute()
-    while not folder.exists():
-        folder = folder.parent
-    free = shutil.disk_usage(folder).free
-    return f", MORE THAN THE {size(free)} THAT ARE FREE" if estimate.bytes > free else ""
 
 
 def size(count: float) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 from multiberts.launch.markers.attempts import Attempt, attempts_of, orphaned
 from multiberts.launch.markers.failures import last_lines
-from multiberts.launch.markers.lease import Lease, time_of_disk
+from multiberts.launch.markers.lease import launcher_at_a_glance, time_of_disk
 from multiberts.launch.plan.planned_run import STAGES, command_of
 from multiberts.launch.status.progress import (
     Pretraining,
@@ -24,7 +24,7 @@ from multiberts.launch.status.progress import (
 from multiberts.runs.console import printable
 from multiberts.runs.files import PathLike
 from multiberts.runs.lease_holder import Holder
-from multiberts.runs.plan_marker import MarkedRun, done_paths, read_plan
+from multiberts.runs.plan_marker import done_paths, read_plan
 
 # States of a run:
 #   done      its DONE marker is there
@@ -139,32 +139,89 @@ def collect_status(
     paths = {run.path for run in plan}
     attempts = attempts_of(root) if attempts is None else attempts
     done = done_paths(root, paths) if done is None else done
-    holder = Lease.held(root)
+    holder = launcher_at_a_glance(root)
     alive = {
         path: of_run[-1]
         for path, of_run in attempts.items()
         if path not in done and of_run[-1].is_alive(now)
     }
-    states = {
-        run.path: _state(run, done, alive, attempts.get(run.path, ()), holder is not None)
-        for run in plan
-    }
+
+    # One of `STATES` for each run.
+    states: dict[str, str] = {}
+    for run in plan:
+        of_run = attempts.get(run.path, ())
+        last = of_run[-1] if of_run else None
+        if run.path in done:
+            states[run.path] = "done"
+        elif last is None:
+            states[run.path] = "waiting"
+        elif run.path in alive:
+            states[run.path] = "running"
+        elif last.outcome == "failed":
+            states[run.path] = "failed"
+        elif holder is not None and last.needs_launcher:
+            states[run.path] = "retrying"
+        else:
+            # The others were given up by a launcher, fell silent, or have lost their outputs.
+            states[run.path] = "waiting" if last.outcome == "preempted" else "lost"
     for run in plan:
         if states[run.path] == "waiting":
             before = {states.get(path) for path in run.parents}
             states[run.path] = "blocked" if before & {"failed", "blocked"} else "waiting"
+
+    # The runs by stage.
+    paths_of: dict[str, list[str]] = {stage: [] for stage in STAGES}
+    for run in plan:
+        paths_of.setdefault(run.stage, []).append(run.path)
+    stages = []
+    for stage, members in paths_of.items():
+        in_state = [states[path] for path in members]
+        counts = {state: in_state.count(state) for state in STATES}
+        tried = [attempt for path in members for attempt in attempts.get(path, ())]
+        hours = sum(seconds_of(attempt, now) for attempt in tried) / 3600
+        if members:
+            stages.append(Stage(stage, len(members), counts, hours))
+
+    # Runs whose last attempt ended with an error, or without a word.
+    failures: list[Failure] = []
+    for run in plan:
+        state = states[run.path]
+        if state not in ("failed", "lost"):
+            continue
+        last = attempts[run.path][-1]
+        error = last.error or {}
+        log_lines: tuple[str, ...] = ()
+        if last.log and len(failures) < FAILURES_WITH_LOG:
+            # None of a link to a file outside the root.
+            log = Path(os.path.realpath(Path(root, last.log)))
+            if log.is_relative_to(os.path.realpath(root)):
+                log_lines = last_lines(log, LINES_OF_LOG)
+        failures.append(
+            Failure(
+                path=run.path,
+                name=run.name,
+                stage=run.stage,
+                state=state,
+                attempts=len(attempts[run.path]),
+                ended=last.ended or last.heartbeat,
+                message=error.get("message") or error.get("kind") or _NO_MESSAGE[state],
+                log=last.log,
+                log_lines=log_lines,
+            )
+        )
+
     every = [attempt for of_run in attempts.values() for attempt in of_run]
     status = Status(
         root=str(root),
         time=now,
         launcher=holder,
-        stages=_stages(plan, states, attempts, now),
+        stages=tuple(stages),
         pretraining=tuple(
             pretraining_of(root, run, states[run.path], attempts.get(run.path, ()), now)
             for run in plan
             if run.stage == "pretrain"
         ),
-        failures=_failures(root, plan, states, attempts),
+        failures=tuple(failures),
         orphans=tuple(orphaned(alive.values(), paths, holder)),
         hours=sum(seconds_of(attempt, now) for attempt in every) / 3600,
         reports=tuple(run.path for run in plan if run.stage == "report" and run.path in done),
@@ -188,82 +245,3 @@ def _printable(value: Any) -> Any:
         names = [field.name for field in dataclasses.fields(value)]
         return dataclasses.replace(value, **{n: _printable(getattr(value, n)) for n in names})
     return value
-
-
-def _state(
-    run: MarkedRun,
-    done: Collection[str],
-    alive: Mapping[str, Attempt],
-    attempts: Sequence[Attempt],
-    is_launched: bool,
-) -> str:
-    """Returns one of `STATES`."""
-    if run.path in done:
-        return "done"
-    if not attempts:
-        return "waiting"
-    if run.path in alive:
-        return "running"
-    last = attempts[-1]
-    if last.outcome == "failed":
-        return "failed"
-    if is_launched and last.needs_launcher:
-        return "retrying"
-    # The others were given up by a launcher, fell silent, or have lost their outputs.
-    return "waiting" if last.outcome == "preempted" else "lost"
-
-
-def _stages(
-    plan: Sequence[MarkedRun],
-    states: Mapping[str, str],
-    attempts: Mapping[str, Sequence[Attempt]],
-    now: float,
-) -> tuple[Stage, ...]:
-    paths: dict[str, list[str]] = {stage: [] for stage in STAGES}
-    for run in plan:
-        paths.setdefault(run.stage, []).append(run.path)
-    stages = []
-    for stage, members in paths.items():
-        in_state = [states[path] for path in members]
-        tried = [attempt for path in members for attempt in attempts.get(path, ())]
-        counts = {state: in_state.count(state) for state in STATES}
-        hours = sum(seconds_of(attempt, now) for attempt in tried) / 3600
-        if members:
-            stages.append(Stage(stage, len(members), counts, hours))
-    return tuple(stages)
-
-
-def _failures(
-    root: PathLike,
-    plan: Sequence[MarkedRun],
-    states: Mapping[str, str],
-    attempts: Mapping[str, Sequence[Attempt]],
-) -> tuple[Failure, ...]:
-    failures: list[Failure] = []
-    for run in plan:
-        if states[run.path] not in ("failed", "lost"):
-            continue
-        last = attempts[run.path][-1]
-        error = last.error or {}
-        reads = len(failures) < FAILURES_WITH_LOG
-        failures.append(
-            Failure(
-                path=run.path,
-                name=run.name,
-                stage=run.stage,
-                state=states[run.path],
-                attempts=len(attempts[run.path]),
-                ended=last.ended or last.heartbeat,
-                message=error.get("message") or error.get("kind") or _NO_MESSAGE[states[run.path]],
-                log=last.log,
-                log_lines=_log_lines(root, last.log) if reads and last.log else (),
-            )
-        )
-    return tuple(failures)
-
-
-def _log_lines(root: PathLike, log: str) -> tuple[str, ...]:
-    """Returns the last lines of a log; none of a link to a file outside the root."""
-    path = Path(os.path.realpath(Path(root, log)))
-    inside = path.is_relative_to(os.path.realpath(root))
-    return last_lines(path, LINES_OF_LOG) if inside else ()

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from multiberts.launch.estimate import quantities
-from multiberts.launch.status.progress import Pretraining
-from multiberts.launch.status.snapshot import STATES, Failure, Stage, Status
+from multiberts.launch.status.snapshot import STATES, Failure, Status
 from multiberts.runs.errors import counted
 
 # Seeds in these states have a row below their stage; the others are only counted.
@@ -74,40 +73,39 @@ def rows_of(status: Status, most: int | None = None) -> list[Row]:
     chosen = {row.path for row in by_state[:most]}
     rows = []
     for stage in status.stages:
-        rows.append(_row_of_stage(stage))
-        if stage.stage == "pretrain":
-            rows += [_row_of_seed(row) for row in begun if row.path in chosen]
+        others = [state for state in STATES if state != "done" and stage.counts[state]]
+        rows.append(
+            Row(
+                name=stage.command,
+                done=f"{stage.counts['done']:,} of {stage.total:,}",
+                shares={
+                    s: stage.counts[s] / stage.total for s in ("done", *others) if s != "waiting"
+                },
+                words=tuple((state, f"{stage.counts[state]:,} {state}") for state in others),
+                hours=stage.hours,
+            )
+        )
+        for row in begun if stage.stage == "pretrain" else ():
+            pace = []
+            if row.seconds_left is not None:
+                pace.append(f"{quantities.speed(row.steps_per_second)} steps/s")
+                pace.append(f"{quantities.duration(row.seconds_left)} left")
+            if row.attempts > 1:
+                pace.append(f"attempt {row.attempts}")
+            if row.path in chosen:
+                rows.append(
+                    Row(
+                        name=f"{row.procedure} {row.pretrain_seed}",
+                        done=f"{quantities.compact(row.step)} of {quantities.compact(row.num_steps)}",
+                        shares={row.state: row.share},
+                        words=((row.state, row.state),),
+                        hours=row.hours,
+                        pace=", ".join(pace),
+                        path=row.path,
+                        where=row.where,
+                    )
+                )
     return rows
-
-
-def _row_of_stage(stage: Stage) -> Row:
-    others = [state for state in STATES if state != "done" and stage.counts[state]]
-    return Row(
-        name=stage.command,
-        done=f"{stage.counts['done']:,} of {stage.total:,}",
-        shares={s: stage.counts[s] / stage.total for s in ("done", *others) if s != "waiting"},
-        words=tuple((state, f"{stage.counts[state]:,} {state}") for state in others),
-        hours=stage.hours,
-    )
-
-
-def _row_of_seed(row: Pretraining) -> Row:
-    pace = []
-    if row.seconds_left is not None:
-        pace.append(f"{quantities.speed(row.steps_per_second)} steps/s")
-        pace.append(f"{quantities.duration(row.seconds_left)} left")
-    if row.attempts > 1:
-        pace.append(f"attempt {row.attempts}")
-    return Row(
-        name=f"{row.procedure} {row.pretrain_seed}",
-        done=f"{quantities.compact(row.step)} of {quantities.compact(row.num_steps)}",
-        shares={row.state: row.share},
-        words=((row.state, row.state),),
-        hours=row.hours,
-        pace=", ".join(pace),
-        path=row.path,
-        where=row.where,
-    )
 
 
 def failure_line(failure: Failure) -> str:

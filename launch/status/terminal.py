@@ -38,12 +38,26 @@ def terminal_view(status: Status, width: int, seeds: int | None = None) -> Rende
     Args:
       seeds: how many seeds in pre-training have a row at most, those in trouble first; None: all.
     """
+    # Cells are shown as they are, not read as markup.
+    table = Table(box=None, pad_edge=False)
+    for header in ("stage", "done", "not done"):
+        table.add_column(header, overflow="fold")
+    if width >= _MEDIUM:
+        table.add_column("time", justify="right")
+    for row in rows_of(status, seeds):
+        words = Text(", ").join(Text(words, COLOURS[state]) for state, words in row.words)
+        words.append(f", {row.pace}" if row.pace else "")
+        words.append(f", {row.where}" if row.where and width >= _WIDE else "", "dim")
+        cells = [Text(f"  {row.name}" if row.path else row.name), Text(row.done), words]
+        if width >= _MEDIUM:
+            cells.append(Text(quantities.duration(3600 * row.hours if row.hours else None)))
+        table.add_row(*cells)
     parts: list[RenderableType] = [
         Text.assemble((status.root, "bold"), f": {headline(status)}"),
         Text(launched(status)),
         *(Text(f"report: {status.root}/{report}/index.html") for report in status.reports),
         "",
-        _table(status, width, seeds),
+        table,
     ]
     if status.failures:
         parts += ["", _noted("Failed or lost", len(status.failures), _FAILURES_SHOWN)]
@@ -62,24 +76,6 @@ def terminal_view(status: Status, width: int, seeds: int | None = None) -> Rende
 def print_status(status: Status, console: Console | None = None) -> None:
     console = console or Console(highlight=False)
     console.print(terminal_view(status, console.width))
-
-
-def _table(status: Status, width: int, seeds: int | None) -> Table:
-    """Returns the table, whose cells are shown as they are, not read as markup."""
-    table = Table(box=None, pad_edge=False)
-    for header in ("stage", "done", "not done"):
-        table.add_column(header, overflow="fold")
-    if width >= _MEDIUM:
-        table.add_column("time", justify="right")
-    for row in rows_of(status, seeds):
-        words = Text(", ").join(Text(words, COLOURS[state]) for state, words in row.words)
-        words.append(f", {row.pace}" if row.pace else "")
-        words.append(f", {row.where}" if row.where and width >= _WIDE else "", "dim")
-        cells = [Text(f"  {row.name}" if row.path else row.name), Text(row.done), words]
-        if width >= _MEDIUM:
-            cells.append(Text(quantities.duration(3600 * row.hours if row.hours else None)))
-        table.add_row(*cells)
-    return table
 
 
 def _noted(title: str, number: int, shown: int) -> Text:

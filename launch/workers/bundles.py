@@ -97,7 +97,9 @@ class WaitingRuns:
             group = self._groups[key]
             group.sort(key=lambda run: self._order[run.path])
             first = group[0]
-            seconds = sum(self._seconds_of(run) for run in group)
+            seconds = sum(
+                self._seconds.get(run.path, run.parameters.get("num_steps") or 1.0) for run in group
+            )
             rank = _RANKS.get(first.stage, _FIRST)
             entry = (rank, -seconds, self._order[first.path], key, len(group))
             heapq.heappush(self._heap, entry)
@@ -123,10 +125,6 @@ class WaitingRuns:
                     given_up.append(child)
                     failed.append(child)
         return sorted(given_up, key=lambda child: self._order[child.path])
-
-    def _seconds_of(self, run: PlannedRun) -> float:
-        expected = self._seconds.get(run.path)
-        return expected if expected is not None else run.parameters.get("num_steps") or 1.0
 
 
 def _key(run: PlannedRun) -> Key:

@@ -103,32 +103,20 @@ def left_processes(root: PathLike, holder: Holder | None) -> list[Leftover]:
             continue
         # Others' processes cannot be looked into; some end meanwhile.
         with contextlib.suppress(psutil.Error, OSError):
-            mark = _mark_in(process.environ().get(VARIABLE))
-            if mark is None or os.path.realpath(mark.root) != real_root:
+            try:
+                mark = Mark(**json.loads(process.environ().get(VARIABLE, "")))
+            except (ValueError, TypeError):
+                continue  # it has none, or one of another version or program
+            if os.path.realpath(mark.root) != real_root:
                 continue
             created = creation_time(process.pid)
-            if created is not None and not _has_launcher(mark, holder):
+            # A Python that launches twice keeps helpers of the first launch, such as its resource tracker.
+            has_lease = holder is not None and holder.owner == mark.owner
+            has_launcher = has_lease or process_is_alive(mark.pid, mark.created)
+            if created is not None and not has_launcher:
                 command = " ".join(process.cmdline()).strip()
                 leftovers.append(Leftover(process, created, command[:80]))
     return leftovers
-
-
-def _has_launcher(mark: Mark, holder: Holder | None) -> bool:
-    """Returns whether the launcher of a process has the lease, or runs here.
-
-    A Python that launches twice keeps helpers of the first launch, such as its resource tracker.
-    """
-    has_lease = holder is not None and holder.owner == mark.owner
-    return has_lease or process_is_alive(mark.pid, mark.created)
-
-
-def _mark_in(value: str | None) -> Mark | None:
-    if value is None:
-        return None
-    try:
-        return Mark(**json.loads(value))
-    except (ValueError, TypeError):
-        return None  # of another version, or another program's
 
 
 def end_processes(root: PathLike, holder: Holder | None) -> int:

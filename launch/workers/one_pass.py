@@ -8,7 +8,7 @@ import itertools
 import queue
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,6 @@ from multiberts.launch.markers.attempts import (
     read_journal,
 )
 from multiberts.launch.markers.failures import FailedRun
-from multiberts.launch.markers.lease import Lease
 from multiberts.launch.markers.planned import write_plan
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.workers.bundles import Bundle, WaitingRuns
@@ -39,6 +38,7 @@ from multiberts.launch.workers.worker import (
     Error,
     WorkerPlace,
 )
+from multiberts.runs.bucket.lease import Lease
 from multiberts.runs.console import report
 from multiberts.runs.dask_cluster import BlamelessLossError, LostWorkerError
 from multiberts.runs.errors import UserError
@@ -53,241 +53,201 @@ SECONDS_TO_APPEAR = 10.0
 _LOSSES_PER_TRY = 2
 
 
-class OnePass:
-    """Carries out what of a plan is not done; see `run_plan` for the arguments."""
+def carry_out(
+    outcomes: Outcomes,
+    engine: Engine,
+    place: WorkerPlace,
+    lease: Lease,
+    *,
+    budget: float | None,
+    silent_seconds: float,
+    dashboard: bool,
+) -> None:
+    """Starts bundles as their parents finish, until nothing can start; see `run_plan` for the arguments.
 
-    def __init__(
-        self,
-        plan: Sequence[PlannedRun],
-        engine: Engine,
-        place: WorkerPlace,
-        attempts: int,
-        budget: float | None,
-        silent_seconds: float,
-        dashboard: bool = False,
-    ):
-        self._plan = plan
-        self._place = place
-        self._root = Path(place.root)
-        self._attempts = attempts
-        self._silent_seconds = silent_seconds
-        self._dashboard = dashboard
-        self.done = done_paths(place.root, (run.path for run in plan))
-        self._engine = engine.for_at_most(len(plan) - len(self.done))
-        self.had_work = len(self.done) < len(plan)
-        expected: dict[str, float] = {}
-        # By run, in order; read once, and then journal by journal as bundles end.
-        self.attempts: dict[str, list[Attempt]] = {}
-        if self.had_work:
-            self.attempts = attempts_of(self._root)
-            self._refuse_what_trains_elsewhere()
-            estimate = estimate_plan(
-                plan=plan,
-                root=self._root,
-                workers=self._engine.workers,
-                done=self.done,
-                attempts=self.attempts,
+    No worker is left when it ends, also by SIGTERM (`PreemptedError`) or Ctrl-C.
+    """
+    plan, root, done = outcomes.plan, outcomes.root, outcomes.done
+    if len(done) == len(plan):
+        write_plan(root, plan)
+        report(f"all {len(done)} runs of {root} are done")
+        return
+
+    # The runs that are left, and their cost. A job that needs no launcher may carry some of them out.
+    outcomes.attempts = attempts_of(root)
+    for run in plan:
+        last = outcomes.attempts.get(run.path, [None])[-1]
+        if last is None or last.needs_launcher or run.path in done:
+            continue
+        if last.is_alive(time.time()):
+            raise UserError(
+                f"{run.name} is under way as job {last.job} of engine {last.engine}, and would be made "
+                f"here, too; with --engine={last.engine} and its options the same command shows how far "
+                "it is, and with --reap as well cancels it; or leave the run out of the plan"
             )
-            refuse_above(estimate, budget)
-            expected = {path: run.seconds for path, run in estimate.runs.items()}
-        self._waiting = WaitingRuns(plan, self.done, expected)
-        # With the journal of each bundle.
-        self._jobs: dict[Future[Any], tuple[Bundle, str]] = {}
-        self._names = (f"launch-{place.owner}-{number}.jsonl" for number in itertools.count(1))
-        # Journals of bundles whose worker was given up; it may go on for a while.
-        self._lost: list[str] = []
-        self._finished: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
-        self._tries: Counter[str] = Counter()
-        self._unbegun: Counter[str] = Counter()
-        self._failures: dict[str, FailedRun] = {}
-        self._pool: Pool | None = None
+    engine = engine.for_at_most(len(plan) - len(done))
+    estimate = estimate_plan(
+        plan=plan, root=root, workers=engine.workers, done=done, attempts=outcomes.attempts
+    )
+    refuse_above(estimate, budget)
+    expected = {path: run.seconds for path, run in estimate.runs.items()}
+    waiting = outcomes.waiting = WaitingRuns(plan, done, expected)
+    write_plan(root, plan)
+    outcomes.close_open_attempts("lost")  # those that a launcher which is gone has left open
 
-    def _refuse_what_trains_elsewhere(self) -> None:
-        """Refuses runs that a job carries out which needs no launcher: they would be made twice."""
-        for run in self._plan:
-            last = self.attempts.get(run.path, [None])[-1]
-            if last is None or last.needs_launcher or run.path in self.done:
-                continue
-            if last.is_alive(time.time()):
-                raise UserError(
-                    f"{run.name} is under way as job {last.job} of engine {last.engine}, and would be made "
-                    f"here, too; with --engine={last.engine} and its options the same command shows how far "
-                    "it is, and with --reap as well cancels it; or leave the run out of the plan"
-                )
+    # Workers, from the first run to the last; each bundle has a journal.
+    pool: Pool | None = None
+    jobs: dict[Future[Any], tuple[Bundle, str]] = {}
+    finished: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
+    names = (f"launch-{place.owner}-{number}.jsonl" for number in itertools.count(1))
+    with (
+        preemption_notice() as should_stop,
+        tqdm(total=len(plan), initial=len(done), unit="run", disable=None) as bar,
+    ):
+        try:
+            while not (should_stop() or lease.lost.is_set()):
+                # So many bundles that no worker waits for this process: one is carried out, one waits.
+                if pool is None:
+                    pool = Pool(engine, place, silent_seconds, dashboard=dashboard)
+                # The size of a cluster that others started is known once it is there.
+                workers = max(engine.workers, pool.num_workers)
+                while len(jobs) < 2 * workers and (bundle := waiting.take(workers)):
+                    # Made here, as network file systems remember for a while that a file was not there.
+                    journal = make_journal(root, next(names))
+                    future = pool.submit([outcomes.call(run) for run in bundle.runs], journal)
+                    jobs[future] = bundle, journal
+                    future.add_done_callback(finished.put)
+                if not jobs:
+                    break
 
-    def carry_out(self, lease: Lease) -> list[FailedRun]:
-        """Starts bundles as their parents finish, until nothing can start any more.
+                # Bundles that have finished.
+                with contextlib.suppress(queue.Empty):
+                    future = finished.get(timeout=SECONDS_BETWEEN_LOOKS)
+                    while True:
+                        bundle, journal = jobs.pop(future)
+                        seconds = outcomes.take(bundle, journal, future)
+                        if bar.disable and seconds is not None:
+                            report(f"[{len(done)}/{len(plan)}] {bundle.name}: {seconds:.0f} s")
+                        future = finished.get_nowait()
+                pool.look_after(len(jobs))
+                if not bar.disable:
+                    show_progress(bar, outcomes, list(jobs.values()), engine.workers)
+        except BaseException as error:
+            if pool is not None:
+                # Other runs may need minutes to save; who gives Ctrl-C does not wait for them.
+                pool.end(SECONDS_TO_SAVE if isinstance(error, UserError) else SECONDS_TO_END)
+            with contextlib.suppress(OSError):  # on a full disk the next launcher closes them
+                outcomes.close_open_attempts("preempted", jobs.values())
+            raise
 
-        No worker is left when it ends, also by SIGTERM (`PreemptedError`) or Ctrl-C.
-
-        Returns:
-          The runs that failed, in the order of the plan.
-        """
-        write_plan(self._root, self._plan)
-        if not self.had_work:
-            report(f"all {len(self.done)} runs of {self._root} are done")
-            return []
-        # A launcher that is gone may have left attempts open.
-        self._close_open_attempts("lost")
-        with (
-            preemption_notice() as should_stop,
-            tqdm(total=len(self._plan), initial=len(self.done), unit="run", disable=None) as bar,
-        ):
-            try:
-                while not (should_stop() or lease.lost.is_set()):
-                    self._start_jobs()
-                    if not self._jobs:
-                        break
-                    self._take_finished(bar)
-                    self._show_progress(bar)
-            except BaseException as error:
-                if self._pool is not None:
-                    # Other runs may need minutes to save; who gives Ctrl-C does not wait for them.
-                    is_error = isinstance(error, UserError)
-                    self._pool.end(SECONDS_TO_SAVE if is_error else SECONDS_TO_END)
-                with contextlib.suppress(OSError):  # on a full disk the next launcher closes them
-                    self._close_open_attempts("preempted")
-                raise
-            # Within the block, as a second signal would kill this process before workers have saved.
-            if should_stop() or lease.lost.is_set():
-                self._stop(lease)
-            elif self._pool is not None:
-                self._pool.end(SECONDS_TO_END)
-                self._close_open_attempts("lost")
-        return [self._failures[run.path] for run in self._plan if run.path in self._failures]
-
-    def _stop(self, lease: Lease) -> None:
-        if self._pool is not None:
-            self._pool.end(SECONDS_TO_SAVE)
-        self._close_open_attempts("preempted")
+        # The end. Within the block, as a second signal would kill this process before workers have saved.
+        is_stopped = should_stop() or lease.lost.is_set()
+        if pool is not None:
+            pool.end(SECONDS_TO_SAVE if is_stopped else SECONDS_TO_END)
+        outcomes.close_open_attempts("preempted" if is_stopped else "lost", jobs.values())
         if lease.lost.is_set():
             raise UserError(
-                f"another launcher took over {self._root} while this one was silent; let it continue, "
+                f"another launcher took over {root} while this one was silent; let it continue, "
                 "or stop it and start this one again"
             )
-        raise PreemptedError(
-            f"asked to stop: {len(self.done)} of {len(self._plan)} runs of {self._root} are done; the same "
-            "command resumes from here"
-        )
-
-    def _start_jobs(self) -> None:
-        """Submits enough bundles that no worker waits for this process."""
-        if self._pool is None:
-            self._pool = Pool(
-                self._engine, self._place, self._silent_seconds, dashboard=self._dashboard
+        if is_stopped:
+            raise PreemptedError(
+                f"asked to stop: {len(done)} of {len(plan)} runs of {root} are done; the same "
+                "command resumes from here"
             )
-        # The size of a cluster that others started is known once it is there.
-        workers = max(self._engine.workers, self._pool.num_workers)
-        # For each worker one that is carried out and one that waits.
-        while len(self._jobs) < 2 * workers:
-            bundle = self._waiting.take(workers)
-            if bundle is None:
-                return
-            calls = [
-                Call(
-                    run.path,
-                    run.stage,
-                    run.arguments(self._root),
-                    _log(run),
-                    len(self.attempts.get(run.path, ())) + 1,
-                )
-                for run in bundle.runs
-            ]
-            # Made here, as network file systems remember for a while that a file was not there.
-            journal = make_journal(self._root, next(self._names))
-            future = self._pool.submit(calls, journal)
-            self._jobs[future] = bundle, journal
-            future.add_done_callback(self._finished.put)
 
-    def _take_finished(self, bar: tqdm[Any]) -> None:
-        """Waits a little for bundles to finish, and records their outcomes."""
-        try:
-            future = self._finished.get(timeout=SECONDS_BETWEEN_LOOKS)
-            while True:
-                self._take(future, bar)
-                future = self._finished.get_nowait()
-        except queue.Empty:
-            pass
-        if self._pool is not None:
-            self._pool.look_after(len(self._jobs))
 
-    def _take(self, future: Future[Any], bar: tqdm[Any]) -> None:
-        """Records the outcomes of a bundle."""
-        bundle, journal = self._jobs.pop(future)
-        try:
-            outcomes, seconds = future.result()
-        except LostWorkerError as loss:
-            self._take_lost(bundle, journal, loss)
-            return
-        self._note_attempts(journal)
-        for run in bundle.runs:
-            if run.path in outcomes:
-                self._note(run, *outcomes[run.path])
-        self._waiting.add(run for run in bundle.runs if run.path not in outcomes)
-        if bar.disable:
-            report(f"[{len(self.done)}/{len(self._plan)}] {bundle.name}: {seconds:.0f} s")
+class Outcomes:
+    """Ends of the runs of a plan, by their markers, and the runs that wait to start.
 
-    def _show_progress(self, bar: tqdm[Any]) -> None:
-        """Draws the bar of a terminal: runs done, and what is being carried out."""
-        if bar.disable:
-            return
-        files = [file_of_journal(self._root, journal) for _, journal in self._jobs.values()]
-        bar.n = len(self.done) + sum(_num_done_in(file, _size(file)) for file in files)
-        running = itertools.islice(self._jobs.values(), self._engine.workers)
-        bar.set_postfix_str(" | ".join(self._in_words(bundle) for bundle, _ in running))
+    Attributes:
+      done: paths of the runs that are.
+      attempts: by the path of the run, in order; read once, and then journal by journal as bundles end.
+      waiting: the runs that can start now or later.
+      failures: by the path of the run.
+    """
 
-    def _in_words(self, bundle: Bundle) -> str:
-        """Returns a bundle's name, with the step that a pre-training has reached."""
-        run = bundle.runs[0]
-        if run.stage != "pretrain":
-            return bundle.name
-        metrics = self._root / run.path / METRICS
-        step = _last_step(metrics, _size(metrics))
-        return bundle.name + (f" {step}/{run.parameters['num_steps']}" if step else "")
+    def __init__(self, plan: Sequence[PlannedRun], root: Path, max_attempts: int, is_local: bool):
+        self.plan = plan
+        self.root = root
+        self.done = done_paths(root, (run.path for run in plan))
+        self.attempts: dict[str, list[Attempt]] = {}
+        self.waiting = WaitingRuns(plan, self.done)
+        self.failures: dict[str, FailedRun] = {}
+        self._max_attempts = max_attempts
+        self._is_local = is_local
+        # Journals of bundles whose worker was given up; it may go on for a while.
+        self._lost: list[str] = []
+        self._tries: Counter[str] = Counter()
+        self._unbegun: Counter[str] = Counter()
 
-    def _note_attempts(self, journal: str) -> dict[str, Attempt]:
-        """Notes the attempts of a bundle that has ended, and returns them by run."""
-        attempts = read_journal(file_of_journal(self._root, journal))
+    def call(self, run: PlannedRun) -> Call:
+        """Returns the next attempt at a run, as a worker receives it."""
+        number = len(self.attempts.get(run.path, ())) + 1
+        return Call(run.path, run.stage, run.arguments(self.root), _log(run), number)
+
+    def read(self, journal: str) -> dict[str, Attempt]:
+        """Takes over the attempts of a bundle that has ended, and returns them by run."""
+        attempts = read_journal(file_of_journal(self.root, journal))
         for attempt in attempts:
             before = [a for a in self.attempts.get(attempt.path, ()) if a.journal != journal]
             in_order = sorted([*before, attempt], key=lambda a: (a.attempt, a.started))
             self.attempts[attempt.path] = in_order
         return {attempt.path: attempt for attempt in attempts}
 
-    def _take_lost(self, bundle: Bundle, journal: str, loss: LostWorkerError) -> None:
+    def take(self, bundle: Bundle, journal: str, future: Future[Any]) -> float | None:
+        """Records how the runs of a bundle ended; returns its seconds, or None if its worker is lost."""
+        try:
+            ended, seconds = future.result()
+        except LostWorkerError as loss:
+            self.take_lost(bundle, journal, loss)
+            return None
+        self.read(journal)
+        for run in bundle.runs:
+            if run.path in ended:
+                self.note(run, *ended[run.path])
+        self.waiting.add(run for run in bundle.runs if run.path not in ended)
+        return float(seconds)
+
+    def take_lost(self, bundle: Bundle, journal: str, loss: LostWorkerError) -> None:
         """Records how far a bundle came whose worker is gone, by its journal."""
-        tried = self._note_attempts(journal)
+        tried = self.read(journal)
         self._lost.append(journal)
         error: Error = {"kind": "WorkerLost", "message": str(loss)}
         is_fault = not isinstance(loss, BlamelessLossError)
         outcome = "lost" if is_fault else "preempted"
         for run in bundle.runs:
             attempt = tried.get(run.path)
-            if run.done(self._root):
-                self._note(run, "done", None)
+            if run.done(self.root):
+                self.note(run, "done", None)
             elif attempt is not None and attempt.outcome is not None:
-                self._note(run, attempt.outcome, attempt.error)
+                self.note(run, attempt.outcome, attempt.error)
             elif attempt is not None:
                 # A worker that is there all the same records later how it ended.
                 self._end(attempt, outcome, error=error)
-                self._note(run, outcome, error)
+                self.note(run, outcome, error)
             else:
                 if run is bundle.runs[0] and is_fault:
                     # Its worker may have died of the bundle before; one whose workers always die is given up.
                     self._unbegun[run.path] += 1
                     if self._unbegun[run.path] % _LOSSES_PER_TRY == 0:
-                        self._note(run, "lost", error)
+                        self.note(run, "lost", error)
                         continue
-                self._waiting.add([run])
+                self.waiting.add([run])
 
-    def _note(self, run: PlannedRun, outcome: str, error: Error | None) -> None:
+    def note(self, run: PlannedRun, outcome: str, error: Error | None) -> None:
         """Records the outcome of an attempt at a run; a failure also of the runs that build on it."""
-        if outcome == "done" and self._has_appeared(run):
-            self.done.add(run.path)
-            self._waiting.note_done(run)
-            return
+        if outcome == "done":
+            # Network file systems show the marker a little later.
+            end = time.monotonic() + (0.0 if self._is_local else SECONDS_TO_APPEAR)
+            while not (has_appeared := run.done(self.root)) and time.monotonic() < end:
+                time.sleep(0.2)
+            if has_appeared:
+                self.done.add(run.path)
+                self.waiting.note_done(run)
+                return
         if outcome == "preempted":
-            self._waiting.add([run])  # only its worker was asked to stop: it continues
+            self.waiting.add([run])  # only its worker was asked to stop: it continues
             return
         error = error or {"kind": "RuntimeError", "message": "it ended without its DONE marker"}
         if error["kind"] == DISK_FULL:
@@ -295,41 +255,50 @@ class OnePass:
         is_user_error = error["kind"] == UserError.__name__
         self._tries[run.path] += 1
         tries = self._tries[run.path]
-        if is_user_error or tries >= self._attempts:
-            log = self._root / _log(run)
-            last = self.attempts.get(run.path, [])[-1:]
-            if last and last[0].outcome != "failed":
-                # Nobody tries again: for whoever reads the markers it is a failure, too.
-                self._end(last[0], "failed", error=error, ended=last[0].ended)
-            self._failures[run.path] = FailedRun(run, error["message"], is_user_error, log, tries)
-            message = f"not started, for {run.name} failed"
-            for later in self._waiting.give_up_after(run):
-                self._failures[later.path] = FailedRun(later, message, is_user_error, None)
-        else:
-            self._waiting.add([run])
+        if not is_user_error and tries < self._max_attempts:
+            self.waiting.add([run])
+            return
+        last = self.attempts.get(run.path, [])[-1:]
+        if last and last[0].outcome != "failed":
+            # Nobody tries again: for whoever reads the markers it is a failure, too.
+            self._end(last[0], "failed", error=error, ended=last[0].ended)
+        log = self.root / _log(run)
+        self.failures[run.path] = FailedRun(run, error["message"], is_user_error, log, tries)
+        message = f"not started, for {run.name} failed"
+        for later in self.waiting.give_up_after(run):
+            self.failures[later.path] = FailedRun(later, message, is_user_error, None)
 
-    def _has_appeared(self, run: PlannedRun) -> bool:
-        """Returns whether the DONE marker is there; network file systems show it a little later."""
-        end = time.monotonic() + SECONDS_TO_APPEAR
-        while not run.done(self._root):
-            if self._engine.is_local or time.monotonic() > end:
-                return False
-            time.sleep(0.2)
-        return True
+    def close_open_attempts(self, outcome: str, jobs: Iterable[tuple[Bundle, str]] = ()) -> None:
+        """Ends attempts at the plan's runs, when no worker is left; jobs of SkyPilot go on.
 
-    def _close_open_attempts(self, outcome: str) -> None:
-        """Ends attempts at the plan's runs, when no worker is left; jobs of SkyPilot go on."""
-        for journal in (*self._lost, *(journal for _, journal in self._jobs.values())):
-            tried = self._note_attempts(journal)
-            self.done.update(path for path in tried if is_done(self._root / path))
-        for attempt in [a for run in self._plan for a in self.attempts.get(run.path, ())]:
+        Args:
+          jobs: bundles that were being carried out, with their journals.
+        """
+        for journal in (*self._lost, *(journal for _, journal in jobs)):
+            self.done.update(path for path in self.read(journal) if is_done(self.root / path))
+        for attempt in [a for run in self.plan for a in self.attempts.get(run.path, ())]:
             if attempt.ended is None and attempt.needs_launcher:
                 self._end(attempt, outcome, ended=attempt.heartbeat)
 
     def _end(self, attempt: Attempt, outcome: str, **facts: Any) -> None:
         """Records how an attempt ended whose worker cannot; `facts` are those of `end_attempt`."""
         of_run = self.attempts[attempt.path]
-        of_run[of_run.index(attempt)] = end_attempt(self._root, attempt, outcome, **facts)
+        of_run[of_run.index(attempt)] = end_attempt(self.root, attempt, outcome, **facts)
+
+
+def show_progress(
+    bar: tqdm[Any], outcomes: Outcomes, jobs: Collection[tuple[Bundle, str]], workers: int
+) -> None:
+    """Draws the bar of a terminal: runs done, and what is being carried out, with the step reached."""
+    files = [file_of_journal(outcomes.root, journal) for _, journal in jobs]
+    bar.n = len(outcomes.done) + sum(_num_done_in(file, _size(file)) for file in files)
+    words = []
+    for bundle, _ in itertools.islice(jobs, workers):
+        run = bundle.runs[0]
+        metrics = outcomes.root / run.path / METRICS
+        step = _last_step(metrics, _size(metrics)) if run.stage == "pretrain" else None
+        words.append(bundle.name + (f" {step}/{run.parameters['num_steps']}" if step else ""))
+    bar.set_postfix_str(" | ".join(words))
 
 
 def _log(run: PlannedRun) -> str:

@@ -91,8 +91,20 @@ class Pool:
         self._workers: Any = None
         self._jobs: SlurmJobs | None = None
         self._failed_starts = 0
-        self._folder = _folder(engine, place.root)
+        self._folder = Path(place.root).absolute() / FOLDER
         self._stack = contextlib.ExitStack()
+        if not isinstance(engine.options, DaskOptions):
+            # For keys, logs and workers' files.
+            is_plain = all(c.isalnum() or c in "/._-+=@" for c in str(self._folder))
+            if not (engine.is_local or is_plain):
+                raise UserError(
+                    f"launch.root {self._folder.parents[1]} has characters that shell scripts of engine "
+                    f"{engine.name!r} cannot hold; choose a path without them"
+                )
+            # One that was killed has left it, and this launcher has the lease.
+            with contextlib.suppress(OSError):
+                remove(self._folder)
+            self._folder.mkdir(parents=True, mode=0o700)  # it holds keys
         try:
             self._start(silent_seconds, dashboard)
         except BaseException:
@@ -100,6 +112,7 @@ class Pool:
             raise
 
     def _start(self, silent_seconds: float, dashboard: bool) -> None:
+        # The environment that workers start in.
         code_digest()  # before a worker is started
         engine, options = self._engine, self._engine.options
         mark = mark_of_this_process(os.path.abspath(self._place.root), self._place.owner)
@@ -117,6 +130,8 @@ class Pool:
         if not isinstance(options, DaskOptions):
             # Processes of this machine inherit it.
             self._stack.enter_context(_environment(environment))
+
+        # Dask, silent but for errors; it sets levels of its own when it is imported.
         distributed = import_distributed()
         if dashboard and find_spec("bokeh") is None:
             raise UserError(
@@ -125,18 +140,30 @@ class Pool:
             )
         import dask
 
-        _silence(self._stack)
+        for name in [name for name in logging.root.manager.loggerDict if name.startswith(_LOGGERS)]:
+            logger = logging.getLogger(name)
+            self._stack.callback(logger.setLevel, logger.level)
+            logger.setLevel(logging.CRITICAL)
         settings = {
             **_SETTINGS,
             "distributed.scheduler.worker-ttl": f"{silent_seconds}s",
             "temporary-directory": str(self._folder),
         }
         self._stack.enter_context(dask.config.set(settings))
+
+        # A scheduler: ours, and here its workers, or another cluster's.
         cluster = f"engine {engine.name!r}"
         if isinstance(options, DaskOptions):
             self._client = connect(options.scheduler, "run.engine_options['scheduler']")
             cluster = f"the cluster at {options.scheduler}"
-            _say_when_silence_is_noticed(self._client, cluster, silent_seconds)
+            ttl = self._client.run_on_scheduler(dask.config.get, "distributed.scheduler.worker-ttl")
+            seconds = dask.utils.parse_timedelta(ttl)
+            if seconds is None or seconds > silent_seconds:
+                after = f"only after {seconds:.0f} to {2 * seconds:.0f} s" if seconds else "never"
+                progress(
+                    f"note: in {cluster} a worker that is stopped or hangs is noticed {after} (worker-ttl; "
+                    f"run.silent_seconds is {silent_seconds:.0f})"
+                )
         else:
             self._cluster = self._make_cluster(distributed, dashboard)
             self._client = distributed.Client(self._cluster, set_as_default=False)
@@ -151,12 +178,15 @@ class Pool:
                     self._client.wait_for_workers(engine.workers_per_node, _SECONDS_TO_START)
             else:
                 self._client.register_plugin(LetsRunsSave())
+
+        waiting_for = "one to start" if engine.is_local else "one to connect"
+        # The workers, and on Slurm the jobs that they come in.
         self._workers = Workers(
             self._client,
             cluster,
             self._name,
             are_own=self._cluster is not None,
-            waiting_for=self._waiting_for,
+            waiting_for=lambda: self._jobs.waiting_for() if self._jobs else waiting_for,
         )
         if isinstance(options, SlurmOptions):
             name = name_of_jobs(self._place.root, self._place.owner)
@@ -178,7 +208,25 @@ class Pool:
 
     def _make_cluster(self, distributed: Any, dashboard: bool) -> Any:
         """Returns a scheduler in this process, without workers."""
-        _start_resource_tracker()
+        # Python's helper of processes must outlive a hang-up, as it does SIGTERM and Ctrl-C: else a launcher
+        # that saves after one prints that its helper died, and a traceback of another.
+        is_main = threading.current_thread() is threading.main_thread()
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN) if is_main else None
+        resource_tracker.ensure_running()
+        if before is not None:
+            signal.signal(signal.SIGHUP, before)
+
+        # Keys of this launch alone, which workers and scheduler show to each other; for nodes in files.
+        keys = make_keys()
+        if not self._engine.is_local:
+            for name, text in keys.items():
+                file = self._folder / name
+                file.touch(mode=0o600)
+                file.write_text(text)
+                keys[name] = str(file)
+        for role in ("scheduler", "client"):
+            for kind in ("cert", "key"):
+                keys[f"tls_{role}_{kind}"] = keys[f"tls_worker_{kind}"]
         try:
             return distributed.LocalCluster(
                 # It would wait for them, for ever if one hangs, and give up if one is killed.
@@ -193,7 +241,7 @@ class Pool:
                 # Importing its own pages would take a worker as long as all the rest of its start.
                 worker_dashboard_address="127.0.0.1:0" if dashboard else None,
                 scheduler_kwargs={"dashboard": dashboard},
-                security=self._make_keys(distributed),
+                security=distributed.Security(require_encryption=True, **keys),
                 silence_logs=False,
             )
         except RuntimeError as error:
@@ -204,20 +252,6 @@ class Pool:
             raise UserError(
                 f"engine {self._engine.name!r} cannot start: {first_cause(error)}; {cure}"
             ) from error
-
-    def _make_keys(self, distributed: Any) -> Any:
-        """Returns keys of this launch alone, which workers and scheduler show to each other."""
-        keys = make_keys()
-        if not self._engine.is_local:
-            for name, text in keys.items():
-                file = self._folder / name
-                file.touch(mode=0o600)
-                file.write_text(text)
-                keys[name] = str(file)
-        for role in ("scheduler", "client"):
-            for kind in ("cert", "key"):
-                keys[f"tls_{role}_{kind}"] = keys[f"tls_worker_{kind}"]
-        return distributed.Security(require_encryption=True, **keys)
 
     @property
     def num_workers(self) -> int:
@@ -242,13 +276,12 @@ class Pool:
     def look_after(self, outstanding: int) -> None:
         """Sees that there are workers for the bundles that are not finished, and gives them what waits."""
         self._workers.look_after()
-        if self._engine.is_local:
-            self._replace_workers()
         if self._jobs is not None:
             self._jobs.look_after(-(-outstanding // self._engine.workers_per_node))
+        if not self._engine.is_local:
+            return
 
-    def _replace_workers(self) -> None:
-        """Starts workers of this machine again that Dask gives up: cut off, or killed as they started."""
+        # Workers of this machine start again that Dask gives up: cut off, or killed as they started.
         if time.monotonic() - self._workers.had_workers > SECONDS_WITHOUT_WORKERS:
             raise UserError(
                 f"no worker has started for {SECONDS_WITHOUT_WORKERS:.0f} s; see whether this machine has "
@@ -266,11 +299,6 @@ class Pool:
                 "(a script of yours must launch below `if __name__ == '__main__':`)"
             )
 
-    def _waiting_for(self) -> str:
-        if self._jobs is not None:
-            return self._jobs.waiting_for()
-        return "one to start" if self._engine.is_local else "one to connect"
-
     def end(self, seconds: float) -> None:
         """Asks all workers to save; on this machine and on Slurm, ends them and removes the pool's folder.
 
@@ -281,7 +309,26 @@ class Pool:
             self._jobs.stop_looking()
         try:
             if self._workers is not None:
-                self._let_workers_save(seconds)
+                from multiberts.launch.workers.in_dask import leave
+
+                self._workers.drop_waiting()
+                if self._engine.is_local and self._cluster is not None:
+                    for nanny in list(self._cluster.workers.values()):
+                        nanny.close_gracefully()  # or it would start a worker again that has left
+                        with contextlib.suppress(OSError, TypeError):
+                            os.kill(nanny.pid, signal.SIGCONT)  # a stopped one hears nothing
+                running = self._workers.running
+
+                def ask() -> None:
+                    with contextlib.suppress(Exception):
+                        self._client.run(
+                            leave, self._name, workers=list(running), wait=False, on_error="ignore"
+                        )
+
+                if running:
+                    # In a thread, as it waits for answers, which a stopped worker does not give.
+                    threading.Thread(target=ask, daemon=True).start()
+                    concurrent.futures.wait(running.values(), timeout=seconds)
         finally:  # a second Ctrl-C, too, must not leave jobs
             if self._jobs is not None:
                 self._jobs.cancel()
@@ -298,29 +345,6 @@ class Pool:
         self._stack.close()
         if not isinstance(self._engine.options, DaskOptions):
             shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _let_workers_save(self, seconds: float) -> None:
-        from multiberts.launch.workers.in_dask import leave
-
-        self._workers.drop_waiting()
-        if self._engine.is_local and self._cluster is not None:
-            for nanny in list(self._cluster.workers.values()):
-                nanny.close_gracefully()  # or it would start a worker again that has left
-                with contextlib.suppress(OSError, TypeError):
-                    os.kill(nanny.pid, signal.SIGCONT)  # a stopped one hears nothing
-
-        running = self._workers.running
-
-        def ask() -> None:
-            with contextlib.suppress(Exception):
-                self._client.run(
-                    leave, self._name, workers=list(running), wait=False, on_error="ignore"
-                )
-
-        if running:
-            # In a thread, as it waits for answers, which a stopped worker does not give.
-            threading.Thread(target=ask, daemon=True).start()
-            concurrent.futures.wait(running.values(), timeout=seconds)
 
 
 def make_keys() -> dict[str, str]:
@@ -349,20 +373,6 @@ def make_keys() -> dict[str, str]:
     return {"tls_ca_file": certificate, "tls_worker_cert": certificate, "tls_worker_key": secret}
 
 
-def _say_when_silence_is_noticed(client: Any, cluster: str, silent_seconds: float) -> None:
-    """Says where a cluster that others started notices later than ours that a worker is silent."""
-    import dask
-
-    ttl = client.run_on_scheduler(dask.config.get, "distributed.scheduler.worker-ttl")
-    seconds = dask.utils.parse_timedelta(ttl)
-    if seconds is None or seconds > silent_seconds:
-        when = "never" if seconds is None else f"only after {seconds:.0f} to {2 * seconds:.0f} s"
-        progress(
-            f"note: in {cluster} a worker that is stopped or hangs is noticed {when} (worker-ttl; "
-            f"run.silent_seconds is {silent_seconds:.0f})"
-        )
-
-
 @contextlib.contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
     before = {name: os.environ.get(name) for name in variables}
@@ -388,41 +398,3 @@ def environment_of_workers(threads: int, compute: str | None = None) -> dict[str
         "OMP_NUM_THREADS": str(threads),
         "OPENBLAS_NUM_THREADS": str(threads),
     }
-
-
-def _start_resource_tracker() -> None:
-    """Starts Python's helper of processes so that it outlives a hang-up, as it does SIGTERM and Ctrl-C.
-
-    Otherwise a launcher that saves after one prints that its helper died, and a traceback of another.
-    """
-    is_main = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN) if is_main else None
-    resource_tracker.ensure_running()
-    if before is not None:
-        signal.signal(signal.SIGHUP, before)
-
-
-def _silence(stack: contextlib.ExitStack) -> None:
-    """Keeps Dask's log from standard error; it sets levels of its own when it is imported."""
-    for name in [name for name in logging.root.manager.loggerDict if name.startswith(_LOGGERS)]:
-        logger = logging.getLogger(name)
-        stack.callback(logger.setLevel, logger.level)
-        logger.setLevel(logging.CRITICAL)
-
-
-def _folder(engine: Engine, root: str) -> Path:
-    """Makes the folder for keys, logs and workers' files."""
-    folder = Path(root).absolute() / FOLDER
-    if isinstance(engine.options, DaskOptions):
-        return folder
-    is_plain = all(character.isalnum() or character in "/._-+=@" for character in str(folder))
-    if not (engine.is_local or is_plain):
-        raise UserError(
-            f"launch.root {folder.parents[1]} has characters that shell scripts of engine "
-            f"{engine.name!r} cannot hold; choose a path without them"
-        )
-    # One that was killed has left it, and this launcher has the lease.
-    with contextlib.suppress(OSError):
-        remove(folder)
-    folder.mkdir(parents=True, mode=0o700)  # it holds keys
-    return folder

@@ -233,25 +233,21 @@ class SlurmJobs:
                         progress("Slurm answers again")
                     self._silent_since = None
                 except NoAnswerError as error:
-                    self._note_silence(error)
+                    now = time.monotonic()
+                    if self._silent_since is None:
+                        self._silent_since, self._listed = now, {}
+                        progress(
+                            f"Slurm does not answer ({error}); waiting for it up to "
+                            f"{SECONDS_OF_PATIENCE:.0f} s, while workers work on"
+                        )
+                    elif now - self._silent_since > SECONDS_OF_PATIENCE:
+                        raise UserError(
+                            f"Slurm has not answered for {SECONDS_OF_PATIENCE:.0f} s ({error}); give the "
+                            "same command when it does, which resumes from here"
+                        ) from error
                 self._is_ending.wait(self._options.poll_seconds)
         except BaseException as error:
             self._problem = error
-
-    def _note_silence(self, error: NoAnswerError) -> None:
-        now = time.monotonic()
-        if self._silent_since is None:
-            self._silent_since = now
-            self._listed = {}
-            progress(
-                f"Slurm does not answer ({error}); waiting for it up to {SECONDS_OF_PATIENCE:.0f} s, while "
-                "workers work on"
-            )
-        elif now - self._silent_since > SECONDS_OF_PATIENCE:
-            raise UserError(
-                f"Slurm has not answered for {SECONDS_OF_PATIENCE:.0f} s ({error}); give the same command "
-                "when it does, which resumes from here"
-            )
 
     def _look(self) -> None:
         """Compares the jobs that there are with those that are wanted, and brings them together."""
@@ -285,48 +281,22 @@ class SlurmJobs:
             if job not in self._has_worked:
                 self._note_failed_start(job)
         self._jobs = alive
+
+        # More where there is work for them.
         while len(self._jobs) < self._wanted and not self._is_ending.is_set():
-            if not self._submit():
+            try:
+                # The name here, as SBATCH_JOB_NAME would count more than the script.
+                command = ("sbatch", "--parsable", f"--job-name={self._name}")
+                job = _slurm(*command, stdin=self._script).strip().split(";")[0]
+            except NoAnswerError as error:
+                jobs_named(self._name)  # if it answers, it has refused
+                if not self._jobs:
+                    self._note_failed_start(None, f" ({error})")
                 break
-        self._give_back(workers)
-        self._listed = {job: listed[job] for job in sorted(self._jobs & listed.keys())}
+            self._jobs.add(job)
+            self._not_ended.add(job)
 
-    def _submit(self) -> bool:
-        """Submits a job; returns whether Slurm took it."""
-        try:
-            # The name here, as SBATCH_JOB_NAME would count more than the script.
-            command = ("sbatch", "--parsable", f"--job-name={self._name}")
-            job = _slurm(*command, stdin=self._script).strip().split(";")[0]
-        except NoAnswerError as error:
-            jobs_named(self._name)  # if it answers, it has refused
-            if not self._jobs:
-                self._note_failed_start(None, f" ({error})")
-            return False
-        self._jobs.add(job)
-        self._not_ended.add(job)
-        return True
-
-    def _note_failed_start(self, job: str | None, why: str = "") -> None:
-        """Notes a job that was refused (None), or that ended before one of its workers connected."""
-        self._failed_starts += 1
-        problem = "ended its workers before they connected"
-        if job is None:
-            problem = "refuses to start workers"
-        if self._failed_starts >= MAX_FAILED_STARTS or (job is None and not self._has_worked):
-            raise UserError(
-                f"engine 'slurm' {problem}{why or self._last_line(job)} ({self._failed_starts} in a row); "
-                "correct run.engine_options"
-            )
-
-    def _last_line(self, job: str | None) -> str:
-        """Returns the last line that a job printed, in brackets; nothing if there is none."""
-        with contextlib.suppress(OSError, IndexError):
-            text = (self._folder / f"{self._name}-{job}.err").read_text(errors="replace")
-            return f" ({text.strip().splitlines()[-1].strip()})"
-        return ""
-
-    def _give_back(self, workers: Mapping[str, bool]) -> None:
-        """Cancels jobs that are not wanted and have been idle for long."""
+        # Fewer where they are not wanted and have been idle for long.
         now = time.monotonic()
         for job, has_bundle in workers.items():
             if has_bundle:
@@ -340,6 +310,22 @@ class SlurmJobs:
         ]
         for job in idle[: max(0, len(self._jobs) - self._wanted)]:
             self._give_up(job)
+        self._listed = {job: listed[job] for job in sorted(self._jobs & listed.keys())}
+
+    def _note_failed_start(self, job: str | None, why: str = "") -> None:
+        """Notes a job that was refused (None), or that ended before one of its workers connected."""
+        self._failed_starts += 1
+        with contextlib.suppress(OSError, IndexError):  # the last line that it printed, if any
+            text = (self._folder / f"{self._name}-{job}.err").read_text(errors="replace")
+            why = why or f" ({text.strip().splitlines()[-1].strip()})"
+        problem = "ended its workers before they connected"
+        if job is None:
+            problem = "refuses to start workers"
+        if self._failed_starts >= MAX_FAILED_STARTS or (job is None and not self._has_worked):
+            raise UserError(
+                f"engine 'slurm' {problem}{why} ({self._failed_starts} in a row); "
+                "correct run.engine_options"
+            )
 
     def _give_up(self, job: str) -> None:
         cancel_jobs(job)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from multiberts.runs.bucket.mirror import (
     MANIFEST,
@@ -35,10 +34,37 @@ def fetch(url: str) -> Path:
     bucket = Bucket(url)
     path = local_copy(bucket)
     make_private(path.parent)
-    if read_manifest(bucket) is None:
-        _fetch_objects(bucket, path)
-    else:
+    if read_manifest(bucket) is not None:
         fetch_run(bucket, path)
+        return path
+
+    # Not a run: one object, or all below the URL.
+    single = bucket.facts()
+    objects = {"": single} if single is not None else bucket.list()
+    for name in objects:
+        if name and not is_name_inside(name):
+            raise UserError(
+                f"{bucket.url} holds {name!r}, which lies outside the folder; rename it"
+            )
+    if not objects:
+        raise UserError(f"{bucket.url} does not exist; check the path")
+    notes = path.with_name(path.name + ".objects.json")
+    contents = json.dumps(
+        {
+            name: " ".join(
+                f"{fact}={objects[name][fact]}" for fact in _CONTENT if fact in objects[name]
+            )
+            for name in sorted(objects)
+        }
+    )
+    sizes = {name: facts.get("size") for name, facts in objects.items()}
+    is_known = notes.is_file() and notes.read_bytes() == contents.encode()
+    if is_known and _has_sizes(path, sizes):
+        return path
+    with replaced(path) as unfinished:
+        for name in objects:
+            bucket.get(name, unfinished / name if name else unfinished)
+    write_atomically(notes, contents)
     return path
 
 
@@ -87,35 +113,9 @@ def push_finished(path: Path, url: str) -> None:
     bucket.write(DONE, done)
 
 
-def _fetch_objects(bucket: Bucket, path: Path) -> None:
-    single = bucket.facts()
-    objects = {"": single} if single is not None else bucket.list()
-    for name in objects:
-        if name and not is_name_inside(name):
-            raise UserError(
-                f"{bucket.url} holds {name!r}, which lies outside the folder; rename it"
-            )
-    if not objects:
-        raise UserError(f"{bucket.url} does not exist; check the path")
-    notes = path.with_name(path.name + ".objects.json")
-    contents = json.dumps({name: _content(objects[name]) for name in sorted(objects)})
-    sizes = {name: facts.get("size") for name, facts in objects.items()}
-    is_known = notes.is_file() and notes.read_bytes() == contents.encode()
-    if is_known and _has_sizes(path, sizes):
-        return
-    with replaced(path) as unfinished:
-        for name in objects:
-            bucket.get(name, unfinished / name if name else unfinished)
-    write_atomically(notes, contents)
-
-
 def _has_sizes(path: Path, sizes: Mapping[str, int | None]) -> bool:
     """Returns whether a copy still has all its files: programs that clean caches remove single ones."""
     files = {path / name if name else path: size for name, size in sizes.items()}
     return all(
         file.is_file() and size in (None, file.stat().st_size) for file, size in files.items()
     )
-
-
-def _content(facts: dict[str, Any]) -> str:
-    return " ".join(f"{name}={facts[name]}" for name in _CONTENT if name in facts)

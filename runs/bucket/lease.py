@@ -1,4 +1,4 @@
-"""The lease on a run in a bucket: at most one process writes it, across machines.
+"""A lease: at most one process writes a run in a bucket, or launches an experiment, across machines.
 
 An object that its holder renews. It can be taken over when no renewal is seen for long, or its holder
 was a process of this machine that is gone. How long is measured by the monotonic clock of who waits:
@@ -8,6 +8,7 @@ between.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 import uuid
@@ -19,6 +20,7 @@ from multiberts.runs.lease_holder import Holder
 
 LEASE = "LEASE.json"
 SECONDS_UNTIL_STALE = 60.0
+DAMAGED = "if nothing runs there, remove it"
 # A lease asks to be waited for itself; nobody's is for longer.
 _LONGEST_PATIENCE = 900.0
 
@@ -27,61 +29,91 @@ class LeaseLostError(UserError):
     """Another process writes the run now; nothing more may be pushed."""
 
 
-class BucketLease:
+class LeaseHeldError(UserError):
+    """Another process, `holder`, has the lease; None: one that is just starting."""
+
+    holder: Holder | None = None
+
+
+class Lease:
     """The right to write below a URL.
 
     Attributes:
       owner: a name of this holder, another one each time.
+      lost: set when a renewal finds that another process has taken the lease over.
     """
 
-    def __init__(self, bucket: Bucket, seconds_until_stale: float = SECONDS_UNTIL_STALE):
+    def __init__(
+        self,
+        bucket: Bucket,
+        seconds_until_stale: float = SECONDS_UNTIL_STALE,
+        *,
+        name: str = LEASE,
+        place: str = "",
+        verb: str = "written",
+        setting: str = "run_dir",
+    ):
         """Takes nothing yet.
 
         Args:
           seconds_until_stale: after so long without renewal others may take it over; it is
             renewed four times as often.
+          name: of the object.
+          place: what it is the lease of, in messages; else the bucket's URL.
+          verb: what the holder does with that, as a participle.
+          setting: with which one chooses another place.
         """
         self.owner = uuid.uuid4().hex
+        self.lost = threading.Event()
         self._bucket = bucket
         self._seconds = seconds_until_stale
+        self._name = name
+        self._place = place or bucket.url
+        self._verb = verb
+        self._setting = setting
         self._version: str | None = None
-        self._renewed = 0.0  # monotonic
         self._started = time.time()
         self._using = threading.Lock()
         self._ended = threading.Event()
 
     def acquire(self) -> None:
         """Takes the lease; waits until the lease of a holder that is gone has expired."""
-        content, version = self._bucket.read_version(LEASE)
+        content, version = self._bucket.read_version(self._name)
         first_version = version
         began, has_reported = time.monotonic(), False
         while True:
             holder = None
             if content is not None:
-                where = f"{self._bucket.url}/{LEASE}"
-                holder = Holder.parse(content, where, "if nothing writes this run, remove it")
+                holder = Holder.parse(content, f"{self._bucket.url}/{self._name}", DAMAGED)
             patience = min(holder.seconds_until_stale, _LONGEST_PATIENCE) if holder else 0.0
             is_changed = version not in (None, first_version)
             is_silent = not is_changed and time.monotonic() - began > patience
             if holder is None or is_silent or holder.is_gone():
-                written = self._bucket.write_if(LEASE, self._content(), version)
-                if written is not None:
+                self._version = self._bucket.write_if(self._name, self._content(), version)
+                if self._version is not None:
                     break
-            elif is_changed:
-                raise UserError(
-                    f"{self._bucket.url} is being written by process {holder.pid} on "
-                    f"{holder.host}; wait for it, stop it, or choose another run_dir"
-                )
+            elif is_changed or holder.has_just_renewed():
+                raise self.refusal(holder)
             elif not has_reported:
                 has_reported = True
                 progress(
-                    f"{self._bucket.url} was written by process {holder.pid} on {holder.host}: "
+                    f"{self._place} was {self._verb} by process {holder.pid} on {holder.host}: "
                     f"waiting up to {patience:.0f} s for its next sign of life"
                 )
             time.sleep(self._seconds / 60)
-            content, version = self._bucket.read_version(LEASE)
-        self._version, self._renewed = written, time.monotonic()
+            content, version = self._bucket.read_version(self._name)
         threading.Thread(target=self._renew, daemon=True).start()
+
+    def refusal(self, holder: Holder | None) -> LeaseHeldError:
+        who = "another process, which is just starting"
+        if holder is not None:
+            who = f"process {holder.pid} on {holder.host}"
+        error = LeaseHeldError(
+            f"{self._place} is being {self._verb} by {who}; wait for it, stop it, or choose another "
+            f"{self._setting}"
+        )
+        error.holder = holder
+        return error
 
     def check(self) -> None:
         """Checks that the lease is still ours.
@@ -91,11 +123,11 @@ class BucketLease:
         """
         with self._using:
             if self._version is not None:
-                if self._bucket.read_version(LEASE)[1] == self._version:
+                if self._bucket.read_version(self._name)[1] == self._version:
                     return
                 self._version = None
             raise LeaseLostError(
-                f"{self._bucket.url} was taken over by another process, because this one was silent for "
+                f"{self._place} was taken over by another process, because this one was silent for "
                 "too long; the other continues, and nothing more is written from here"
             )
 
@@ -105,20 +137,21 @@ class BucketLease:
         with self._using:
             version, self._version = self._version, None
             if version is not None:
-                self._bucket.remove_if(LEASE, version)
+                self._bucket.remove_if(self._name, version)
 
     def _renew(self) -> None:
         while not self._ended.wait(self._seconds / 4):
             with self._using:
                 if self._version is None:
                     return
-                try:
-                    self._version = self._bucket.write_if(LEASE, self._content(), self._version)
-                    self._renewed = time.monotonic()
-                except UserError:
-                    # Out of reach for a moment: retried until others might have taken it.
-                    if time.monotonic() - self._renewed > self._seconds:
-                        self._version = None
+                # Out of reach, or on a full disk: the lease grows old, and is ours until somebody takes it.
+                with contextlib.suppress(UserError, OSError):
+                    self._version = self._bucket.write_if(
+                        self._name, self._content(), self._version
+                    )
+                if self._version is None:
+                    self.lost.set()
+                    return
 
     def _content(self) -> bytes:
         holder = Holder.of_this_process(self.owner, self._started, self._seconds)

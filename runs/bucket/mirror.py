@@ -24,7 +24,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from multiberts.runs import console
-from multiberts.runs.bucket.lease import LEASE, BucketLease, LeaseLostError
+from multiberts.runs.bucket.lease import LEASE, Lease, LeaseLostError
 from multiberts.runs.bucket.objects import Bucket, LocalCopyError, MirrorLostError
 from multiberts.runs.directory import CONFIG, DONE, LOCK, UNFETCHED, RecordedFile, read_done
 from multiberts.runs.errors import UserError
@@ -140,7 +140,7 @@ class Mirror:
         # Where it is, the local copy was pushed: an empty bucket is then not that of a new run.
         self._pushed_marker = self.path.with_name(f"{self.path.name}.pushed")
         self._places = places
-        self._lease = BucketLease(self._bucket)
+        self._lease = Lease(self._bucket)
         self._seconds = float(os.environ.get(PUSH_VARIABLE, SECONDS_BETWEEN_PUSHES))
         self._entries: dict[str, Entry] = {}
         self._version: str | None = None
@@ -182,11 +182,14 @@ class Mirror:
             try:
                 if self._lost is not None:
                     raise self._lost from error
-                if not self._holds_lease and error is None and self._is_made_again():
-                    self._check_local_copy(self._entries)
-                    self._take_lease()
-                    # Its old marker first: it does not cover the new files.
-                    self._bucket.remove([DONE])
+                if not self._holds_lease and error is None:
+                    self._check_local_copy([DONE])
+                    if (self.path / DONE).read_bytes() != self._done:
+                        # It was done and was made again, as a report of new predictions. Its old marker goes
+                        # first: it does not cover the new files.
+                        self._check_local_copy(self._entries)
+                        self._take_lease()
+                        self._bucket.remove([DONE])
                 if self._holds_lease:
                     self.push()
             finally:
@@ -196,11 +199,6 @@ class Mirror:
                 if self._holds_lease:
                     with contextlib.suppress(UserError):
                         self._lease.release()
-
-    def _is_made_again(self) -> bool:
-        """Returns whether a run that was done was made again, as a report of new predictions."""
-        self._check_local_copy([DONE])
-        return (self.path / DONE).read_bytes() != self._done
 
     def _take_lease(self) -> None:
         self._bucket.check_writable()
@@ -239,7 +237,19 @@ class Mirror:
 
     def _push_files(self) -> None:
         self._check_local_copy(self._entries)
-        names = self._names()
+        # States first; once all is done none, as they go.
+        has_ended = (self.path / DONE).exists()
+        states, files = (
+            sorted(str(file.relative_to(self.path)) for file in folder.rglob("*") if file.is_file())
+            for folder in (self.path / _STATE, self.path)
+        )
+        names = [
+            name
+            for name in dict.fromkeys([*states, *files])
+            if name not in (DONE, LOCK, UNFETCHED)
+            and UNFINISHED_SUFFIX not in name
+            and not (has_ended and _is_state(name))
+        ]
         pushed = {name: self._pushed(name) for name in names}
         entries = {name: entry for name, entry in pushed.items() if entry is not None}
         # Again: it may have been removed meanwhile, before its files were read.
@@ -275,8 +285,13 @@ class Mirror:
         """
         if self._own.removed_folder:
             return
-        if self._folder is not None and not _is_at(self.path, self._folder):
-            raise self._lost_copy("the whole folder")
+        if self._folder is not None:
+            # Gone, too, if it, or a mount above it, was taken away.
+            is_there = False
+            with contextlib.suppress(OSError):
+                is_there = os.path.samestat(self.path.stat(), os.fstat(self._folder))
+            if not is_there:
+                raise self._lost_copy("the whole folder")
         has_ended = (self.path / DONE).exists()
         lost = self._own.lost(
             name
@@ -291,21 +306,6 @@ class Mirror:
             f"somebody removed {removed} from {self.path}, the local copy of {self._bucket.url}: nothing "
             "more is pushed, and the bucket keeps what it has; the same command resumes from there"
         )
-
-    def _names(self) -> list[str]:
-        """Returns the files to push: states first; once all is done none, as they go."""
-        has_ended = (self.path / DONE).exists()
-        states, files = (
-            sorted(str(file.relative_to(self.path)) for file in folder.rglob("*") if file.is_file())
-            for folder in (self.path / _STATE, self.path)
-        )
-        return [
-            name
-            for name in dict.fromkeys([*states, *files])
-            if name not in (DONE, LOCK, UNFETCHED)
-            and UNFINISHED_SUFFIX not in name
-            and not (has_ended and _is_state(name))
-        ]
 
     def _pushed(self, name: str) -> Entry | None:
         """Pushes a file if it changed; returns None if it is gone."""
@@ -389,14 +389,6 @@ class Mirror:
                 return
             except UserError as error:
                 console.progress(f"{error} (tried again in {self._seconds:.0f} s)")
-
-
-def _is_at(path: Path, folder: int) -> bool:
-    """Returns whether an open folder still lies at a path; not if it, or a mount above it, was taken away."""
-    try:
-        return os.path.samestat(path.stat(), os.fstat(folder))
-    except OSError:
-        return False
 
 
 def _is_state(name: str) -> bool:

@@ -318,6 +318,8 @@ def _filesystem(protocol: str, url: str) -> tuple[Any, str]:
     os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
     import fsspec
 
+    if protocol == "file":  # where `url_to_fs` would split a path at `::`
+        return fsspec.filesystem("file"), os.path.abspath(url.removeprefix("file://"))
     # It prints whole tracebacks of errors that we report in one line.
     logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
     is_emulated = protocol in _CLOUD_STORAGE and os.environ.get("STORAGE_EMULATOR_HOST")

@@ -269,7 +269,7 @@ PURPOSES = {
 }
 COMMANDS = {name: command for named in PURPOSES.values() for name, command in named.items()}
 
-# A first word alone stands for the command with the default's name.
+# Groups of commands, each with the command that its name alone stands for.
 GROUPS = {"checkpoint": None, "launch": "launch run"}
 
 # The name of a command's function -> the name that its parameters have in Gin.
@@ -299,7 +299,38 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     given = sys.argv[1:] if arguments is None else arguments
     with _one_line_errors():
-        _call(*(console.take_verbosity(given) or ["--help"]))
+        name, *rest = console.take_verbosity(given) or ["--help"]
+        if name in _HELP:
+            console.report(_overview())
+            return
+        if name == "--version":
+            console.report(f"multiberts {multiberts.__version__}")
+            return
+        if name in GROUPS:
+            default = GROUPS[name]
+            if rest and not rest[0].startswith("-"):
+                name = f"{name} {rest.pop(0)}"
+            elif asks_for_help(rest) or default is None:
+                console.report(_overview(name))
+                sys.exit(0 if asks_for_help(rest) else EXIT_USER_ERROR)
+            else:
+                name = default
+        if name not in COMMANDS:
+            known = COMMANDS if " " in name else {one.partition(" ")[0]: one for one in COMMANDS}
+            raise UserError(f"unknown command {name!r}; {nearest(name, known)}")
+        command = COMMANDS[name]
+        if command.computes:
+            # Before anything imports Keras, which computes with one engine for the life of the process.
+            parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+            parser.add_argument("--engine", nargs="?", const="")
+            asks = asks_for_help(rest)
+            chosen, rest = parser.parse_known_args(rest)
+            if chosen.engine is not None:
+                environment.choose_engine(chosen.engine)
+            elif not asks:
+                environment.engine()
+        sys.argv = [f"multiberts {name}", *rest]
+        run_command(load(command.target), command)
 
 
 # The extra of `pyproject.toml` that has a package which `pip install .` leaves out.
@@ -314,63 +345,6 @@ _EXTRAS = {
     }.items()
     for package in packages.split()
 }
-
-
-def _lacking_package(error: ModuleNotFoundError) -> str | None:
-    """Returns what to install where a package of an extra is missing; None for any other module."""
-    package = (error.name or "").partition(".")[0]
-    if package not in _EXTRAS:
-        return None
-    extra = _EXTRAS[package]
-    other = " (or gpu, jax, jax-cuda12, jax-cuda13, jax-tpu)" * (extra == "tensorflow")
-    return (
-        f"this command needs the package {package}, which is not installed: pip install "
-        f"'multiberts[{extra}]'{other}"
-    )
-
-
-def _call(name: str, *rest: str) -> None:
-    if name in _HELP:
-        console.report(_overview())
-        return
-    if name == "--version":
-        console.report(f"multiberts {multiberts.__version__}")
-        return
-    if name in GROUPS:
-        name, rest = _in_group(name, rest)
-    if name not in COMMANDS:
-        known = COMMANDS if " " in name else {one.partition(" ")[0]: one for one in COMMANDS}
-        raise UserError(f"unknown command {name!r}; {nearest(name, known)}")
-    command, left = COMMANDS[name], list(rest)
-    if command.computes:
-        left = _take_engine(left)
-    sys.argv = [f"multiberts {name}", *left]
-    run_command(load(command.target), command)
-
-
-def _in_group(group: str, rest: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-    default = GROUPS[group]
-    if rest and not rest[0].startswith("-"):
-        return f"{group} {rest[0]}", rest[1:]
-    if asks_for_help(rest) or default is None:
-        console.report(_overview(group))
-        sys.exit(0 if asks_for_help(rest) else EXIT_USER_ERROR)
-    return default, rest
-
-
-def _take_engine(arguments: Sequence[str]) -> list[str]:
-    """Chooses the engine by `--engine` or the environment, and returns the arguments without the flag.
-
-    Before anything imports Keras, which computes with one engine for the life of the process.
-    """
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--engine", nargs="?", const="")
-    chosen, left = parser.parse_known_args(arguments)
-    if chosen.engine is not None:
-        environment.choose_engine(chosen.engine)
-    elif not asks_for_help(arguments):
-        environment.engine()
-    return left
 
 
 def load(target: str) -> Callable[..., Any]:
@@ -496,22 +470,6 @@ def run_command(function: Callable[..., object], command: Command = Command("", 
     run_main(main, source.functions())
 
 
-@contextlib.contextmanager
-def _under_gin_names(functions: Iterable[Callable[..., object]]) -> Iterator[None]:
-    """Lets error messages name parameters as Gin and `--help` do: `evaluate.run_dir`, not `score.run_dir`."""
-    try:
-        yield
-    except UserError as error:
-        text = str(error)
-        for function in functions:
-            known = "|".join(annotations_of(function))
-            name = function.__name__
-            text = re.sub(rf"(?<![\w/.-]){name}\.(?=({known})\b)", f"{gin_name_of(name)}.", text)
-        if text == str(error):
-            raise
-        raise UserError(text) from error
-
-
 def by_gin_name(
     functions: Iterable[str], parameters: Iterable[str], given: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -597,28 +555,23 @@ def parameter_lines(
 def described_function(function: Callable[..., object]) -> tuple[str, dict[str, list[str]], str]:
     """Returns a docstring's description, the lines on each parameter, and what follows them."""
     parts = re.split(r"\n\n(?:Args|Attributes):\n", inspect.getdoc(function) or "", maxsplit=1)
-    meanings, _, notes = parts[-1].partition("\n\n") if len(parts) > 1 else ("", "", "")
-    return _for_users(parts[0]), _meanings(meanings), _for_users(notes)
+    section, _, notes = parts[-1].partition("\n\n") if len(parts) > 1 else ("", "", "")
+    meanings: dict[str, list[str]] = {}
+    entry: list[str] = []
+    for line in section.splitlines():
+        match = re.match(r"  (\w+(?:, \w+)*): (.*)", line)
+        if match:  # several parameters may share an entry
+            entry = [match[2]]
+            meanings |= dict.fromkeys(match[1].split(", "), entry)
+        else:
+            entry.append(line.strip())
+    return _for_users(parts[0]), meanings, _for_users(notes)
 
 
 def _for_users(text: str) -> str:
     """Strips Returns, Raises and Example for --help."""
     sections = re.split(r"\n\n(?=[A-Z]\w+:\n)", text)
     return "\n\n".join(section for section in sections if not _FOR_PROGRAMS.match(section))
-
-
-def _meanings(section: str) -> dict[str, list[str]]:
-    """Returns the lines of a docstring's Args section by parameter; several may share an entry."""
-    meanings: dict[str, list[str]] = {}
-    entry: list[str] = []
-    for line in section.splitlines():
-        match = re.match(r"  (\w+(?:, \w+)*): (.*)", line)
-        if match:
-            entry = [match[2]]
-            meanings |= dict.fromkeys(match[1].split(", "), entry)
-        else:
-            entry.append(line.strip())
-    return meanings
 
 
 def run_main(
@@ -632,11 +585,37 @@ def run_main(
     """
 
     def guarded(arguments: Sequence[str]) -> None:
-        with exit_when_preempted(), _under_gin_names(functions):
-            main(arguments)
+        try:
+            with exit_when_preempted():
+                main(arguments)
+        except UserError as error:
+            # Messages name parameters as Gin and `--help` do: `evaluate.run_dir`, not `score.run_dir`.
+            text = str(error)
+            for function in functions:
+                known = "|".join(annotations_of(function))
+                name = function.__name__
+                text = re.sub(
+                    rf"(?<![\w/.-]){name}\.(?=({known})\b)", f"{gin_name_of(name)}.", text
+                )
+            if text == str(error):
+                raise
+            raise UserError(text) from error
+
+    def parsed(arguments: list[str]) -> list[str]:
+        # Other programs write --seed-sd where parameters are called seed_sd.
+        name = re.compile(r"(?<=^--)\w[\w-]*")
+        try:
+            return flags.FLAGS(
+                [name.sub(lambda n: n[0].replace("-", "_"), one) for one in arguments]
+            )
+        except flags.UnrecognizedFlagError as error:
+            cure = nearest(error.flagname, flags.FLAGS, "--help lists the flags")
+            raise UserError(f"unknown flag --{error.flagname}; {cure}") from error
+        except flags.Error as error:
+            raise UserError(f"{error}; --help lists the flags") from error
 
     with _one_line_errors():
-        app.run(guarded, flags_parser=_parse_flags)
+        app.run(guarded, flags_parser=parsed)
 
 
 @contextlib.contextmanager
@@ -655,7 +634,13 @@ def _one_line_errors() -> Iterator[None]:
         if isinstance(error, UserError):
             line: str | None = in_flags(str(error))
         elif isinstance(error, ModuleNotFoundError):
-            line = _lacking_package(error)
+            package = (error.name or "").partition(".")[0]
+            extra = _EXTRAS.get(package)
+            other = " (or gpu, jax, jax-cuda12, jax-cuda13, jax-tpu)" * (extra == "tensorflow")
+            line = extra and (
+                f"this command needs the package {package}, which is not installed: pip install "
+                f"'multiberts[{extra}]'{other}"
+            )
         else:
             line = disk_full_line(error)
         if line is None:
@@ -664,18 +649,6 @@ def _one_line_errors() -> Iterator[None]:
             traceback.print_exc()
         console.error(line)
         sys.exit(EXIT_USER_ERROR)
-
-
-def _parse_flags(arguments: list[str]) -> list[str]:
-    # Other programs write --seed-sd where parameters are called seed_sd.
-    name = re.compile(r"(?<=^--)\w[\w-]*")
-    try:
-        return flags.FLAGS([name.sub(lambda n: n[0].replace("-", "_"), one) for one in arguments])
-    except flags.UnrecognizedFlagError as error:
-        cure = nearest(error.flagname, flags.FLAGS, "--help lists the flags")
-        raise UserError(f"unknown flag --{error.flagname}; {cure}") from error
-    except flags.Error as error:
-        raise UserError(f"{error}; --help lists the flags") from error
 
 
 def require_arguments(function: Callable[..., object], given: set[str]) -> None:

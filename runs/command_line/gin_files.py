@@ -135,20 +135,20 @@ def _real_path(path: str) -> str:
 
 def in_data_folder(value: Any) -> Any:
     """Returns a value with its paths `data:<path>`, at any depth, put below the macro DATA."""
-    return with_texts(_in_data_folder, value)
 
+    def located_text(text: str) -> str:
+        if not text.startswith(IN_DATA):
+            return text
+        try:
+            folder = gin.query_parameter("DATA/gin.macro.value")
+        except ValueError as error:
+            raise UserError(
+                f"the configuration reads {text!r}, but DATA, the folder of data, is not set; give "
+                "--gin_param=\"DATA = 'folder'\""
+            ) from error
+        return str(Path(expanded(folder)) / text.removeprefix(IN_DATA))
 
-def _in_data_folder(text: str) -> str:
-    if not text.startswith(IN_DATA):
-        return text
-    try:
-        folder = gin.query_parameter("DATA/gin.macro.value")
-    except ValueError as error:
-        raise UserError(
-            f"the configuration reads {text!r}, but DATA, the folder of data, is not set; give "
-            "--gin_param=\"DATA = 'folder'\""
-        ) from error
-    return str(Path(expanded(folder)) / text.removeprefix(IN_DATA))
+    return with_texts(located_text, value)
 
 
 class _Reference(str):

@@ -24,7 +24,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +38,7 @@ from multiberts.launch.status.command import show_status
 from multiberts.launch.status.page import render_status_page
 from multiberts.launch.status.plan_report import show_plan
 from multiberts.launch.status.snapshot import collect_status
-from multiberts.launch.workers.engines import make_engine
-from multiberts.launch.workers.one_pass import OnePass
-from multiberts.launch.workers.worker import WorkerPlace
+from multiberts.launch.workers.one_pass import Outcomes, show_progress
 from multiberts.runs.console import report
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.files import write_atomically
@@ -131,25 +128,19 @@ def _count(folder: Path) -> tuple[list[tuple[str, float, float]], float]:
         ask_to_stop()
         _quietly(run_plan, plan=plan, root=str(root), workers=WORKERS)
     rows.append((f"start of {len(plan)} runs", calls.total(), CALLS_TO_START))
-    one_pass = OnePass(
-        plan,
-        make_engine("local", {}, WORKERS, 1),
-        WorkerPlace(str(root), "local", "a"),
-        3,
-        None,
-        90.0,
-    )
+    known = Outcomes(plan, root, 3, is_local=True)
+    jobs = []
     for number in range(2 * WORKERS):
-        bundle = one_pass._waiting.take(WORKERS)
+        bundle = known.waiting.take(WORKERS)
         assert bundle is not None
         journal = make_journal(root, f"launch-a-{number}.jsonl")
-        one_pass._jobs[Future()] = bundle, journal
+        jobs.append((bundle, journal))
         if number < WORKERS:
             begin_attempt(root, bundle.runs[0].path, engine="local", journal=journal)
     with tqdm(total=len(plan), file=io.StringIO()) as bar:
-        one_pass._show_progress(bar)
+        show_progress(bar, known, jobs, WORKERS)
         with counted_calls() as calls:
-            one_pass._show_progress(bar)
+            show_progress(bar, known, jobs, WORKERS)
     rows.append((f"drawing with {WORKERS} workers", calls.total(), CALLS_TO_DRAW))
     before = time.process_time()
     with counted_calls() as calls:

@@ -143,7 +143,9 @@ def test_reaping_needs_the_root_alone_and_starts_nothing(tmp_path: Path, config:
         result = launch("run", *arguments)
         assert result.returncode == 0, result.stderr
         assert result.stdout.startswith("nothing to end: ")
-    assert list(root.iterdir()) == []
+    # The lease is taken and given back.
+    assert [path.name for path in root.iterdir()] == ["launch"]
+    assert not (root / "launch" / "lease.json").exists()
     unclear = launch("run", "--reap=all", config)
     assert unclear.returncode == 2
     assert unclear.stderr == "error: run.reap is 'all', expected bool; correct it\n"

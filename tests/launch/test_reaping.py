@@ -17,14 +17,13 @@ from pathlib import Path
 
 import pytest
 
-from multiberts.launch.markers import lease as lease_module
 from multiberts.launch.markers.attempts import (
     attempts_of,
     begin_attempt,
     end_attempt,
     write_attempt,
 )
-from multiberts.launch.markers.lease import Lease
+from multiberts.launch.markers.lease import launcher_at_a_glance, launching
 from multiberts.launch.reaping import reap_experiment
 from multiberts.launch.running import run_plan
 from multiberts.launch.status.snapshot import collect_status
@@ -129,7 +128,7 @@ def test_the_folder_of_a_launcher_that_is_gone_is_removed_and_links_are_not_foll
     (folder / "link").symlink_to(mine)
     (tmp_path / "other" / "launch").mkdir(parents=True)
     (tmp_path / "other" / "launch" / "dask").symlink_to(mine)
-    with Lease(tmp_path / "root"):
+    with launching(tmp_path / "root"):
         reap_experiment(tmp_path / "root")
     assert folder.is_dir()
     for name in ("root", "other"):
@@ -141,14 +140,14 @@ def test_the_folder_of_a_launcher_that_is_gone_is_removed_and_links_are_not_foll
 def test_a_running_launcher_keeps_its_processes_but_not_those_of_one_before(
     tmp_path: Path, start: Start
 ) -> None:
-    with Lease(tmp_path) as lease:
+    with launching(tmp_path) as lease:
         own = start(tmp_path, lease.owner)
         # Of a launch before, by a process that lives.
         helper = start(tmp_path, "before", launcher=os.getpid())
         earlier = start(tmp_path, "earlier")
-        assert [left.process.pid for left in left_processes(tmp_path, Lease.held(tmp_path))] == [
-            earlier.pid
-        ]
+        assert [
+            left.process.pid for left in left_processes(tmp_path, launcher_at_a_glance(tmp_path))
+        ] == [earlier.pid]
         reap_experiment(tmp_path)
         assert runs(own) and runs(helper) and not runs(earlier)
     # Where nobody has the lease, the process of the launcher decides.
@@ -223,14 +222,17 @@ def test_a_launcher_elsewhere_is_watched_before_its_processes_are_ended(
     tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch, is_renewed: bool
 ) -> None:
     """Its clock is a day behind; only whether it renews its lease counts."""
-    monkeypatch.setattr(lease_module, "SECONDS_UNTIL_STALE", 60.0 if is_renewed else 1.0)
     process = start(tmp_path, "elsewhere")
     ended = threading.Event()
 
     def renew() -> None:
         for number in itertools.count():
             times = {"started": 1.0, "renewed": time.time() - 86400 + number}
-            known = {"machine": "m", "created": None, "seconds_until_stale": 90.0}
+            known = {
+                "machine": "m",
+                "created": None,
+                "seconds_until_stale": 60.0 if is_renewed else 1.0,
+            }
             holder = {"owner": "elsewhere", "host": "elsewhere", "pid": 1, **times, **known}
             (tmp_path / "fresh").write_text(json.dumps(holder))
             (tmp_path / "launch").mkdir(exist_ok=True)
@@ -256,7 +258,7 @@ def test_a_stopped_worker_of_a_killed_launcher_leaves_no_process_and_its_attempt
     waits = quick_run("wait", "wait", release="never")
     launcher = start_launcher([waits], workers=1)
     launcher.wait_for(waits)
-    assert left_processes(launcher.root, Lease.held(launcher.root)) == []
+    assert left_processes(launcher.root, launcher_at_a_glance(launcher.root)) == []
     # The kernel hangs up a group whose leader's parent is gone if some of its processes are stopped.
     launcher.worker_of(waits).suspend()
     launcher.process.kill()
@@ -278,7 +280,7 @@ def test_a_launch_first_ends_what_one_before_has_left(
     root = tmp_path / "root"
     left, spared = start(root), start(tmp_path / "other")
     run = quick_run("note", "run", value=1)
-    with Lease(root):
+    with launching(root):
         with pytest.raises(UserError, match="is being launched by"):
             run_plan(plan=[run], root=str(root), workers=1)
         assert runs(left)
@@ -340,7 +342,7 @@ def test_slurm_jobs_of_the_root_are_cancelled_and_no_others(
         return set(slurm.command("squeue", "--noheader", "--format=%i").split())
 
     assert left() == set(jobs.values())
-    with Lease(root):
+    with launching(root):
         reap_experiment(root)
     assert left() == set(jobs.values())
     reap_experiment(root)

@@ -13,7 +13,6 @@ import sys
 import tempfile
 import urllib.request
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +32,7 @@ from multiberts.launch.running import run_plan
 from multiberts.launch.status.snapshot import collect_status
 from multiberts.launch.workers import pool
 from multiberts.launch.workers.bundles import Bundle
-from multiberts.launch.workers.engines import make_engine
-from multiberts.launch.workers.one_pass import OnePass
+from multiberts.launch.workers.one_pass import Outcomes, show_progress
 from multiberts.launch.workers.worker import Call, WorkerPlace, carry_out_calls
 from multiberts.runs.dask_cluster import BlamelessLossError, LostWorkerError
 from multiberts.runs.errors import UserError
@@ -242,17 +240,16 @@ def test_workers_that_all_end_as_they_start_are_given_up(
 
 def test_a_run_whose_workers_die_before_they_begin_fails(tmp_path: Path) -> None:
     runs = (quick_run("note", "first"), quick_run("note", "second"))
-    place = WorkerPlace(str(tmp_path), "local", owner="owner")
-    one_pass = OnePass(runs, make_engine("local", {}, 1, 1), place, 3, None, 90.0)
+    known = Outcomes(runs, tmp_path, 3, is_local=True)
     lost = LostWorkerError("its worker was lost")
     for number in range(5):
-        one_pass._take_lost(Bundle("both", runs), f"{number}.jsonl", lost)
+        known.take_lost(Bundle("both", runs), f"{number}.jsonl", lost)
         # A scheduler that is lost, or a worker that leaves, does not count.
         blameless = BlamelessLossError("lost, too")
-        one_pass._take_lost(Bundle("both", runs), f"{number}.jsonl", blameless)
-        assert not one_pass._failures
-    one_pass._take_lost(Bundle("both", runs), "5.jsonl", lost)
-    (failure,) = one_pass._failures.values()
+        known.take_lost(Bundle("both", runs), f"{number}.jsonl", blameless)
+        assert not known.failures
+    known.take_lost(Bundle("both", runs), "5.jsonl", lost)
+    (failure,) = known.failures.values()
     assert failure.run is runs[0] and failure.attempts == 3
     assert "its worker was lost" in failure.message
 
@@ -262,22 +259,21 @@ def test_of_a_bundle_whose_worker_is_lost_each_run_goes_on_from_where_it_was(
 ) -> None:
     """The worker was killed after one run, within the next, and before the last."""
     done, begun, left = runs = tuple(quick_run("note", name) for name in ("done", "begun", "left"))
-    place = WorkerPlace(str(tmp_path), "local", owner="owner")
-    one_pass = OnePass(runs, make_engine("local", {}, 1, 1), place, 3, None, 90.0)
+    known = Outcomes(runs, tmp_path, 3, is_local=True)
     journal = make_journal(tmp_path, "a.jsonl")
     first = begin_attempt(tmp_path, "done", engine="local", journal=journal)
     end_attempt(tmp_path, first, "done")
     (tmp_path / "done").mkdir()
     (tmp_path / "done" / "DONE").write_text("{}")
     begin_attempt(tmp_path, "begun", engine="local", journal=journal)
-    one_pass._take_lost(Bundle("all", runs), journal, LostWorkerError("it was lost"))
-    assert one_pass.done == {"done"} and not one_pass._failures
+    known.take_lost(Bundle("all", runs), journal, LostWorkerError("it was lost"))
+    assert known.done == {"done"} and not known.failures
     assert outcomes(tmp_path, "begun") == ["lost"] and outcomes(tmp_path, "left") == []
-    assert [len(one_pass.attempts.get(run.path, ())) for run in (done, begun, left)] == [1, 1, 0]
-    assert {one_pass._waiting.take(9).runs for _ in range(2)} >= {(begun,), (left,)}
+    assert [len(known.attempts.get(run.path, ())) for run in (done, begun, left)] == [1, 1, 0]
+    assert {known.waiting.take(9).runs for _ in range(2)} >= {(begun,), (left,)}
     # It was only silent, and went on until it was ended.
     begin_attempt(tmp_path, "left", engine="local", journal=journal)
-    one_pass._close_open_attempts("lost")
+    known.close_open_attempts("lost")
     assert outcomes(tmp_path, "begun") == outcomes(tmp_path, "left") == ["lost"]
 
 
@@ -285,21 +281,21 @@ def test_a_drawing_of_the_bar_takes_two_calls_per_bundle_however_many_runs_it_ha
     tmp_path: Path,
 ) -> None:
     runs = [quick_run("note", f"note_{number}") for number in range(1000)]
-    place = WorkerPlace(str(tmp_path), "local", owner="owner")
-    one_pass = OnePass(runs, make_engine("local", {}, 10, 1), place, 3, None, 90.0)
+    known = Outcomes(runs, tmp_path, 3, is_local=True)
+    jobs = []
     for number in range(10):
         journal = make_journal(tmp_path, f"{number}.jsonl")
         bundle = Bundle("some", tuple(runs[100 * number : 100 * number + 100]))
-        one_pass._jobs[Future()] = bundle, journal
+        jobs.append((bundle, journal))
         attempt = begin_attempt(tmp_path, bundle.runs[0].path, engine="local", journal=journal)
     with tqdm(total=len(runs), file=io.StringIO()) as bar:
-        one_pass._show_progress(bar)
+        show_progress(bar, known, jobs, 10)
         assert bar.n == 0
         end_attempt(tmp_path, attempt, "done")
-        one_pass._show_progress(bar)
+        show_progress(bar, known, jobs, 10)
         assert bar.n == 1
         with counted_calls() as calls:
-            one_pass._show_progress(bar)
+            show_progress(bar, known, jobs, 10)
     assert 0 < sum(calls.values()) <= 20, calls
 
 

@@ -101,7 +101,7 @@ def _without_locks(code: int | None) -> None:
 
     if code is not None:
         fcntl.flock = flock
-        lease.BucketLease.__init__.__defaults__ = (1.0,)
+        lease.Lease.__init__.__defaults__ = (1.0,)
 
 
 @pytest.mark.parametrize("code", [None, errno.ENOLCK, errno.ENOSYS])
@@ -109,7 +109,7 @@ def test_two_writers_at_once_are_refused(
     code: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
 ) -> None:
     monkeypatch.setattr(fcntl, "flock", fcntl.flock)
-    monkeypatch.setattr(lease.BucketLease.__init__, "__defaults__", (60.0,))
+    monkeypatch.setattr(lease.Lease.__init__, "__defaults__", (60.0,))
     _without_locks(code)
     program = (
         "import sys; from multiberts.runs.directory import RunDirectory\n"

@@ -12,7 +12,7 @@ import pytest
 from multiberts.launch.estimate.measured import examples_in
 from multiberts.launch.imports.register import imported_runs
 from multiberts.launch.markers.attempts import attempts_of, begin_attempt, end_attempt
-from multiberts.launch.markers.lease import Lease
+from multiberts.launch.markers.lease import launcher_at_a_glance, launching
 from multiberts.launch.status.snapshot import collect_status
 from multiberts.runs.errors import UserError
 from multiberts.runs.plan_marker import read_plan
@@ -35,7 +35,7 @@ IMPORTED = {**RUN, "parameters": FACTS}
 # By marker: its file, what a whole one holds, and who reads it.
 MARKERS: dict[str, tuple[str, dict[str, Any], Callable[[Path], object]]] = {
     "plan": ("launch/plan.json", {"version": 1, "runs": [PLANNED]}, read_plan),
-    "lease": ("launch/lease.json", LEASE, Lease.held),
+    "lease": ("launch/lease.json", LEASE, launcher_at_a_glance),
     "imported": ("launch/imported.json", {"version": 1, "runs": [IMPORTED]}, imported_runs),
     "run": (
         "run.json",
@@ -140,8 +140,8 @@ def test_attempts_of_earlier_versions_are_read_and_ended(tmp_path: Path) -> None
 def test_a_lease_that_is_damaged_is_not_taken_over(tmp_path: Path) -> None:
     path = written(tmp_path, "launch/lease.json", b"{")
     with pytest.raises(UserError, match=r"lease\.json is not whole JSON"):
-        Lease(tmp_path).__enter__()
+        launching(tmp_path).__enter__()
     assert path.read_bytes() == b"{"
     path.unlink()
-    with Lease(tmp_path):  # the refusal has let go of the lock
+    with launching(tmp_path):  # the refusal has let go of the lock
         pass

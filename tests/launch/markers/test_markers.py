@@ -28,7 +28,12 @@ from multiberts.launch.markers.attempts import (
     make_journal,
     read_journal,
 )
-from multiberts.launch.markers.lease import SECONDS_UNTIL_STALE, Lease, LeaseWatch, read_lease
+from multiberts.launch.markers.lease import (
+    SECONDS_UNTIL_STALE,
+    launcher_at_a_glance,
+    launching,
+    read_lease,
+)
 from multiberts.launch.markers.planned import facts_of, write_plan
 from multiberts.launch.plan.planned_run import Output, PlannedRun
 from multiberts.runs.errors import UserError
@@ -166,27 +171,27 @@ def test_the_lease_is_held_by_one(
 
     if code is not None:
         monkeypatch.setattr(fcntl, "flock", flock)
-    assert Lease.held(tmp_path) is None
-    with Lease(tmp_path) as lease:
-        holder = Lease.held(tmp_path)
+    assert launcher_at_a_glance(tmp_path) is None
+    with launching(tmp_path) as lease:
+        holder = launcher_at_a_glance(tmp_path)
         assert holder is not None
         assert (holder.owner, holder.pid) == (lease.owner, os.getpid())
         with pytest.raises(UserError, match=f"process {os.getpid()} on"):
-            Lease(tmp_path).__enter__()
-    assert Lease.held(tmp_path) is None and read_lease(tmp_path) is None
-    with Lease(tmp_path):
+            launching(tmp_path).__enter__()
+    assert launcher_at_a_glance(tmp_path) is None and read_lease(tmp_path) is None
+    with launching(tmp_path):
         pass
 
 
 def test_the_lease_of_a_killed_process_is_free_at_once(tmp_path: Path) -> None:
     code = (
-        "import os, signal, sys\nfrom multiberts.launch.markers.lease import Lease\n"
-        "with Lease(sys.argv[1]):\n    os.kill(os.getpid(), signal.SIGKILL)"
+        "import os, signal, sys\nfrom multiberts.launch.markers.lease import launching\n"
+        "with launching(sys.argv[1]):\n    os.kill(os.getpid(), signal.SIGKILL)"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=Path(__file__).parents[3])
     left = read_lease(tmp_path)
-    assert left is not None and Lease.held(tmp_path) is None
-    with Lease(tmp_path) as lease:
+    assert left is not None and launcher_at_a_glance(tmp_path) is None
+    with launching(tmp_path) as lease:
         assert lease.owner != left.owner
 
 
@@ -197,11 +202,11 @@ def put(root: Path, fields: dict[str, Any]) -> None:
     os.replace(root / "put", root / "launch" / "lease.json")
 
 
-def of_elsewhere(root: Path, seconds_ahead: float) -> None:
+def of_elsewhere(root: Path, seconds_ahead: float, seconds_until_stale: float = 90.0) -> None:
     """Writes the lease of a launcher on another machine, whose clock is wrong."""
     now = time.time() + seconds_ahead
     times = {"started": now - 99, "renewed": now}
-    known = {"machine": "m", "created": None, "seconds_until_stale": 90.0}
+    known = {"machine": "m", "created": None, "seconds_until_stale": seconds_until_stale}
     put(root, {"owner": "x", "host": "elsewhere", "pid": 1, **times, **known})
 
 
@@ -222,8 +227,8 @@ def test_a_launcher_elsewhere_that_renews_keeps_the_lease_whatever_its_clock(
     thread.start()
     try:
         with pytest.raises(UserError, match="process 1 on elsewhere"):
-            Lease(tmp_path).__enter__()
-        assert Lease.held(tmp_path) is not None
+            launching(tmp_path).__enter__()
+        assert launcher_at_a_glance(tmp_path) is not None
     finally:
         ended.set()
         thread.join()
@@ -237,9 +242,9 @@ def test_a_launcher_elsewhere_that_is_silent_loses_the_lease_whatever_its_clock(
     seconds_ahead: float,
 ) -> None:
     monkeypatch.setattr(lease_module, "SECONDS_UNTIL_STALE", 0.6)
-    of_elsewhere(tmp_path, seconds_ahead)
+    of_elsewhere(tmp_path, seconds_ahead, seconds_until_stale=0.6)
     before = time.monotonic()
-    with Lease(tmp_path) as lease:
+    with launching(tmp_path) as lease:
         assert time.monotonic() - before > 0.6, "it was watched before"
         holder = read_lease(tmp_path)
         assert holder is not None and holder.owner == lease.owner
@@ -248,31 +253,30 @@ def test_a_launcher_elsewhere_that_is_silent_loses_the_lease_whatever_its_clock(
 
 def test_a_lease_at_a_glance_goes_by_the_time_of_its_file(tmp_path: Path) -> None:
     of_elsewhere(tmp_path, -1e6)
-    assert Lease.held(tmp_path) is not None
+    assert launcher_at_a_glance(tmp_path) is not None
     old = time.time() - SECONDS_UNTIL_STALE - 10
     os.utime(tmp_path / "launch" / "lease.json", (old, old))
-    assert Lease.held(tmp_path) is None
+    assert launcher_at_a_glance(tmp_path) is None
 
 
 def test_another_process_with_the_launcher_s_number_is_not_the_launcher(tmp_path: Path) -> None:
-    with Lease(tmp_path):
+    with launching(tmp_path):
         holder = read_lease(tmp_path)
     assert holder is not None and holder.created is not None and holder.pid == os.getpid()
     put(tmp_path, vars(holder))
-    assert Lease.held(tmp_path) == holder
+    assert launcher_at_a_glance(tmp_path) == holder
     put(tmp_path, {**vars(holder), "created": holder.created - 5})
-    assert Lease.held(tmp_path) is None
+    assert launcher_at_a_glance(tmp_path) is None
 
 
 def test_the_lease_is_renewed_and_its_loss_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease_module, "SECONDS_BETWEEN_RENEWALS", 0.05)
-    with Lease(tmp_path) as lease:
+    monkeypatch.setattr(lease_module, "SECONDS_UNTIL_STALE", 0.2)
+    with launching(tmp_path) as lease:
         first = read_lease(tmp_path)
         assert first is not None
-        watch = LeaseWatch(tmp_path)
-        assert wait_until(lambda: (watch.look(), watch.changes >= 2)[1])
+        assert wait_until(lambda: read_lease(tmp_path) != first)
         second = read_lease(tmp_path)
         assert second is not None
         assert second != first and second.started == first.started
@@ -292,4 +296,12 @@ def test_the_lease_is_renewed_and_its_loss_is_noticed(
 def test_a_root_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "launch").write_text("in the way")
     with pytest.raises(UserError, match="cannot write"):
-        Lease(tmp_path).__enter__()
+        launching(tmp_path).__enter__()
+
+
+def test_the_lease_of_a_root_with_a_strange_name_lies_in_it(tmp_path: Path) -> None:
+    # fsspec takes `::` for a chain of file systems, `~` for a home and `#` or `?` for parts of a URL.
+    root = tmp_path / "~a::b #c?d%20e"
+    with launching(root):
+        assert read_lease(root) is not None
+    assert list(tmp_path.iterdir()) == [root]

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from multiberts.runs.bucket.copies import fetch, push_finished
-from multiberts.runs.bucket.lease import BucketLease, LeaseLostError
+from multiberts.runs.bucket.lease import Lease, LeaseLostError
 from multiberts.runs.bucket.localising import local_arguments
 from multiberts.runs.bucket.mirror import MANIFEST, Mirror, read_manifest
 from multiberts.runs.bucket.objects import Bucket, is_url
@@ -113,7 +113,7 @@ def test_a_service_that_fails_now_and_then_is_asked_again(cloud_storage: Any) ->
 
 
 def test_one_holder_a_lease(place: str) -> None:
-    first, second = (BucketLease(Bucket(place), seconds_until_stale=1.0) for _ in range(2))
+    first, second = (Lease(Bucket(place), seconds_until_stale=1.0) for _ in range(2))
     first.acquire()
     with pytest.raises(UserError, match=f"process {os.getpid()} on"):
         second.acquire()
@@ -129,8 +129,8 @@ def test_one_holder_a_lease(place: str) -> None:
 HOLD = """
 import sys, time
 from multiberts.runs.bucket.objects import Bucket
-from multiberts.runs.bucket.lease import BucketLease
-BucketLease(Bucket(sys.argv[1])).acquire()
+from multiberts.runs.bucket.lease import Lease
+Lease(Bucket(sys.argv[1])).acquire()
 print("held", flush=True)
 time.sleep(10**6)
 """
@@ -146,7 +146,7 @@ def test_a_lease_of_a_killed_process_is_free_at_once(
     assert process.stdout.readline() == "held\n"
     process.kill()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # dead, and not reaped yet
-    lease = BucketLease(Bucket(place))
+    lease = Lease(Bucket(place))
     lease.acquire()
     assert "waiting" not in capsys.readouterr().err
     lease.release()
@@ -171,7 +171,7 @@ def test_a_silent_lease_of_another_machine_is_taken_over_whatever_its_clock(
     bucket = Bucket(place)
     left = {**ELSEWHERE, "renewed": time.time() + seconds_ahead}
     assert bucket.write_if("LEASE.json", json.dumps(left).encode(), None)
-    lease = BucketLease(bucket, seconds_until_stale=0.6)
+    lease = Lease(bucket, seconds_until_stale=0.6)
     before = time.monotonic()
     lease.acquire()
     assert time.monotonic() - before >= 0.6, "it was watched for as long as it asks"
@@ -187,7 +187,7 @@ def test_no_lease_is_waited_for_as_long_as_it_likes(
     bucket = Bucket(place)
     left = {**ELSEWHERE, "renewed": time.time(), "seconds_until_stale": 3.0}
     assert bucket.write_if("LEASE.json", json.dumps(left).encode(), None)
-    lease = BucketLease(bucket, seconds_until_stale=1.0)
+    lease = Lease(bucket, seconds_until_stale=1.0)
     lease.acquire()
     assert "waiting up to 1 s" in capsys.readouterr().err
     lease.release()
@@ -214,7 +214,7 @@ def test_a_lease_that_is_renewed_elsewhere_is_not_taken_over_though_its_clock_is
     thread.start()
     try:
         with pytest.raises(UserError, match="process 1 on h"):
-            BucketLease(bucket, seconds_until_stale=6.0).acquire()
+            Lease(bucket, seconds_until_stale=6.0).acquire()
     finally:
         ended.set()
         thread.join()
@@ -222,14 +222,14 @@ def test_a_lease_that_is_renewed_elsewhere_is_not_taken_over_though_its_clock_is
 
 def test_a_lease_of_another_process_with_the_holder_s_number_is_free(place: str) -> None:
     bucket = Bucket(place)
-    first = BucketLease(bucket)
+    first = Lease(bucket)
     first.acquire()
     found = bucket.read("LEASE.json")
     assert found is not None
     fields = json.loads(found)
     # The holder had the number of this process, but was created earlier.
     bucket.write("LEASE.json", json.dumps({**fields, "created": fields["created"] - 5}).encode())
-    second = BucketLease(bucket)
+    second = Lease(bucket)
     second.acquire()
     second.check()
     second.release()
