@@ -330,7 +330,7 @@ def parse_json_rows(path: PathLike, text: str, cure: str) -> tuple[Any, list[int
 
     Args:
       path: for messages.
-      cure: what to do about text that is no JSON, likewise.
+      cure: what to do about text that is not JSON, likewise.
 
     Returns:
       What it holds, of several lines a list; and the numbers of lines that are JSON by themselves, from 1.

@@ -72,7 +72,7 @@ def export_saved_model(
     import tensorflow as tf
 
     from multiberts.bert.graph_tokenization import GraphTokenizer
-    from multiberts.bert.serving.text_graph import text_signatures
+    from multiberts.bert.text_graph import text_signatures
 
     pieces = checkpoint.vocabulary.pieces
     with replaced(directory) as temporary, tempfile.TemporaryDirectory() as folder:

@@ -173,7 +173,7 @@ def test_several_labels_are_answered_as_predict_does(
 
 
 def test_a_model_with_one_type_of_tokens_serves_no_pairs() -> None:
-    from multiberts.bert.serving.text_graph import text_signatures
+    from multiberts.bert.text_graph import text_signatures
 
     def names(number: int | None) -> list[str]:
         head = {"kind": "classification", "labels": None, "num_texts": number}
@@ -188,7 +188,7 @@ def test_a_model_with_one_type_of_tokens_serves_no_pairs() -> None:
 def test_pairs_are_cut_as_training_cuts_them() -> None:
     import tensorflow as tf
 
-    from multiberts.bert.serving.text_graph import shortened
+    from multiberts.bert.text_graph import shortened
 
     lengths = [(first, second) for first in range(20) for second in range(20)]
     for most in (1, 8, 13):

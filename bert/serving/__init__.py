@@ -1,1 +1,0 @@
-"""Models of texts and of pairs of texts as TensorFlow graphs: what they are asked and answer."""
