@@ -229,29 +229,19 @@ def lowered_finetuning(model: FinetunedModel, device: Any) -> Any:
 
     from multiberts.bert.model.configuration import parameter_shapes
     from multiberts.bert.training.devices import Devices
-    from multiberts.bert.training.engine import CompileChoice
     from multiberts.bert.training.jax_trainer import JaxTrainer
     from multiberts.bert.training.trainer import DROPOUT_KEYS, TrainerSettings
     from multiberts.finetune.packing import PACKING
-    from multiberts.finetune.squad.task import engines
-    from multiberts.finetune.text.learner import text_engines
-    from multiberts.finetune.text.task import CLASSIFICATION
-    from multiberts.finetune.training_options import TrainingOptions
-
-    class DescribedTraining(TrainingOptions):
-        def trainer(self, loss: Any, config: Any, compile_step: CompileChoice) -> JaxTrainer:
-            described = Devices(None, 1, device.device_kind)
-            return JaxTrainer(loss, TrainerSettings(compile_step=bool(compile_step)), described)
+    from multiberts.finetune.squad.task import SquadNetwork
+    from multiberts.finetune.text.heads import Classification
 
     def described(*shape: int, dtype: Any = np.int32) -> Any:
         return jax.ShapeDtypeStruct(shape, dtype, sharding=SingleDeviceSharding(device))
 
-    config, training = config_of(BASE), DescribedTraining(compute_dtype=model.compute_dtype)
+    config, dtype = config_of(BASE), model.compute_dtype
     outputs, rows, examples = 2 if model.has_spans else 3, model.rows, model.batch_size
-    make_trainer, predictor = (
-        engines(config, True, training)
-        if model.has_spans
-        else text_engines(config, outputs, CLASSIFICATION, True, training)
+    network = (
+        SquadNetwork(config, dtype) if model.has_spans else Classification(config, dtype, outputs)
     )
     shapes = {
         **{
@@ -269,12 +259,12 @@ def lowered_finetuning(model: FinetunedModel, device: Any) -> Any:
         sides = ((rows, model.length), (rows, model.length), (rows, 4), (examples,))
         batch |= {name: described(*side) for name, side in zip(PACKING, sides, strict=True)}
     if not model.is_trained:
-        return jax.jit(predictor.function).lower(weights, batch)
+        return jax.jit(network.predict).lower(weights, batch)
     answers = ("start_positions", "end_positions") if model.has_spans else ("labels",)
     batch |= {name: described(examples) for name in answers}
     batch[DROPOUT_KEYS] = described(1, 2, dtype=np.uint32)
-    trainer = make_trainer()
-    assert isinstance(trainer, JaxTrainer)
+    devices = Devices(None, 1, device.device_kind)
+    trainer = JaxTrainer(network.loss, TrainerSettings(), devices)
     return trainer.lower((weights, weights, weights), batch, described(dtype=np.float32))
 
 

@@ -11,8 +11,8 @@ from scipy.special import expit
 from multiberts.evaluate.metrics.label_sets import SEPARATOR
 from multiberts.evaluate.metrics.probability import softmax
 from multiberts.evaluate.prediction_files.prediction_file import ANSWERS, PREDICTION_TEXT
+from multiberts.finetune.model import EvaluationSet
 from multiberts.finetune.squad.questions import ids_of_rows, is_official
-from multiberts.finetune.task import EvaluationSet
 from multiberts.finetune.text.task import CLASSIFICATION, MULTI_LABEL, REGRESSION, TOKENS
 from multiberts.runs.tables import is_table, table_entries
 
@@ -41,13 +41,23 @@ def answer_lines(
         elif kind == QUESTIONS:  # sorted by their ids, where these are given
             place = {name: number for number, name in enumerate(ids)}
             order = [place[name] for name in ids_of_rows(rows)]
-    probabilities = _probabilities(predicted, kind)
+    probabilities: np.ndarray | None = None  # those of the classes, or of each label of a set
+    if predicted.scores is not None and kind in (CLASSIFICATION, _COREFERENCE):
+        probabilities = softmax(predicted.scores)
+    elif predicted.scores is not None and kind == MULTI_LABEL:
+        probabilities = expit(predicted.scores.astype(np.float64))
     names = head["labels"] if kind == MULTI_LABEL else predicted.classes
     for number, row in enumerate(order):
         line: dict[str, Any] = {"set": predicted.name, "example_id": ids[row]}
-        line["prediction"] = _answer(predicted, row, kind)
-        truth = _truth(predicted, row, kind)
-        line |= {} if truth is None else {"label": truth}
+        if PREDICTION_TEXT in predicted.outputs:
+            line["prediction"] = _names(predicted.outputs[PREDICTION_TEXT][row], kind)
+        else:
+            line["prediction"] = _named(predicted.predictions[row].item(), predicted.classes)
+        if predicted.labels is not None and ANSWERS in predicted.extras:
+            known = predicted.extras[ANSWERS][row]
+            line["label"] = _names(known, kind) if isinstance(known, str) else list(known)
+        elif predicted.labels is not None:
+            line["label"] = _named(predicted.labels[row].item(), predicted.classes)
         if probabilities is not None:
             values = [round(float(value), 6) for value in probabilities[row]]
             line["probabilities"] = dict(zip(names, values, strict=True)) if names else values
@@ -68,33 +78,6 @@ def answer_lines(
             for name, value in rows[number].items()
         }
         yield {**kept, **line}
-
-
-def _probabilities(predicted: EvaluationSet, kind: str) -> np.ndarray | None:
-    """Returns those of the classes, or of each label of a set; None where there are none."""
-    if predicted.scores is None or kind not in (CLASSIFICATION, MULTI_LABEL, _COREFERENCE):
-        return None
-    if kind != MULTI_LABEL:
-        return softmax(predicted.scores)
-    found: np.ndarray = expit(predicted.scores.astype(np.float64))
-    return found
-
-
-def _answer(predicted: EvaluationSet, row: int, kind: str) -> Any:
-    """Returns a text, the name of a class or its number, a number, or names of labels or tags."""
-    if PREDICTION_TEXT in predicted.outputs:
-        return _names(predicted.outputs[PREDICTION_TEXT][row], kind)
-    return _named(predicted.predictions[row].item(), predicted.classes)
-
-
-def _truth(predicted: EvaluationSet, row: int, kind: str) -> Any:
-    """Returns the true answer in the same form (a list of texts for a question); None: unknown."""
-    if predicted.labels is None:
-        return None
-    if ANSWERS in predicted.extras:
-        known = predicted.extras[ANSWERS][row]
-        return _names(known, kind) if isinstance(known, str) else list(known)
-    return _named(predicted.labels[row].item(), predicted.classes)
 
 
 def _names(text: str, kind: str) -> str | list[str]:

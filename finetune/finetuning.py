@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from multiberts.bert.checkpoint.checkpoint import (
-    INITIALISED,
-    Checkpoint,
-    read_checkpoint,
-)
+from multiberts.bert.checkpoint.checkpoint import INITIALISED, Checkpoint
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
-from multiberts.bert.checkpoint.hub import checkpoint_directory
+from multiberts.bert.model.optimization import learning_rate_schedule
 from multiberts.bert.randomness import hash_bits
+from multiberts.bert.training.state import save_state, saved_step
+from multiberts.bert.training.training_loop import Callbacks, Saving, Schedule, train
 from multiberts.bert.vocabulary import Vocabulary
 from multiberts.evaluate.prediction_files.prediction_file import write_predictions
 from multiberts.evaluate.prediction_files.run_file import (
@@ -28,18 +24,23 @@ from multiberts.evaluate.prediction_files.run_file import (
     write_run,
 )
 from multiberts.evaluate.prediction_files.text_file import write_texts
-from multiberts.finetune.checkpoint_heads import POOLER
-from multiberts.finetune.data_files import FileContent, refuse_repeated_files
+from multiberts.finetune.data_files import refuse_repeated_files
 from multiberts.finetune.kept_model import MODEL, KeptModel, model_files
-from multiberts.finetune.outputs import STATE, Entries, note_early, provenance, written_early
+from multiberts.finetune.model import POOLER, EvaluationSet
+from multiberts.finetune.outputs import (
+    STATE,
+    Entries,
+    facts_of_start,
+    fingerprints,
+    note_early,
+    provenance,
+    written_early,
+)
 from multiberts.finetune.rows import TrainingRows
 from multiberts.finetune.settings import IDENTITY as IDENTITY
-from multiberts.finetune.settings import FinetuningSettings, family_of, run_parameters, task_of
-from multiberts.finetune.task import HELD_OUT, EvaluationSet, Learner
-from multiberts.finetune.training_options import RECIPE
+from multiberts.finetune.settings import FinetuningSettings, data_of, run_parameters, task_of
 from multiberts.runs.console import progress
 from multiberts.runs.directory import RunDirectory
-from multiberts.runs.errors import UserError
 from multiberts.runs.files import remove
 from multiberts.runs.parameters import takes_fields_of
 from multiberts.runs.preemption import preemption_notice
@@ -68,176 +69,137 @@ def finetune(settings: FinetuningSettings) -> None:
     Reference: Sellam et al. 2022, sections 3 and 4; Devlin et al. 2019, appendix A.3; Webster et al.
     2020, section 4 (coreference); Zhong et al. 2021, section 2 (early and held-out predictions).
     """
-    # Everything that identifies the run is in the directory's name and parameters.
+    # --- What identifies the run, in its directory's name and parameters ----------------------------
+
     call = settings.call()
     task = task_of(call)
     settings.check_task(task)
-    checkpoint = checkpoint_directory(settings.checkpoint)
-    family = family_of(call)
-    parameters = run_parameters(call, family)
-    opened = Checkpoint.open(checkpoint)
-    inputs = family.inputs()
+    data = data_of(call)
+    parameters = run_parameters(call, data)
+    start = Checkpoint.open(settings.checkpoint)
+    inputs = data.inputs()
     run = RunDirectory(
         settings.run_dir,
         stage="finetune",
         parameters=parameters,
-        inputs={"checkpoint": checkpoint, **inputs},
+        inputs={"checkpoint": start.directory, **inputs},
         call=call,
     )
     if run.done:
         remove(run.path / STATE)  # a kill may have come before it was removed
         return
 
-    # All data are read and found good before TensorFlow is imported, which takes seconds.
+    # --- The data, read and found good before TensorFlow is imported, which takes seconds -----------
+
     if settings.dataset is None:
         refuse_repeated_files(inputs)
-    vocabulary = opened.vocabulary
-    data = family.read(opened.config, vocabulary)
-    rows = TrainingRows.of(data.train_groups, settings) if task.trains else None
+    start = _same_weights(start.directory, start.fingerprint, start.vocabulary)
+    model = data.read(start)
+    model.compile_step = settings.compile_step
+    rows = None
+    if task.trains:
+        model.training = settings.training_options()
+        rows = TrainingRows.of(model.train_groups, settings)
 
-    # Data and weights together can be trained and asked.
-    content = FileContent.of(checkpoint)
-    start = _checkpoint(content, vocabulary)
-    learner = data.learner(
-        start,
-        fingerprint=content.checksum,
-        finetune_seed=settings.seed_of("head") if task.trains else 0,
-        compile_step=settings.compile_step,
-        training=settings.training_options() if task.trains else RECIPE,
-    )
-    if POOLER[0] not in start.parameters and POOLER[0] in learner.initial_parameters():
-        drawn = {"finetune_seed": settings.seed_of("head"), "variables": sorted(POOLER)}
-        start = copy.copy(start)  # with the weights that were read
-        start.provenance = {**start.provenance, INITIALISED: drawn}
-        progress(
-            f"note: {checkpoint} lacks the pooler ({POOLER[0]}), as models of masked words do: finetune_seed "
-            f"{drawn['finetune_seed']} draws it as it draws the head"
-        )
-    held_out = np.zeros(0, np.int64) if rows is None else rows.held_out
-    if len(held_out) and learner.evaluate_rows is None:
-        raise UserError(
-            f"task {settings.task} cannot predict training examples; leave finetune.held_out_fold out"
-        )
-    kept = KeptModel.of(
-        settings,
-        task,
-        learner,
-        start,
-        content.checksum,
-        HELD_OUT if len(held_out) else None,
-        () if rows is None else sorted(rows.early_predictions(settings)),
-    )
+    # --- The model before the first step ------------------------------------------------------------
+
+    trainer = None if rows is None else model.trainer
+    first_weights = model.initial_parameters(settings.seed_of("head") if rows else 0)
+    if POOLER[0] in first_weights and POOLER[0] not in start.parameters:
+        start = _with_drawn_pooler(start, settings.seed_of("head"))
+    step_of = rows.early_predictions(settings) if rows else {}
+    last_epoch = rows.total_epochs(settings) if rows else 0
+    predicted = functools.partial(model.predicted, held_out=rows.held_out if rows else None)
+    kept = KeptModel.of(settings, task, model, start, sorted(step_of))
     if earlier := start.provenance.get(FINE_TUNED):
         progress(
-            f"{checkpoint} was fine-tuned on {earlier['task'] or 'another task'}: its encoder is taken, the "
-            "head is new"
+            f"{start.directory} was fine-tuned on {earlier['task'] or 'another task'}: its encoder is "
+            "taken, the head is new"
         )
-
-    def predicted(weights: Mapping[str, np.ndarray]) -> Iterator[EvaluationSet]:
-        yield from learner.evaluate(weights)
-        if len(held_out) and learner.evaluate_rows is not None:
-            yield learner.evaluate_rows(weights, held_out)
-
-    with preemption_notice() as should_stop, run:
-        if run.done:  # by another process, since the first look
-            return
-        if rows is None:
-            entries = write_sets(run.path, predicted(learner.initial_parameters()))
-        else:
-            entries = _train(settings, learner, rows, predicted, kept, should_stop)
-
-        # The marker `DONE` comes last: a run without it is not finished.
-        record = {
-            "task": settings.task,
-            "evaluation_sets": entries,
-            "learning_rate": settings.learning_rate if task.trains else 0.0,
-            "finetune_seed": settings.finetune_seed if task.trains else 0,
-            "num_train_examples": 0 if rows is None else rows.used,
-            **({"kept_model": {"directory": MODEL, "epochs": kept.epochs()}} if kept else {}),
-            **provenance(checkpoint, start.provenance, vocabulary, parameters, inputs),
-        }
-        # After all the predictions that it lists.
-        write_run(run.path, record)
-        run.finish([RUN_FILE, *files_of(entries), *(model_files(run.path) if kept else ())])
-        remove(run.path / STATE)
-
-
-def _train(
-    settings: FinetuningSettings,
-    learner: Learner,
-    rows: TrainingRows,
-    predicted: Callable[[Mapping[str, np.ndarray]], Iterator[EvaluationSet]],
-    kept: KeptModel | None,
-    should_stop: Callable[[], bool],
-) -> Entries:
-    """Trains to the last step and predicts, also on the way; returns the entries in run.json."""
-    from multiberts.bert.model.optimization import learning_rate_schedule
-    from multiberts.bert.training.state import save_state, saved_step
-    from multiberts.bert.training.training_loop import Callbacks, Saving, Schedule, train
-
-    trainer, run_dir = learner.trainer, Path(settings.run_dir)
-    assert trainer is not None
-    num_steps, num_epochs = rows.total_steps(settings), settings.num_epochs
-    if num_steps < rows.num_steps(num_epochs):
-        num_epochs = num_steps * settings.batch_size / rows.used
-    # Cut, not rounded, as google-research/bert's `run_classifier.py`.
-    warmup_steps = int(num_steps * settings.warmup_proportion)
-    step_of = rows.early_predictions(settings)
 
     def predict_early(step: int, trainer: Trainer) -> None:
         weights = trainer.parameters()
         for epochs, due in step_of.items():
             # An earlier start of the run may have come as far.
-            if due == step and written_early(run_dir, epochs) is None:
-                entries = write_sets(run_dir, predicted(weights), epochs=epochs)
+            if due == step and written_early(run.path, epochs) is None:
+                entries = write_sets(run.path, predicted(weights), epochs=epochs)
                 if kept is not None:
                     kept.offer(weights, entries, epochs)
-                note_early(run_dir, epochs, entries)  # last: what is noted is not made again
+                note_early(run.path, epochs, entries)  # last: what is noted is not made again
 
-    def has_ended() -> bool:
-        return kept is not None and kept.has_lost_patience()
+    has_ended = (lambda: False) if kept is None else kept.has_lost_patience
 
-    train(
-        trainer,
-        Schedule(
-            num_steps=num_steps,
-            initial_parameters=learner.initial_parameters,
-            batches_at=lambda steps: [learner.batch(rows.batch(step)) for step in steps],
-            learning_rate_at=lambda step: learning_rate_schedule(
-                step, settings.learning_rate, warmup_steps, num_steps, settings.learning_rate_decay
-            ),
-            # An address of its own, so that no dropout is shared with the pre-training seed of that number.
-            dropout_seed=int(hash_bits("finetune dropout", settings.seed_of("dropout"))),
-        ),
-        Saving(
-            directory=run_dir,
-            save_state_every_steps=settings.save_state_every_steps,
-            log_every_steps=settings.log_every_steps,
-            tensorboard=settings.tensorboard,
-        ),
-        Callbacks(
-            at_steps=set(step_of.values()),
-            on_step=predict_early,
-            should_stop=should_stop,
-            has_ended=has_ended,
-        ),
-        description=f"{settings.task} seed {settings.finetune_seed}",
-    )
-    # So that a long training is not lost if the run is stopped while it predicts.
-    if num_steps >= settings.save_state_every_steps and saved_step(run_dir) < trainer.step_count:
-        save_state(trainer.state(), run_dir)
+    with preemption_notice() as should_stop, run:
+        if run.done:  # by another process, since the first look
+            return
 
-    entries: Entries = {}
-    for epochs in step_of:
-        entries |= written_early(run_dir, epochs) or {}
-    weights = trainer.parameters()
-    if not has_ended():
-        last = write_sets(run_dir, predicted(weights))
-        if kept is None or kept.offer(weights, last, num_epochs, is_last=True):
-            return {**entries, **last}
-    # An early model was the best: its predictions are the run's.
-    assert kept is not None
-    return {**entries, **write_sets(run_dir, predicted(kept.read(weights)))}
+        # --- Training -------------------------------------------------------------------------------
+
+        if rows is not None and trainer is not None:
+            num_steps, learning_rate = rows.total_steps(settings), settings.learning_rate
+            # Cut, not rounded, as google-research/bert's `run_classifier.py`.
+            warmup_steps = int(num_steps * settings.warmup_proportion)
+            train(
+                trainer,
+                Schedule(
+                    num_steps=num_steps,
+                    initial_parameters=lambda: first_weights,
+                    batches_at=lambda steps: [model.batch(rows.batch(step)) for step in steps],
+                    learning_rate_at=lambda step: learning_rate_schedule(
+                        step, learning_rate, warmup_steps, num_steps, settings.learning_rate_decay
+                    ),
+                    # An address of its own: no dropout is shared with the pre-training seed of that number.
+                    dropout_seed=int(hash_bits("finetune dropout", settings.seed_of("dropout"))),
+                ),
+                Saving(
+                    directory=run.path,
+                    save_state_every_steps=settings.save_state_every_steps,
+                    log_every_steps=settings.log_every_steps,
+                    tensorboard=settings.tensorboard,
+                ),
+                Callbacks(
+                    at_steps={*step_of.values()},
+                    on_step=predict_early,
+                    should_stop=should_stop,
+                    has_ended=has_ended,
+                ),
+                description=f"{settings.task} seed {settings.finetune_seed}",
+            )
+            # So that a long training is not lost if the run is stopped while it predicts.
+            if (
+                settings.save_state_every_steps <= num_steps
+                and saved_step(run.path) < trainer.step_count
+            ):
+                save_state(trainer.state(), run.path)
+
+        # --- Predictions of the last model, or of an early one that was better ----------------------
+
+        early = [written_early(run.path, epochs) or {} for epochs in step_of]
+        entries = {name: entry for each in early for name, entry in each.items()}
+        weights = first_weights if trainer is None else trainer.parameters()
+        is_best = not has_ended()
+        if is_best:
+            last = write_sets(run.path, predicted(weights))
+            is_best = kept is None or kept.offer(weights, last, last_epoch, is_last=True)
+        if kept is not None and not is_best:
+            last = write_sets(run.path, predicted(kept.read(weights)))
+        entries |= last
+
+        # --- The marker `DONE` comes last: a run without it is not finished -------------------------
+
+        record = {
+            "task": settings.task,
+            "evaluation_sets": entries,
+            "learning_rate": settings.learning_rate if rows else 0.0,
+            "finetune_seed": settings.finetune_seed if rows else 0,
+            "num_train_examples": rows.used if rows else 0,
+            **({"kept_model": {"directory": MODEL, "epochs": kept.epochs()}} if kept else {}),
+            **provenance(start, facts_of_start(start), parameters, inputs=fingerprints(inputs)),
+        }
+        # After all the predictions that it lists.
+        write_run(run.path, record)
+        run.finish([RUN_FILE, *files_of(entries), *(model_files(run.path) if kept else ())])
+        remove(run.path / STATE)
 
 
 def write_sets(
@@ -278,8 +240,20 @@ def write_sets(
     return entries
 
 
+# Consecutive runs of a process that start from the same weights read them once.
 @functools.lru_cache(maxsize=1)
-def _checkpoint(content: FileContent, vocabulary: Vocabulary) -> Checkpoint:
-    """Returns the weights, read once for consecutive runs that start from them."""
-    del vocabulary  # a key: the same weights may be next to files of another case
-    return read_checkpoint(content.path)
+def _same_weights(path: Path, fingerprint: str, vocabulary: Vocabulary) -> Checkpoint:
+    del fingerprint, vocabulary  # keys: the same path may hold something else later
+    return Checkpoint.open(path)
+
+
+def _with_drawn_pooler(start: Checkpoint, seed: int) -> Checkpoint:
+    """Returns a checkpoint whose provenance says that its pooler was missing."""
+    drawn = {"finetune_seed": seed, "variables": sorted(POOLER)}
+    found = copy.copy(start)  # with the weights that were read
+    found.provenance = {**start.provenance, INITIALISED: drawn}
+    progress(
+        f"note: {start.directory} lacks the pooler ({POOLER[0]}), as models of masked words do: "
+        f"finetune_seed {seed} draws it as it draws the head"
+    )
+    return found

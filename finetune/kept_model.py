@@ -27,9 +27,10 @@ from multiberts.bert.vocabulary import TOKENIZER_CONFIG
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.evaluate.prediction_files.run_file import set_at
 from multiberts.evaluate.scoring import scores_of
+from multiberts.finetune.model import HELD_OUT, Model
 from multiberts.finetune.outputs import Entries, written_early
 from multiberts.finetune.settings import FinetuningSettings
-from multiberts.finetune.task import Learner, Task
+from multiberts.finetune.task import Task
 from multiberts.runs.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def model_files(run_dir: Path) -> list[str]:
 
 
 def fine_tuned_provenance(
-    settings: FinetuningSettings, task: Task, head: TaskHead, start: Checkpoint, fingerprint: str
+    settings: FinetuningSettings, task: Task, head: TaskHead, start: Checkpoint
 ) -> dict[str, Any]:
     """Returns the provenance of a model fine-tuned with these settings; `epochs` is still to be filled in.
 
@@ -55,7 +56,7 @@ def fine_tuned_provenance(
 
     Args:
       head: what is trained above the encoder.
-      fingerprint: SHA-256 of the checkpoint that training started from.
+      start: the checkpoint that training starts from.
     """
     known = start.provenance
     procedure = known.get("procedure")
@@ -63,7 +64,7 @@ def fine_tuned_provenance(
     return {
         **{name: known.get(name) for name in ("pretrain_seed", "data_seed", "step")},
         "procedure": procedure and f"{procedure}+{settings.task}",
-        "parent": ancestor(known, fingerprint),
+        "parent": ancestor(known, start.fingerprint),
         **{name: known[name] for name in kept if name in known},
         FINE_TUNED: {
             "task": settings.task,
@@ -96,11 +97,11 @@ class _Selection:
     patience: int | None
 
     @classmethod
-    def of(cls, settings: FinetuningSettings, learner: Learner, held_out: str | None) -> _Selection:
+    def of(cls, settings: FinetuningSettings, model: Model) -> _Selection:
         """Finds the set and the metric."""
-        sets = dict(learner.evaluation_metrics)
-        if held_out is not None:
-            sets[held_out] = next(iter(sets.values()), ("accuracy",))
+        sets = dict(model.evaluation_metrics)
+        if settings.held_out_fold is not None:
+            sets[HELD_OUT] = next(iter(sets.values()), ("accuracy",))
         name = settings.keep_set or next(iter(sets), None)
         if name is None or not sets.get(name):
             known = ", ".join(name for name, metrics in sets.items() if metrics) or "none"
@@ -145,24 +146,22 @@ class KeptModel:
         cls,
         settings: FinetuningSettings,
         task: Task,
-        learner: Learner,
+        model: Model,
         start: Checkpoint,
-        fingerprint: str,
-        held_out: str | None,
         early: Sequence[float],
     ) -> KeptModel | None:
         """Returns what a run keeps; None where it keeps nothing.
 
         Args:
-          fingerprint: SHA-256 of the checkpoint that training starts from.
-          held_out: the name of the set of held-out examples; None where nothing is held out.
+          start: the checkpoint that training starts from.
+          early: after how many epochs models before the last one are evaluated.
         """
         if settings.keep == "none":
             return None
         selection = None
         if settings.keep == "best":
-            selection = _Selection.of(settings, learner, held_out)
-        provenance = fine_tuned_provenance(settings, task, learner.head, start, fingerprint)
+            selection = _Selection.of(settings, model)
+        provenance = fine_tuned_provenance(settings, task, model.head, start)
         return cls(Path(settings.run_dir), start, provenance, selection, early)
 
     @property
@@ -199,7 +198,19 @@ class KeptModel:
             score = self._score(entries, None if is_last else epochs)
             is_better = self.selection.best([*before, score]) == len(before)
         if is_better:
-            self._write(weights, epochs)
+            given = self.start.parameters
+            encoder = {name: given[name] for name in given if name.startswith("bert/")}
+            trained = sorted(name for name in weights if not name.startswith("bert/"))
+            shapes = {name: list(weights[name].shape) for name in trained}
+            record = self.provenance[FINE_TUNED]
+            head = {**record["head"], "variables": shapes}
+            write_checkpoint(
+                self.path,
+                {**encoder, **weights},
+                self.start.config,
+                self.start.vocabulary,
+                {**self.provenance, FINE_TUNED: {**record, "head": head, "epochs": epochs}},
+            )
         return is_better
 
     def read(self, names: Iterable[str]) -> dict[str, np.ndarray]:
@@ -235,24 +246,3 @@ class KeptModel:
             **dict.fromkeys(("data_seed", "learning_rate", "finetune_seed")),
         }
         return scores_of(self.run_dir, name, content)[self.selection.metric]
-
-    def _write(self, weights: Mapping[str, np.ndarray], epochs: float) -> None:
-        encoder = {
-            name: values
-            for name, values in self.start.parameters.items()
-            if name.startswith("bert/")
-        }
-        shapes = {
-            name: list(weights[name].shape)
-            for name in sorted(weights)
-            if not name.startswith("bert/")
-        }
-        record = self.provenance[FINE_TUNED]
-        head = {**record["head"], "variables": shapes}
-        write_checkpoint(
-            self.path,
-            {**encoder, **weights},
-            self.start.config,
-            self.start.vocabulary,
-            {**self.provenance, FINE_TUNED: {**record, "head": head, "epochs": epochs}},
-        )

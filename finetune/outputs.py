@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from multiberts.bert.checkpoint.checkpoint import INITIALISED
+from multiberts.bert.checkpoint.checkpoint import INITIALISED, Checkpoint
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.bert.checkpoint.hub import origin_of
-from multiberts.bert.vocabulary import VOCABULARY, Vocabulary
 from multiberts.evaluate.prediction_files.run_file import problem_of_entries, set_at
+from multiberts.finetune.task import Files
 from multiberts.runs.directory import fingerprint
 from multiberts.runs.environment import JAX, TENSORFLOW, engine
 from multiberts.runs.errors import UserError
@@ -49,72 +49,70 @@ def _early_file(run_dir: Path, epochs: float) -> Path:
 
 
 def provenance(
-    checkpoint: Path,
-    checkpoint_provenance: Mapping[str, Any],
-    vocabulary: Vocabulary,
+    start: Checkpoint,
+    facts: Mapping[str, Any],
     parameters: Mapping[str, Any],
-    inputs: Mapping[str, Path | list[Path]],
+    **files: Any,
 ) -> dict[str, Any]:
-    """Returns the origin of a run's numbers, for its run.json."""
-    known = ("procedure", "pretrain_seed", "data_seed", "step")
-    parent = checkpoint_provenance.get("parent")
+    """Returns the origin of numbers, for a run.json.
+
+    Args:
+      start: the checkpoint that was fine-tuned, or the kept model that predicts.
+      facts: of its training.
+      parameters: of the run that fine-tuned it.
+      files: further entries, the fingerprints of files that were read.
+    """
     return {
-        **{name: checkpoint_provenance.get(name) for name in known},
-        "checkpoint": _fingerprint(checkpoint),
-        **({"parent": parent} if parent else {}),
-        **({INITIALISED: drawn} if (drawn := checkpoint_provenance.get(INITIALISED)) else {}),
-        **({"seeds": seeds} if (seeds := _own_seeds(checkpoint_provenance)) else {}),
-        "vocabulary_sha256": vocabulary.checksum,
-        **({} if vocabulary.lower_case else {"do_lower_case": False}),
+        **facts,
+        "vocabulary_sha256": start.vocabulary.checksum,
+        **({} if start.vocabulary.lower_case else {"do_lower_case": False}),
         "parameters": dict(parameters),
-        "inputs": _fingerprints(inputs),
+        **files,
         "engine": engine(),
         "versions": _versions(),
     }
 
 
-def _own_seeds(checkpoint_provenance: Mapping[str, Any]) -> dict[str, int]:
-    """Returns the seeds that single sources of randomness in pre-training had."""
-    training = checkpoint_provenance.get("training") or {}
+def facts_of_start(start: Checkpoint) -> dict[str, Any]:
+    """Returns what a run.json says of the checkpoint that was fine-tuned."""
+    known, training = start.provenance, start.provenance.get("training") or {}
+    # Seeds of single sources of randomness in pre-training.
     names = ("initialisation_seed", "mask_seed", "dropout_seed")
-    return {name: training[name] for name in names if name in training}
+    seeds = {name: training[name] for name in names if name in training}
+    further = {"parent": known.get("parent"), INITIALISED: known.get(INITIALISED), "seeds": seeds}
+    return {
+        **{name: known.get(name) for name in ("procedure", "pretrain_seed", "data_seed", "step")},
+        "checkpoint": fingerprinted(start.directory),
+        **{name: value for name, value in further.items() if value},
+    }
 
 
-def provenance_of_prediction(
-    model: Path, known: Mapping[str, Any], inputs: Mapping[str, Path | list[Path]]
-) -> dict[str, Any]:
-    """Returns the origin of predictions of a kept model, for a run.json: that of the run that kept it.
-
-    Args:
-      inputs: data files, by the argument that names them.
-    """
-    record, parent = known[FINE_TUNED], known.get("parent") or known
-    start = {"name": origin_of(model), "sha256": parent["sha256"]} if "sha256" in parent else None
+def facts_of_model(model: Checkpoint) -> dict[str, Any]:
+    """Returns what a run.json says of a kept model that predicts: what the run that kept it says."""
+    known, record = model.provenance, model.provenance[FINE_TUNED]
+    parent = known.get("parent") or known
     return {
         **{name: parent.get(name) for name in ("procedure", "pretrain_seed", "step")},
         "data_seed": known.get("data_seed"),
         "learning_rate": record["learning_rate"],
         "finetune_seed": record["finetune_seed"],
-        **({"checkpoint": start} if start else {}),
+        **(
+            {"checkpoint": {"name": origin_of(model.directory), "sha256": parent["sha256"]}}
+            if "sha256" in parent
+            else {}
+        ),
         **({"parent": parent["parent"]} if parent.get("parent") else {}),
-        "vocabulary_sha256": Vocabulary.open(model / VOCABULARY).checksum,
-        **({} if record["do_lower_case"] else {"do_lower_case": False}),
-        "parameters": {"sequence_length": record["sequence_length"], **record["arguments"]},
-        "model": _fingerprint(model),
-        "files": _fingerprints(inputs),
-        "engine": engine(),
-        "versions": _versions(),
     }
 
 
-def _fingerprints(inputs: Mapping[str, Path | list[Path]]) -> dict[str, list[dict[str, Any]]]:
+def fingerprints(inputs: Files) -> dict[str, list[dict[str, Any]]]:
     return {
-        name: [_fingerprint(path) for path in (paths if isinstance(paths, list) else [paths])]
+        name: [fingerprinted(path) for path in (paths if isinstance(paths, list) else [paths])]
         for name, paths in inputs.items()
     }
 
 
-def _fingerprint(path: Path) -> dict[str, str]:
+def fingerprinted(path: Path) -> dict[str, str]:
     return {"name": origin_of(path), "sha256": fingerprint(path)}
 
 

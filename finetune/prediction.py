@@ -8,7 +8,7 @@ from typing import Literal
 
 from multiberts.evaluate.prediction_files.run_file import RUN_FILE, files_of, write_run
 from multiberts.finetune.finetuning import write_sets
-from multiberts.finetune.outputs import provenance_of_prediction
+from multiberts.finetune.outputs import facts_of_model, fingerprinted, fingerprints, provenance
 from multiberts.finetune.predictor import STANDARD_INPUT, Predictor, spooled, timed
 from multiberts.runs import console
 from multiberts.runs.directory import RunDirectory
@@ -59,10 +59,10 @@ def predict(
         compile_step=compile_step if run_dir is None else bool(compile_step),
     )
     with spooled(files) as (new, named):
-        family = predictor.family(new, named)
-        inputs = family.inputs()
+        data = predictor.data(new, named)
+        inputs = data.inputs()
         if run_dir is None:
-            for line in predictor.lines(family, new, is_timed=True):
+            for line in predictor.lines(data, new, is_timed=True):
                 text = json.dumps(line, ensure_ascii=False, default=str)
                 # Characters that the console cannot show are escaped as in JSON.
                 is_shown = console.printable(text) == text
@@ -73,17 +73,24 @@ def predict(
             stage="predict",
             parameters={"sets": sorted({*new, *named}), "text_columns": list(text_columns),
                         "label_column": label_column},
-            inputs={"model": predictor.directory, **inputs},
+            inputs={"model": predictor.checkpoint.directory, **inputs},
             call={"model": model, "files": list(files), "text_columns": list(text_columns),
                   "label_column": label_column, "compile_step": bool(compile_step),
                   **({"task_modules": list(task_modules)} if task_modules else {})},
         )  # fmt: skip
         if run.done:
             return
-        sets = timed(predictor.sets(family))
+        sets = timed(predictor.sets(data))
         with run:
             entries = write_sets(run.path, sets)
-            content = provenance_of_prediction(predictor.directory, predictor.provenance, inputs)
+            opened, record = predictor.checkpoint, predictor.record
+            content = provenance(
+                opened,
+                facts_of_model(opened),
+                {"sequence_length": record["sequence_length"], **record["arguments"]},
+                model=fingerprinted(opened.directory),
+                files=fingerprints(inputs),
+            )
             write_run(
                 run.path, {**content, "task": predictor.task.name, "evaluation_sets": entries}
             )

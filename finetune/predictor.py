@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import re
 import sys
@@ -11,34 +10,26 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from multiberts.bert.checkpoint.checkpoint import (
-    Checkpoint,
-    read_checkpoint,
-)
+from multiberts.bert.checkpoint.checkpoint import Checkpoint
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
-from multiberts.bert.checkpoint.hub import checkpoint_directory
 from multiberts.finetune.answer_rows import answer_lines
-from multiberts.finetune.data_files import LINES_SUFFIX, FileContent
+from multiberts.finetune.data_files import LINES_SUFFIX
+from multiberts.finetune.model import EvaluationSet
 from multiberts.finetune.task import (
     KIND,
-    DataArguments,
-    EvaluationSet,
-    Family,
+    FinetuningData,
+    NewDataArguments,
     Task,
     registered_tasks,
     task_named,
 )
 from multiberts.finetune.text.task import CLASSIFICATION, MULTI_LABEL, REGRESSION, TOKENS
-from multiberts.finetune.training_options import RECIPE
 from multiberts.runs import console
 from multiberts.runs.errors import UserError, counted
-
-if TYPE_CHECKING:
-    from multiberts.finetune.task import Learner
 
 # The public name; `predict` takes the rest.
 __all__ = ["Predictor"]
@@ -58,7 +49,8 @@ class Predictor:
     of one, whose `prediction` is a class.
 
     Attributes:
-      directory: the model's folder.
+      checkpoint: the model; `directory` is its folder.
+      record: of its fine-tuning, see `bert.checkpoint.fine_tuned`.
       task: what it was fine-tuned on.
 
     Example:
@@ -84,12 +76,17 @@ class Predictor:
         Raises:
           UserError: it is not a fine-tuned model, its task is not known, or its module reads no new data.
         """
-        self.directory: Path = checkpoint_directory(model)
-        opened = Checkpoint.open(self.directory)
-        self._config = opened.config
-        self._record = _record(opened)
+        self.checkpoint = Checkpoint.open(model)
+        self.directory = self.checkpoint.directory
+        record: Mapping[str, Any] | None = self.checkpoint.provenance.get(FINE_TUNED)
+        if record is None:
+            raise UserError(
+                f"{self.directory} is not a fine-tuned model, as it has no head of a task known here; "
+                "give the `model` of a run with finetune.keep = 'last' or 'best'"
+            )
+        self.record = record
         self.task: Task
-        self.task, self._arguments = _task(self.directory, self._record, tuple(task_modules))
+        self.task, self._arguments = _task(self.checkpoint, tuple(task_modules))
         if self.task.new_data is None:
             raise UserError(
                 f"{model} is a model of task {self.task.name}, whose module reads no new data; give its "
@@ -97,7 +94,6 @@ class Predictor:
             )
         self._text_columns, self._label_column = tuple(text_columns), label_column
         self._compile_step = compile_step
-        self._vocabulary = opened.vocabulary
         self._weights: dict[str, np.ndarray] | None = None
 
     def __call__(
@@ -126,7 +122,7 @@ class Predictor:
     def predict_files(self, files: Sequence[str]) -> list[dict[str, Any]]:
         """Answers the examples of files, as `multiberts predict` takes them."""
         with spooled(files) as (new, named):
-            return list(self.lines(self.family(new, named), new))
+            return list(self.lines(self.data(new, named), new))
 
     def _columns_of(self, example: str | Sequence[str] | Mapping[str, Any]) -> Mapping[str, Any]:
         if isinstance(example, Mapping):
@@ -140,7 +136,7 @@ class Predictor:
             )
         return dict(zip(names, texts, strict=True))
 
-    def family(self, new: Mapping[str, str], named: Mapping[str, str]) -> Family:
+    def data(self, new: Mapping[str, str], named: Mapping[str, str]) -> FinetuningData:
         """Returns the task's reader of these files.
 
         Args:
@@ -149,7 +145,7 @@ class Predictor:
         """
         assert self.task.new_data is not None
         return self.task.new_data(
-            DataArguments(
+            NewDataArguments(
                 **self._arguments,
                 new_files=new,
                 evaluation_files=named,
@@ -158,24 +154,31 @@ class Predictor:
             )
         )
 
-    def sets(self, family: Family) -> Iterator[EvaluationSet]:
+    def sets(self, data: FinetuningData) -> Iterator[EvaluationSet]:
         """Yields the predictions on each set, as prediction files have them."""
-        data = family.read(self._config, self._vocabulary)
-        learner = data.learner(
-            self._checkpoint,
-            fingerprint=self._fingerprint,
-            finetune_seed=0,
-            compile_step=self._compile_step,
-            training=RECIPE,
-        )
+        checkpoint, head = self.checkpoint, self.record["head"]
+        model = data.read(checkpoint)
+        model.compile_step = self._compile_step
         if self._weights is None:  # the same arrays at every call, so that they stay on the device
-            self._weights = _weights(
-                self.directory, self._checkpoint, self._record, learner, self.task
-            )
-        return learner.evaluate(self._weights)
+            number, wanted_number = head["num_texts"], model.head.num_texts
+            if number is not None and number != wanted_number:
+                raise UserError(
+                    f"{self.directory} takes {_TAKEN[number]}, but task {self.task.name} has "
+                    f"{_TAKEN[wanted_number]}; give the module of the task that it was trained on"
+                )
+            weights, known = model.initial_parameters(0), checkpoint.variables
+            for name, wanted in weights.items():
+                if name not in known or known[name].shape != wanted.shape:
+                    found = f"has shape {known[name].shape}" if name in known else "is missing"
+                    raise UserError(
+                        f"{self.directory}: {name} of the head {found}, but task {self.task.name} has "
+                        f"{wanted.shape}; labels and head are of two models: copy the checkpoint again"
+                    )
+            self._weights = {name: known[name] for name in weights}
+        return model.evaluate(self._weights)
 
     def lines(
-        self, family: Family, new: Mapping[str, str], *, is_timed: bool = False
+        self, data: FinetuningData, new: Mapping[str, str], *, is_timed: bool = False
     ) -> Iterator[dict[str, Any]]:
         """Yields the answer to each example as an object, in the order of each file.
 
@@ -183,22 +186,9 @@ class Predictor:
           new: new examples, by the name of their set; the columns of tables are kept.
           is_timed: whether to report how long each set takes.
         """
-        sets = self.sets(family)
+        sets = self.sets(data)
         for predicted in timed(sets) if is_timed else sets:
-            yield from answer_lines(predicted, self._record["head"], new.get(predicted.name))
-
-    @property
-    def provenance(self) -> Mapping[str, Any]:
-        """Its provenance, see `Checkpoint`, with what another program's files say of its training."""
-        return self._checkpoint.provenance
-
-    @functools.cached_property
-    def _checkpoint(self) -> Checkpoint:
-        return read_checkpoint(self.directory)
-
-    @functools.cached_property
-    def _fingerprint(self) -> str:
-        return FileContent.of(self.directory).checksum
+            yield from answer_lines(predicted, self.record["head"], new.get(predicted.name))
 
 
 def timed(sets: Iterable[EvaluationSet]) -> Iterator[EvaluationSet]:
@@ -241,25 +231,14 @@ def spooled(files: Sequence[str]) -> Iterator[tuple[dict[str, str], dict[str, st
         yield new, named
 
 
-def _record(checkpoint: Checkpoint) -> Mapping[str, Any]:
-    record: Mapping[str, Any] | None = checkpoint.provenance.get(FINE_TUNED)
-    if record is None:
-        raise UserError(
-            f"{checkpoint.directory} is not a fine-tuned model, as it has no head of a task known here; "
-            "give the `model` of a run with finetune.keep = 'last' or 'best'"
-        )
-    return record
-
-
-def _task(
-    directory: Path, record: Mapping[str, Any], modules: tuple[str, ...]
-) -> tuple[Task, dict[str, Any]]:
+def _task(checkpoint: Checkpoint, modules: tuple[str, ...]) -> tuple[Task, dict[str, Any]]:
     """Returns a model's task, and the arguments that find its data.
 
     Args:
-      record: of what it was fine-tuned on, which a stranger may have written.
+      checkpoint: the model, whose record of what it was fine-tuned on a stranger may have written.
       modules: that the user named; no other one is imported.
     """
+    directory, record = checkpoint.directory, checkpoint.provenance[FINE_TUNED]
     given, head = record["arguments"], record["head"]
     name, labels = record["task"], given.get("labels")
     known = registered_tasks(modules)
@@ -319,26 +298,3 @@ def _standard_input(folder: Path) -> str:
     path = folder / f"stdin{suffix}"
     path.write_bytes(content)
     return str(path)
-
-
-def _weights(
-    directory: Path, checkpoint: Checkpoint, record: Mapping[str, Any], learner: Learner, task: Task
-) -> dict[str, np.ndarray]:
-    """Returns the trained weights as the task's learner takes them."""
-    number, wanted_number = record["head"]["num_texts"], learner.head.num_texts
-    if number is not None and number != wanted_number:
-        raise UserError(
-            f"{directory} takes {_TAKEN[number]}, but task {task.name} has {_TAKEN[wanted_number]}; give the "
-            "module of the task that it was trained on"
-        )
-    known = {**checkpoint.parameters, **checkpoint.head}
-    weights = {}
-    for name, wanted in learner.initial_parameters().items():
-        if name not in known or known[name].shape != wanted.shape:
-            found = f"has shape {known[name].shape}" if name in known else "is missing"
-            raise UserError(
-                f"{directory}: {name} of the head {found}, but task {task.name} has {wanted.shape}; labels "
-                "and head are of two models: copy the checkpoint again"
-            )
-        weights[name] = known[name]
-    return weights

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from multiberts.bert.checkpoint.checkpoint import CARD, HUGGING_FACE, Checkpoint
 from multiberts.bert.checkpoint.conversion import convert_checkpoint
-from multiberts.bert.checkpoint.hub import checkpoint_directory
 from multiberts.evaluate.prediction_files.parquet import export
 from multiberts.evaluate.prediction_files.run_file import find_runs
 from multiberts.runs import console
@@ -77,11 +76,28 @@ def push(
     """
     named = dict(checkpoints or {})
     folders = [predictions] if isinstance(predictions, str) else list(predictions)
-    _check(named, folders, report, repository)
+    if repository is not None and not _REPOSITORY.fullmatch(repository):
+        raise UserError(f"push.repository is {repository!r}, expected <owner>/<name>; correct it")
+    if not named and not folders:
+        raise UserError(
+            "push has neither push.checkpoints nor push.predictions; give what is to be published"
+        )
+    for name in named:
+        if not re.fullmatch(_NAME, name) or name == PREDICTIONS:
+            raise UserError(
+                f"push.checkpoints has the name {name!r}, expected letters, digits, '-', '_' and '.', such "
+                f"as seed_0, and not {PREDICTIONS!r}; correct it"
+            )
+    if report is not None and not folders:
+        raise UserError("push.report goes with the predictions; give push.predictions, too")
+    if report is not None and (
+        not (Path(report) / DONE).is_file() or "index.html" not in read_done(report)
+    ):
+        raise UserError(
+            f"{report} is not a finished report; give the run_dir of `multiberts stats`"
+        )
     upload = None if repository is None else _Upload(repository, private)
-    directories = {name: checkpoint_directory(given) for name, given in named.items()}
-    for directory in directories.values():
-        Checkpoint.open(directory)
+    directories = {name: Checkpoint.open(given).directory for name, given in named.items()}
     runs = [run for folder in folders for run, _ in find_runs(folder)]
     if folders and not runs:
         raise UserError(
@@ -103,14 +119,25 @@ def push(
             for name, directory in directories.items():
                 convert_checkpoint(directory, run.path / MODELS / name, HUGGING_FACE)
             if folders:
-                _write_dataset(run.path / PREDICTIONS, folders, report, Path(run_dir).name)
+                import pyarrow.parquet
+
+                folder = run.path / PREDICTIONS
+                folder.mkdir(parents=True, exist_ok=True)
+                export(path=str(folder / PARQUET), predictions=folders)
+                for name in () if report is None else read_done(report):
+                    (folder / REPORT / name).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(Path(report or "") / name, folder / REPORT / name)
+                schema = pyarrow.parquet.read_schema(folder / PARQUET)
+                card = _card(Path(run_dir).name, folder / PARQUET, schema, report)
+                write_atomically(folder / CARD, card)
             outputs = [run.path / MODELS / name for name in named]
             # Those of the conversions; the marker of this run covers their files.
             for model in outputs:
                 for marker in (DONE, LOCK):
                     remove(model / marker)
             outputs += [run.path / PREDICTIONS] if folders else []
-            run.finish([str(file.relative_to(run.path)) for file in _files(outputs)])
+            files = sorted(path for each in outputs for path in each.rglob("*") if path.is_file())
+            run.finish([str(file.relative_to(run.path)) for file in files])
     if upload is None:
         console.report(f"{run.path} is complete; give repository=<owner>/<name> to upload it")
         return
@@ -118,50 +145,6 @@ def push(
         upload(run.path / MODELS / name, name, "model")
     if folders:
         upload(run.path / PREDICTIONS, PREDICTIONS, "dataset")
-
-
-def _check(
-    named: Mapping[str, str], predictions: Sequence[str], report: str | None, repository: str | None
-) -> None:
-    if repository is not None and not _REPOSITORY.fullmatch(repository):
-        raise UserError(f"push.repository is {repository!r}, expected <owner>/<name>; correct it")
-    if not named and not predictions:
-        raise UserError(
-            "push has neither push.checkpoints nor push.predictions; give what is to be published"
-        )
-    for name in named:
-        if not re.fullmatch(_NAME, name) or name == PREDICTIONS:
-            raise UserError(
-                f"push.checkpoints has the name {name!r}, expected letters, digits, '-', '_' and '.', such "
-                f"as seed_0, and not {PREDICTIONS!r}; correct it"
-            )
-    if report is None:
-        return
-    if not predictions:
-        raise UserError("push.report goes with the predictions; give push.predictions, too")
-    if not (Path(report) / DONE).is_file() or "index.html" not in read_done(report):
-        raise UserError(
-            f"{report} is not a finished report; give the run_dir of `multiberts stats`"
-        )
-
-
-def _files(folders: Iterable[Path]) -> list[Path]:
-    return sorted(path for folder in folders for path in folder.rglob("*") if path.is_file())
-
-
-def _write_dataset(
-    folder: Path, predictions: Sequence[str], report: str | None, title: str
-) -> None:
-    import pyarrow.parquet
-
-    folder.mkdir(parents=True, exist_ok=True)
-    export(path=str(folder / PARQUET), predictions=list(predictions))
-    if report is not None:
-        for name in read_done(report):
-            (folder / REPORT / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(Path(report) / name, folder / REPORT / name)
-    schema = pyarrow.parquet.read_schema(folder / PARQUET)
-    write_atomically(folder / CARD, _card(title, folder / PARQUET, schema, report))
 
 
 def _card(title: str, file: Path, schema: pyarrow.Schema, report: str | None) -> str:

@@ -9,7 +9,8 @@ import numpy as np
 
 from multiberts.bert.randomness import permuted_index
 from multiberts.evaluate.prediction_files.run_file import set_at
-from multiberts.finetune.settings import NUM_FOLDS, FinetuningSettings
+from multiberts.finetune.settings import FinetuningSettings
+from multiberts.finetune.task import NUM_FOLDS
 from multiberts.runs.errors import UserError, counted
 
 
@@ -55,18 +56,16 @@ class TrainingRows:
             kept, held_out = rows[~is_out], rows[is_out]
         used = min(len(kept), settings.max_train_examples or len(kept))
         found = cls(task, settings.seed_of("order"), kept, held_out, used, settings.batch_size)
-        found._check(settings)
-        return found
 
-    def _check(self, settings: FinetuningSettings) -> None:
-        if self.batch_size > self.used:
+        # Numbers of examples, steps and epochs that do not go together.
+        if found.batch_size > found.used:
             raise UserError(
-                f"finetune.batch_size is {self.batch_size}, but there are "
-                f"{counted(self.used, 'example')} to train "
-                f"on, so that a batch would repeat some; give {self.used} or less"
+                f"finetune.batch_size is {found.batch_size}, but there are "
+                f"{counted(found.used, 'example')} to train "
+                f"on, so that a batch would repeat some; give {found.used} or less"
             )
         for epochs in settings.prediction_epochs:
-            steps = self.num_steps(epochs)
+            steps = found.num_steps(epochs)
             if settings.max_steps is not None and steps >= settings.max_steps:
                 raise UserError(
                     f"finetune.prediction_epochs has {epochs:g}, which is step {steps}, but "
@@ -74,12 +73,12 @@ class TrainingRows:
                     "anyway; correct either"
                 )
         every = settings.evaluate_every_steps
-        early = self.early_predictions(settings)
-        if every is not None and every >= self.total_steps(settings):
+        early = found.early_predictions(settings)
+        if every is not None and every >= found.total_steps(settings):
             raise UserError(
                 f"finetune.evaluate_every_steps is {every}, but training has "
-                f"{counted(self.total_steps(settings), 'step')}, and at the end predictions are made anyway; "
-                "give a smaller number, or leave it out"
+                f"{counted(found.total_steps(settings), 'step')}, and at the end predictions are made "
+                "anyway; give a smaller number, or leave it out"
             )
         if len({set_at("dev", epochs) for epochs in early}) < len(early):
             raise UserError(
@@ -90,12 +89,13 @@ class TrainingRows:
         given = [("num_epochs", settings.num_epochs)]
         given += [("prediction_epochs", epochs) for epochs in settings.prediction_epochs]
         for name, epochs in given:
-            if self.num_steps(epochs) < 1:
+            if found.num_steps(epochs) < 1:
                 raise UserError(
-                    f"finetune.{name} has {epochs:g}, but an epoch of {counted(self.used, 'example')} is "
-                    f"{self.used / self.batch_size:g} steps, so that nothing would be trained; give "
-                    f"{math.ceil(1000 * self.batch_size / self.used) / 1000:g} or more"
+                    f"finetune.{name} has {epochs:g}, but an epoch of {counted(found.used, 'example')} is "
+                    f"{found.used / found.batch_size:g} steps, so that nothing would be trained; give "
+                    f"{math.ceil(1000 * found.batch_size / found.used) / 1000:g} or more"
                 )
+        return found
 
     def batch(self, step: int) -> np.ndarray:
         """Returns int64 [batch_size]: the rows of a step's batch.
@@ -116,6 +116,12 @@ class TrainingRows:
     def total_steps(self, settings: FinetuningSettings) -> int:
         num_steps = self.num_steps(settings.num_epochs)
         return num_steps if settings.max_steps is None else min(num_steps, settings.max_steps)
+
+    def total_epochs(self, settings: FinetuningSettings) -> float:
+        """Returns how many epochs are trained, fewer than asked for where `max_steps` ends them."""
+        num_steps = self.total_steps(settings)
+        is_cut = num_steps < self.num_steps(settings.num_epochs)
+        return num_steps * self.batch_size / self.used if is_cut else settings.num_epochs
 
     def early_predictions(self, settings: FinetuningSettings) -> dict[float, int]:
         """Returns the steps after which predictions are made before the last one, by their epochs."""

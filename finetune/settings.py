@@ -6,24 +6,34 @@ import dataclasses
 import functools
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from multiberts.bert.checkpoint.hub import check_name, checkpoint_directory, is_name
 from multiberts.evaluate.prediction_files.run_file import set_at
 from multiberts.finetune.data_files import DATASET_PREFIX
-from multiberts.finetune.task import DataArguments, Family, Task, task_named
+from multiberts.finetune.task import (
+    FILES,
+    SPEED,
+    DataArguments,
+    Files,
+    FinetuningData,
+    Task,
+    task_named,
+)
 from multiberts.finetune.training_options import RECIPE, TrainingOptions
 from multiberts.runs.errors import UserError
 from multiberts.runs.identity import LATER, Identity, Values, without_later_defaults
-from multiberts.runs.parameters import NonNegativeInt, PositiveFloat, PositiveInt, Range
-
-# A run that holds out a part of its training data leaves out one fifth (Zhong et al. 2021, section 2).
-NUM_FOLDS = 5
+from multiberts.runs.parameters import (
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Range,
+    ordered_fields,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FinetuningSettings:
+class FinetuningSettings(TrainingOptions, DataArguments):
     """Settings of a fine-tuning run.
 
     Attributes:
@@ -49,9 +59,6 @@ class FinetuningSettings:
       learning_rate: peak of the schedule.
       finetune_seed: of all that has no seed of its own: the order of the examples, the head's initial
         weights and dropout.
-      head_seed: of the head's initial weights; None: the same as finetune_seed.
-      order_seed: of the order of the examples; None: the same as finetune_seed.
-      dropout_seed: of dropout; None: the same as finetune_seed.
       batch_size: examples (coreference: pairs, SQuAD: windows) per step.
       num_epochs: passes over the training examples; may be a fraction.
       warmup_proportion: share of the steps with rising learning rate.
@@ -75,14 +82,14 @@ class FinetuningSettings:
       gradient_shards: parts of a batch, one after the other in the memory of one, whose gradients are clipped
         apart and then summed.
       bias_correction: whether Adam's moments are corrected for their start at zero, as the recipe's are not.
+      frozen_layers: freeze the embeddings and the first N layers of the encoder; None: train everything.
+      layer_decay: the learning rate of a layer is that of the layer above it times this; the pooler and the
+        head have learning_rate.
       learning_rate_decay: after the warm-up: `linear` to 0, as the recipe's (of the global step, so that it
         drops by the warm-up's share when that ends); `cosine`, half a period from the peak to 0; `constant`.
       adam_beta_1: share of the mean gradient that each update keeps.
       adam_beta_2: likewise, of the mean squared gradient.
       adam_epsilon: added to the root of the mean squared gradient.
-      frozen_layers: freeze the embeddings and the first N layers of the encoder; None: train everything.
-      layer_decay: the learning rate of a layer is that of the layer above it times this; the pooler and the
-        head have learning_rate.
       compute_dtype: `float32` or `bfloat16`, of the products; weights and optimiser are float32.
       devices: how many share a step: a number, or `auto` for all accelerators. TensorFlow trains on one; with
         JAX, the bytes on CPUs are those of one.
@@ -90,28 +97,22 @@ class FinetuningSettings:
       save_state_every_steps: the largest number of steps that a kill can cost.
       log_every_steps: steps between lines of `metrics.jsonl`.
       compile_step: whether XLA compiles the step: some seconds per process, then faster steps.
+      head_seed: of the head's initial weights; None: the same as finetune_seed.
+      order_seed: of the order of the examples; None: the same as finetune_seed.
+      dropout_seed: of dropout; None: the same as finetune_seed.
     """
 
     run_dir: str
-    checkpoint: str
-    task: str
-    data_dir: str | None = None
-    dataset: str | None = None
-    train_files: Sequence[str] | None = None
-    dev_files: Sequence[str] | None = None
-    evaluation_files: Mapping[str, str] | None = None
-    winogender_dir: str | Sequence[str] | None = None
-    labels: Sequence[str] | None = None
-    options: Mapping[str, Any] | None = None
-    task_modules: Sequence[str] = ()
+    checkpoint: str = dataclasses.field(metadata=FILES)
     learning_rate: PositiveFloat = 5e-5
     finetune_seed: NonNegativeInt = 0
+    head_seed: NonNegativeInt | None = dataclasses.field(default=None, metadata=LATER)
+    order_seed: NonNegativeInt | None = dataclasses.field(default=None, metadata=LATER)
+    dropout_seed: NonNegativeInt | None = dataclasses.field(default=None, metadata=LATER)
     batch_size: PositiveInt = 32
     num_epochs: PositiveFloat = 3
     warmup_proportion: Annotated[float, Range(least=0, most=1)] = 0.1
-    sequence_length: PositiveInt = 128
     max_train_examples: PositiveInt | None = None
-    held_out_fold: Annotated[int, Range(least=0, below=NUM_FOLDS)] | None = None
     prediction_epochs: Sequence[PositiveFloat] = ()
     evaluate_every_steps: PositiveInt | None = dataclasses.field(default=None, metadata=LATER)
     keep: Literal["none", "last", "best"] = "none"
@@ -119,29 +120,13 @@ class FinetuningSettings:
     keep_metric: str | None = None
     patience: PositiveInt | None = None
     max_steps: PositiveInt | None = None
-    gradient_shards: PositiveInt = 1
-    bias_correction: bool = False
-    frozen_layers: NonNegativeInt | None = None
-    layer_decay: Annotated[float, Range(above=0, most=1)] = 1.0
     learning_rate_decay: Literal["linear", "cosine", "constant"] = dataclasses.field(
         default="linear", metadata=LATER
     )
-    adam_beta_1: Annotated[float, Range(least=0, below=1)] = dataclasses.field(
-        default=0.9, metadata=LATER
-    )
-    adam_beta_2: Annotated[float, Range(least=0, below=1)] = dataclasses.field(
-        default=0.999, metadata=LATER
-    )
-    adam_epsilon: PositiveFloat = dataclasses.field(default=1e-6, metadata=LATER)
-    compute_dtype: Literal["float32", "bfloat16"] = "float32"
-    devices: PositiveInt | Literal["auto"] = 1
-    tensorboard: bool = False
-    save_state_every_steps: PositiveInt = 500
-    log_every_steps: PositiveInt = 50
-    compile_step: bool = True
-    head_seed: NonNegativeInt | None = dataclasses.field(default=None, metadata=LATER)
-    order_seed: NonNegativeInt | None = dataclasses.field(default=None, metadata=LATER)
-    dropout_seed: NonNegativeInt | None = dataclasses.field(default=None, metadata=LATER)
+    tensorboard: bool = dataclasses.field(default=False, metadata=SPEED)
+    save_state_every_steps: PositiveInt = dataclasses.field(default=500, metadata=SPEED)
+    log_every_steps: PositiveInt = dataclasses.field(default=50, metadata=SPEED)
+    compile_step: bool = dataclasses.field(default=True, metadata=SPEED)
 
     def __post_init__(self) -> None:
         """Refuses early predictions that are not before the end, or repeated, and a choice of none."""
@@ -183,7 +168,7 @@ class FinetuningSettings:
 
     def call(self) -> dict[str, Any]:
         """Returns the arguments that make the run again, as values that Gin can spell."""
-        names = [field.name for field in dataclasses.fields(self) if field.name != "run_dir"]
+        names = [name for name in ordered_fields(type(self)) if name != "run_dir"]
         call = {name: _literal(getattr(self, name)) for name in names}
         if not self.task_modules:  # a file that names modules is refused, as their code would run
             del call["task_modules"]
@@ -216,17 +201,14 @@ def _literal(value: Any) -> Any:
     return value
 
 
-# Arguments that train something: they do not count where a task trains nothing.
-_TRAINING_PARAMETERS = (
-    "learning_rate", "finetune_seed", "batch_size", "num_epochs", "warmup_proportion",
-    "sequence_length", "max_train_examples", "held_out_fold", "prediction_epochs",
-    "evaluate_every_steps", "keep", "keep_set", "keep_metric", "patience", "max_steps",
-    "gradient_shards", "bias_correction", "frozen_layers", "layer_decay", "learning_rate_decay",
-    "adam_beta_1", "adam_beta_2", "adam_epsilon", "compute_dtype", "head_seed", "order_seed", "dropout_seed",
-)  # fmt: skip
+def _names(settings: type, role: str | None) -> tuple[str, ...]:
+    """Returns the fields of a role, see `finetune.task`."""
+    fields = dataclasses.fields(settings)
+    return tuple(field.name for field in fields if field.metadata.get("role") == role)
 
 
-_DATA_PARAMETERS = ("data_dir", "train_files", "dev_files", "evaluation_files", "winogender_dir")
+_TRAINING = _names(FinetuningSettings, None)
+_FILES_OF_DATA = _names(DataArguments, "files")
 
 
 def _settle(parameters: Values, inputs: Values) -> None:
@@ -235,7 +217,7 @@ def _settle(parameters: Values, inputs: Values) -> None:
     parameters["options"] = chosen.decisive(parameters["options"] or {})
     counted = without_later_defaults(parameters, FinetuningSettings)
     for name in [*parameters]:
-        if name not in counted or (not chosen.trains and name in _TRAINING_PARAMETERS):
+        if name not in counted or (not chosen.trains and name in _TRAINING):
             del parameters[name]
     if parameters["dataset"] is not None:
         del inputs["data_dir"]  # where TensorFlow Datasets keeps its data sets
@@ -255,14 +237,16 @@ def _find_files(arguments: Mapping[str, Any], inputs: Values) -> None:
     """
     if is_name(inputs.get("checkpoint")):
         inputs["checkpoint"] = str(checkpoint_directory(inputs["checkpoint"]))
-    data = {name: inputs[name] for name in _DATA_PARAMETERS if name in inputs}
+    data = {name: inputs[name] for name in _FILES_OF_DATA if name in inputs}
     named = (
         arguments["dataset"] is not None
         or data.get("evaluation_files") != arguments["evaluation_files"]
     )
     if named or not all(map(_is_path, data.values())):
         return
-    decisive = {name: arguments.get(name) for name in (*_DATA_PARAMETERS, *_TASK_PARAMETERS)}
+    decisive = {
+        field.name: arguments.get(field.name) for field in dataclasses.fields(DataArguments)
+    }
     for name in data:
         del inputs[name]
     inputs["files"] = _files_of(json.dumps(decisive))
@@ -279,8 +263,8 @@ def _is_path(value: Any) -> bool:
 
 # So that a plan of thousands of runs looks once.
 @functools.lru_cache(maxsize=64)
-def _files_of(arguments: str) -> dict[str, Path | list[Path]]:
-    return family_of(json.loads(arguments)).inputs()
+def _files_of(arguments: str) -> Files:
+    return data_of(json.loads(arguments)).inputs()
 
 
 def task_of(arguments: Mapping[str, Any]) -> Task:
@@ -293,37 +277,28 @@ def task_of(arguments: Mapping[str, Any]) -> Task:
     )
 
 
-def family_of(arguments: Mapping[str, Any]) -> Family:
+def data_of(arguments: Mapping[str, Any]) -> FinetuningData:
     """Finds the data of a call of `finetune`."""
-    chosen = task_of(arguments)
-    names = ("task", "sequence_length", *_DATA_PARAMETERS, "dataset", "labels")
-    given = {name: arguments[name] for name in names if arguments[name] is not None}
-    lists = {"train_files", "dev_files", "labels"} & given.keys()
-    given |= {name: tuple(given[name]) for name in lists}
-    options = chosen.completed(arguments["options"] or {})
-    holds_out = arguments["held_out_fold"] is not None
-    return chosen.family(DataArguments(**given, options=options, holds_out=holds_out))
+    task = task_of(arguments)
+    names = [field.name for field in dataclasses.fields(DataArguments)]
+    given = {name: arguments[name] for name in names if arguments.get(name) is not None}
+    given |= {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
+    return task.data(
+        DataArguments(**{**given, "options": task.completed(given.get("options") or {})})
+    )
 
-
-# Besides the data: what decides which of them are read.
-_TASK_PARAMETERS = (
-    "task", "dataset", "labels", "options", "task_modules", "sequence_length", "held_out_fold",
-)  # fmt: skip
 
 IDENTITY = Identity(
-    inputs=("checkpoint", *_DATA_PARAMETERS),
-    speed=("save_state_every_steps", "log_every_steps", "compile_step", "devices", "tensorboard"),
+    inputs=("checkpoint", *_FILES_OF_DATA),
+    speed=_names(FinetuningSettings, "speed"),
     settle=_settle,
     find_files=_find_files,
 )
 
 
-def run_parameters(call: Mapping[str, Any], family: Family) -> dict[str, Any]:
+def run_parameters(call: Mapping[str, Any], data: FinetuningData) -> dict[str, Any]:
     """Returns the parameters that a run's directory and its run.json record."""
     counted, _ = IDENTITY.of(call)
-    names = [name for name in (*_TRAINING_PARAMETERS, "task_modules") if name in counted]
-    return {
-        "task": call["task"],
-        **family.parameters(),
-        **{name: counted[name] for name in names},
-    }
+    training = {name: value for name, value in counted.items() if name in _TRAINING}
+    modules = {name: counted[name] for name in ("task_modules",) if name in counted}
+    return {"task": call["task"], **data.parameters(), **training, **modules}

@@ -1,4 +1,4 @@
-"""Tasks and their register: each task's name, its facts, and how arguments become data.
+"""Tasks and their register: each task's name, its facts, and how arguments become its data.
 
 A task is one file that ends in `TASKS`. Its module is listed in `MODULES`, or in the user's
 `finetune.task_modules`; docs/tasks.md adds one. Nothing else names tasks, but readers of results that others
@@ -7,27 +7,22 @@ published (`evaluate.imports`). Importing the register imports neither TensorFlo
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NotRequired, Protocol, TypedDict, Unpack
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
-
-from multiberts.bert.checkpoint.fine_tuned import TaskHead
-from multiberts.bert.model.configuration import BertConfig
-from multiberts.bert.vocabulary import Vocabulary
-from multiberts.finetune.training_options import TrainingOptions
 from multiberts.runs.command_line.command import parameter_lines
 from multiberts.runs.errors import UserError, nearest
 from multiberts.runs.identity import without_later_defaults
-from multiberts.runs.parameters import annotations_of, described, fits
+from multiberts.runs.parameters import PositiveInt, Range, annotations_of, described, fits
 
 if TYPE_CHECKING:
     from multiberts.bert.checkpoint.checkpoint import Checkpoint
-    from multiberts.bert.training.engine import CompileChoice, Trainer
+    from multiberts.finetune.model import Model
 
 # Tasks of the user's own.
 _OWN = "multiberts.finetune.text.own"
@@ -42,186 +37,77 @@ MODULES = (
 )
 # The option by which a name of the user's own is a task.
 KIND = "kind"
+# A run that holds out a part of its training data leaves out one fifth (Zhong et al. 2021, section 2).
+NUM_FOLDS = 5
 
-Arrays = dict[str, np.ndarray]
-
-# The evaluation set of the training examples that a run leaves out.
-HELD_OUT = "held_out"
+Files = dict[str, Path | list[Path]]
 
 
-@dataclasses.dataclass(frozen=True)
-class EvaluationSet:
-    """The predictions on one evaluation set.
-
-    Attributes:
-      name: such as `dev` or `winogender`.
-      example_ids: [examples].
-      labels: [examples]; None where they are not published, as in test sets.
-      predictions: [examples].
-      scores: [examples, classes], or None.
-      metrics: names of the metrics that score it, the main one first; none without labels.
-      extras: further columns that describe the examples, as in evaluate.prediction_files.predictions.
-      outputs: further columns of this run's answers, likewise.
-      texts: by name, texts [examples] by which a reader recognises an example, such as its `premise`
-        and `hypothesis`; names as of columns.
-      classes: the names of the classes that predictions number; None where they have none.
+class FinetuningData(abc.ABC):
+    """The data of a call: found by the arguments, and read when the model is opened.
 
     Example:
-      >>> dev = EvaluationSet(
-      ...     name="dev",
-      ...     example_ids=["reviews/dev/0", "reviews/dev/1"],
-      ...     labels=np.array([0, 1]),
-      ...     predictions=np.array([0, 0]),
-      ...     scores=np.array([[2.0, -1.0], [0.5, 0.0]]),
-      ...     metrics=("accuracy",),
-      ... )
-      >>> dev.labels == dev.predictions
-      array([ True, False])
+      >>> arguments = DataArguments(task="pronoun_probe", data_dir="winogender")
+      >>> task_named("pronoun_probe").data(arguments).parameters()
+      {}
     """
 
-    name: str
-    example_ids: Sequence[str]
-    labels: np.ndarray | None
-    predictions: np.ndarray
-    scores: np.ndarray | None
-    metrics: tuple[str, ...]
-    extras: Mapping[str, Sequence[Any] | np.ndarray] = dataclasses.field(default_factory=dict)
-    outputs: Mapping[str, Sequence[Any] | np.ndarray] = dataclasses.field(default_factory=dict)
-    texts: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
-    classes: Sequence[str] | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class Learner:
-    """Data joined with a checkpoint: trained by the routine, and asked for predictions.
-
-    Attributes:
-      trainer: the compiled trainer, shared by runs of the same shapes; None where nothing is trained.
-      initial_parameters: the trained weights before the first step, by name.
-      batch: training rows int64 [batch] -> the trainer's batch.
-      evaluate: trained weights -> the evaluation sets one by one.
-      evaluate_rows: trained weights and training rows int64 [rows] -> the predictions on them, named
-        `held_out`; None where a family cannot.
-      head: what the layers above the encoder are, for the record of a model that is kept.
-      evaluation_metrics: names of the evaluation sets, with the metrics that score each.
-
-    Example:
-      >>> untrained = Learner(
-      ...     trainer=None,
-      ...     initial_parameters=dict,
-      ...     batch=lambda rows: {},
-      ...     evaluate=lambda weights: iter([]),
-      ... )
-      >>> untrained.evaluate_rows is None, list(untrained.evaluate({}))
-      (True, [])
-    """
-
-    trainer: Trainer | None
-    initial_parameters: Callable[[], Arrays]
-    batch: Callable[[np.ndarray], Arrays]
-    evaluate: Callable[[Mapping[str, np.ndarray]], Iterator[EvaluationSet]]
-    evaluate_rows: Callable[[Mapping[str, np.ndarray], np.ndarray], EvaluationSet] | None = None
-    head: TaskHead = dataclasses.field(default_factory=TaskHead)
-    evaluation_metrics: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
-
-
-class LearnerArguments(TypedDict):
-    """Arguments with which data are joined with a checkpoint.
-
-    Attributes:
-      fingerprint: of the checkpoint, a key for caches.
-      finetune_seed: of the head's initial weights.
-      compile_step: whether XLA compiles training and prediction; `auto` as `ForwardPass` takes it.
-      training: the user's options; `training.trainer(loss, ...)` makes a trainer that follows them.
-        The recipe's where it is left out, as where the encoder is frozen or nothing is trained.
-    """
-
-    fingerprint: str
-    finetune_seed: int
-    compile_step: CompileChoice
-    training: NotRequired[TrainingOptions]
-
-
-class Data(Protocol):
-    """Data that was read and found good, before TensorFlow is there."""
-
-    @property
-    def train_groups(self) -> np.ndarray:
-        """Returns int64 [rows]: training rows of the same example share a number; none if nothing is trained.
-
-        Such as the windows of one question: a held-out part of the examples has all of them or none.
-        """
-        ...
-
-    def learner(self, checkpoint: Checkpoint, **how: Unpack[LearnerArguments]) -> Learner:
-        """Joins the data with a checkpoint, whose weights are the encoder's."""
-        ...
-
-
-class Family(Protocol):
-    """A kind of task, with the paths of its data."""
-
-    def inputs(self) -> dict[str, Path | list[Path]]:
+    @abc.abstractmethod
+    def inputs(self) -> Files:
         """Returns the files that decide the run's numbers, by the argument of `finetune` that names them.
 
         Raises:
           UserError: one is missing.
         """
-        ...
 
     def parameters(self) -> dict[str, Any]:
-        """Arguments of `finetune` that decide the numbers of this family only."""
-        ...
+        """Returns arguments of `finetune` that decide the numbers of this task only."""
+        return {}
 
-    def read(self, config: BertConfig, vocabulary: Vocabulary) -> Data:
-        """Reads and checks the data; imports no TensorFlow.
+    @abc.abstractmethod
+    def read(self, checkpoint: Checkpoint) -> Model:
+        """Reads and checks the data, and joins them with the checkpoint; imports no TensorFlow.
 
         Raises:
           UserError: bad data, or a model that cannot take it.
         """
-        ...
 
 
-@dataclasses.dataclass(frozen=True)
+# Metadata of a setting that names files, says which data are read, or changes the speed alone; one without
+# trains something.
+FILES, DATA, SPEED = ({"role": role} for role in ("files", "data", "speed"))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class DataArguments:
-    """Where the data lie and how they are cut, as the user gave it.
+    """Where the data lie and how they are cut; `FinetuningSettings` describes each argument.
 
-    Attributes:
-      task: the task's name.
-      data_dir: a folder with the task's files, or None.
-      dataset: a name in TensorFlow Datasets such as `glue/rte`, or None.
-      train_files, dev_files: in place of a folder.
-      evaluation_files: further evaluation sets by name, such as {"hans": "path"}.
-      winogender_dir: a folder with the Winogender files, the list of the files, or None.
-      labels: label names of a task of the user's own, or None.
-      sequence_length: the largest number of tokens in a sequence.
-      options: the task's own options, complete.
-      holds_out: whether a part of the training examples is predicted, so that `dev_files` is not
-        needed.
-      new_files: of `Task.new_data`: tables of new examples, by the name of their set.
-      text_columns, label_column: their columns; empty or None: those with the usual names.
+    A task gets lists as tuples, and its options complete.
 
     Example:
       >>> arguments = DataArguments(task="RTE", data_dir="glue/RTE")
       >>> arguments.refuse("winogender_dir")
       >>> arguments.train_files, arguments.sequence_length
-      ((), 128)
+      (None, 128)
     """
 
-    task: str
-    data_dir: str | None = None
-    dataset: str | None = None
-    train_files: tuple[str, ...] = ()
-    dev_files: tuple[str, ...] = ()
-    evaluation_files: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    winogender_dir: str | Sequence[str] | None = None
-    labels: tuple[str, ...] | None = None
-    sequence_length: int = 128
-    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    holds_out: bool = False
-    new_files: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    text_columns: tuple[str, ...] = ()
-    label_column: str | None = None
+    task: str = dataclasses.field(metadata=DATA)
+    data_dir: str | None = dataclasses.field(default=None, metadata=FILES)
+    dataset: str | None = dataclasses.field(default=None, metadata=DATA)
+    train_files: Sequence[str] | None = dataclasses.field(default=None, metadata=FILES)
+    dev_files: Sequence[str] | None = dataclasses.field(default=None, metadata=FILES)
+    evaluation_files: Mapping[str, str] | None = dataclasses.field(default=None, metadata=FILES)
+    winogender_dir: str | Sequence[str] | None = dataclasses.field(default=None, metadata=FILES)
+    labels: Sequence[str] | None = dataclasses.field(default=None, metadata=DATA)
+    options: Mapping[str, Any] | None = dataclasses.field(default=None, metadata=DATA)
+    task_modules: Sequence[str] = dataclasses.field(default=(), metadata=DATA)
+    sequence_length: PositiveInt = 128
+    held_out_fold: Annotated[int, Range(least=0, below=NUM_FOLDS)] | None = None
+
+    @property
+    def complete_options(self) -> Mapping[str, Any]:
+        """Returns `options`, as a task gets them."""
+        return self.options or {}
 
     def refuse(self, *names: str) -> None:
         """Refuses arguments that the task does not use.
@@ -234,13 +120,37 @@ class DataArguments:
                 raise UserError(f"task {self.task} takes no {name}; leave it out")
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NewDataArguments(DataArguments):
+    """New examples for a trained model, and published sets as `evaluation_files`.
+
+    Attributes:
+      new_files: tables of new examples, by the name of their set.
+      text_columns, label_column: their columns; empty or None: those with the usual names.
+
+    Example:
+      >>> given = {"new_files": {"new": "new.tsv"}, "evaluation_files": {"hans": "hans.txt"}}
+      >>> NewDataArguments(task="RTE", **given).named_files
+      {'new': 'new.tsv', 'hans': 'hans.txt'}
+    """
+
+    new_files: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    text_columns: tuple[str, ...] = ()
+    label_column: str | None = None
+
+    @property
+    def named_files(self) -> dict[str, str]:
+        """Returns all files by the names of their sets."""
+        return {**self.new_files, **(self.evaluation_files or {})}
+
+
 @dataclasses.dataclass(frozen=True)
 class Task:
     """An entry of the register.
 
     Attributes:
       name: as the user writes it.
-      family: finds the files; raises UserError for unknown, missing or superfluous arguments.
+      data: finds the files; raises UserError for unknown, missing or superfluous arguments.
       options: the task's own options, with their defaults; values must have the type of the default.
       settings: in place of `options`, a dataclass with the same as fields: `--help` shows their types,
         defaults, choices and meanings, and values must fit their annotations.
@@ -251,8 +161,8 @@ class Task:
       foreign_head: the kind of head whose models, fine-tuned by other programs, answer this task; None where
         they do not, and for tasks of texts, which labels describe.
       place_options: options that say where something is kept; they do not identify a run.
-      new_data: as `family`, but for a trained model: the family has the new files and the evaluation
-        files and nothing to train on. None: the task's models cannot be asked about new data.
+      new_data: as `data`, but for a trained model: the new files and the evaluation files, and nothing to
+        train on. None: the task's models cannot be asked about new data.
 
     Example:
       >>> task = task_named("SST-2")
@@ -261,7 +171,7 @@ class Task:
     """
 
     name: str
-    family: Callable[[DataArguments], Family]
+    data: Callable[[DataArguments], FinetuningData]
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     trains: bool = True
     frozen_encoder: bool = False
@@ -270,7 +180,7 @@ class Task:
     foreign_head: str | None = None
     place_options: tuple[str, ...] = ()
     settings: type | None = None
-    new_data: Callable[[DataArguments], Family] | None = None
+    new_data: Callable[[NewDataArguments], FinetuningData] | None = None
 
     def __post_init__(self) -> None:
         """Takes the options from the settings."""
@@ -369,7 +279,19 @@ def registered_tasks(task_modules: tuple[str, ...] = ()) -> dict[str, Task]:
     for module in MODULES:
         tasks.update({task.name: task for task in importlib.import_module(module).TASKS})
     for name in task_modules:
-        for task in _tasks_outside(name):
+        try:
+            further = importlib.import_module(name).TASKS
+        except (ImportError, AttributeError, SyntaxError, TypeError, ValueError) as error:
+            raise UserError(
+                f"finetune.task_modules has {name!r}, which cannot be used ({error}); give a module with "
+                "TASKS = (...) that Python can import, with its folder in PYTHONPATH"
+            ) from error
+        if not isinstance(further, list | tuple) or not all(isinstance(t, Task) for t in further):
+            raise UserError(
+                f"{name}.TASKS is {further!r}, expected a tuple of multiberts.finetune.task.Task; "
+                "correct the module"
+            )
+        for task in further:
             if task.name in tasks:
                 raise UserError(
                     f"finetune.task_modules has {name}, which registers task {task.name!r}, but there "
@@ -393,19 +315,3 @@ def described_options() -> str:
         lines += ["", f"{names}:"]
         lines += parameter_lines(settings, annotations_of(settings), prefix="")
     return "\n".join(lines)
-
-
-def _tasks_outside(module: str) -> Sequence[Task]:
-    try:
-        tasks = importlib.import_module(module).TASKS
-    except (ImportError, AttributeError, SyntaxError, TypeError, ValueError) as error:
-        raise UserError(
-            f"finetune.task_modules has {module!r}, which cannot be used ({error}); give a module with "
-            "TASKS = (...) that Python can import, with its folder in PYTHONPATH"
-        ) from error
-    if not (isinstance(tasks, (list, tuple)) and all(isinstance(task, Task) for task in tasks)):
-        raise UserError(
-            f"{module}.TASKS is {tasks!r}, expected a tuple of multiberts.finetune.task.Task; "
-            "correct the module"
-        )
-    return tasks

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
+from multiberts.finetune.task import SPEED
 from multiberts.runs.errors import UserError, counted
+from multiberts.runs.identity import LATER
+from multiberts.runs.parameters import NonNegativeInt, PositiveFloat, PositiveInt, Range
 
 if TYPE_CHECKING:
     from multiberts.bert.model.configuration import BertConfig
@@ -15,32 +18,26 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingOptions:
-    """Options of training; the defaults are the published recipe's.
-
-    Attributes:
-      gradient_shards: parts of a batch, one after the other in the memory of one, whose gradients are
-        clipped apart and then summed.
-      bias_correction: whether Adam's moments are corrected for their start at zero.
-      adam_beta_1, adam_beta_2, adam_epsilon: as `bert.model.optimization.AdamSettings` has them.
-      frozen_layers: freeze the embeddings and the first N layers; None: train everything.
-      layer_decay: the learning rate of a layer is that of the layer above it times this.
-      compute_dtype: `float32` or `bfloat16`, of the products in training and prediction.
-      devices: how many share a step; `auto`: all accelerators. TensorFlow trains on one.
+    """Options of training, as `FinetuningSettings` describes them; the defaults are the published recipe's.
 
     Example:
       >>> TrainingOptions(frozen_layers=6) == TrainingOptions()
       False
     """
 
-    gradient_shards: int = 1
+    gradient_shards: PositiveInt = 1
     bias_correction: bool = False
-    adam_beta_1: float = 0.9
-    adam_beta_2: float = 0.999
-    adam_epsilon: float = 1e-6
-    frozen_layers: int | None = None
-    layer_decay: float = 1.0
+    adam_beta_1: Annotated[float, Range(least=0, below=1)] = dataclasses.field(
+        default=0.9, metadata=LATER
+    )
+    adam_beta_2: Annotated[float, Range(least=0, below=1)] = dataclasses.field(
+        default=0.999, metadata=LATER
+    )
+    adam_epsilon: PositiveFloat = dataclasses.field(default=1e-6, metadata=LATER)
+    frozen_layers: NonNegativeInt | None = None
+    layer_decay: Annotated[float, Range(above=0, most=1)] = 1.0
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
-    devices: int | Literal["auto"] = 1
+    devices: PositiveInt | Literal["auto"] = dataclasses.field(default=1, metadata=SPEED)
 
     def trainer(self, loss: Loss, config: BertConfig, compile_step: CompileChoice) -> Trainer:
         """Returns a trainer of an encoder with a head.

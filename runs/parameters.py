@@ -83,13 +83,8 @@ def takes_fields_of(
       ('Hello, Ada!', ['name', 'mark'])
     """
     described_fields = (inspect.getdoc(settings) or "").partition("\nAttributes:\n")[2]
-    # Help lists parameters as the docstring does; a subclass has its inherited fields first.
-    order = re.findall(r"^  (\w+):", described_fields, re.MULTILINE)
     signature = inspect.signature(settings)
-    parameters = sorted(
-        signature.parameters.values(),
-        key=lambda one: order.index(one.name) if one.name in order else len(order),
-    )
+    parameters = [signature.parameters[name] for name in ordered_fields(settings)]
 
     def decorator(function: Callable[[_Settings], _Result]) -> Callable[_Fields, _Result]:
         def bound(*values: _Fields.args, **fields: _Fields.kwargs) -> Callable[[], _Result]:
@@ -118,6 +113,16 @@ def takes_fields_of(
         return entry
 
     return decorator
+
+
+def ordered_fields(settings: Callable[..., object]) -> list[str]:
+    """Returns the names of a settings class's fields in the order of its docstring, which `--help` has, too.
+
+    A subclass has its inherited fields first.
+    """
+    order = re.findall(r"^  (\w+):", inspect.getdoc(settings) or "", re.MULTILINE)
+    names = inspect.signature(settings).parameters
+    return sorted(names, key=lambda name: order.index(name) if name in order else len(order))
 
 
 def bound_call(

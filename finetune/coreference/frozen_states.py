@@ -8,9 +8,7 @@ again.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import functools
 import hashlib
 import importlib.metadata
 from collections.abc import Iterator, Mapping
@@ -19,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from multiberts.bert.model.configuration import BertConfig
+from multiberts.bert.checkpoint.checkpoint import Checkpoint
 from multiberts.finetune.coreference.mention_pairs import MentionPairs
-from multiberts.finetune.features import encoder_inputs, evaluation_batches, sequence_batch
+from multiberts.finetune.features import evaluation_batches, sequence_batch
+from multiberts.finetune.model import Network, forward_pass
 from multiberts.runs.console import ProgressBar
 from multiberts.runs.environment import JAX, engine
 from multiberts.runs.errors import UserError
@@ -29,7 +28,6 @@ from multiberts.runs.files import replaced
 from multiberts.runs.lease_holder import lock_file
 
 if TYPE_CHECKING:
-    from multiberts.bert.checkpoint.checkpoint import Checkpoint
     from multiberts.bert.training.engine import CompileChoice, ForwardPass
 
 _BATCH_SIZE = 32
@@ -78,17 +76,9 @@ class SpanStates:
         return np.diff(self.offsets)
 
 
-@dataclasses.dataclass(frozen=True)
-class FrozenEncoder:
-    """A checkpoint, equal to any other of the same content; a key for caches."""
-
-    checkpoint: Checkpoint = dataclasses.field(compare=False)
-    fingerprint: str
-
-
 def span_states(
     sets: Mapping[str, MentionPairs],
-    encoder: FrozenEncoder,
+    checkpoint: Checkpoint,
     kept: str,
     *,
     compile_step: CompileChoice,
@@ -103,44 +93,36 @@ def span_states(
       folder: where states are kept for other processes, and found; None: in this one's memory only.
         They can be deleted whenever no run uses them.
     """
-    predictor = _predictor(encoder.checkpoint.config, compile_step)
+    predictor = forward_pass(FrozenEncoder(checkpoint.config), compile_step)
     if folder is None:
         return {
-            name: _encoded(pairs, predictor, encoder.checkpoint, kept, name)
-            for name, pairs in sets.items()
+            name: _encoded(pairs, predictor, checkpoint, kept, name) for name, pairs in sets.items()
         }
-    place = folder / _address(sets, encoder, kept, compile_step)
-    with _alone(place):
+    place = folder / _address(sets, checkpoint, kept, compile_step)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = open(f"{place}.lock", "w")  # noqa: SIM115
+    except OSError as error:
+        raise UserError(
+            f"option encodings_dir: cannot write {folder}: {error.strerror or error}; give a "
+            "folder that can be written, or leave the option out"
+        ) from error
+    with lock:
+        lock_file(lock.fileno(), lock.name, wait=True)  # another process may make the same states
         if not place.is_dir():
             with replaced(place) as unfinished:
                 unfinished.mkdir()
                 for name, pairs in sets.items():
                     file = unfinished / f"{name}.npy"
-                    _encoded(pairs, predictor, encoder.checkpoint, kept, name, file)
+                    _encoded(pairs, predictor, checkpoint, kept, name, file)
     return {
         name: SpanStates(np.load(place / f"{name}.npy", mmap_mode="r"), _offsets(pairs, kept))
         for name, pairs in sets.items()
     }
 
 
-@contextlib.contextmanager
-def _alone(place: Path) -> Iterator[None]:
-    """Waits until no other process makes the same states."""
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        lock = open(f"{place}.lock", "w")  # noqa: SIM115
-    except OSError as error:
-        raise UserError(
-            f"option encodings_dir: cannot write {place.parent}: {error.strerror or error}; give a "
-            "folder that can be written, or leave the option out"
-        ) from error
-    with lock:
-        lock_file(lock.fileno(), lock.name, wait=True)
-        yield
-
-
 def _address(
-    sets: Mapping[str, MentionPairs], encoder: FrozenEncoder, kept: str, compile_step: CompileChoice
+    sets: Mapping[str, MentionPairs], checkpoint: Checkpoint, kept: str, compile_step: CompileChoice
 ) -> str:
     """Returns a name that only equal inputs have; the engine's version, which affects rounding, counts."""
     if engine() == JAX:
@@ -152,9 +134,9 @@ def _address(
 
         version, device = tf.__version__, len(tf.config.list_physical_devices("GPU")) > 0
     versions = version, importlib.metadata.version("keras")
-    form = encoder.checkpoint.config.hidden_act
+    form = checkpoint.config.hidden_act
     address = hashlib.sha256(
-        repr((encoder.fingerprint, form, kept, compile_step, versions, device)).encode()
+        repr((checkpoint.fingerprint, form, kept, compile_step, versions, device)).encode()
     )
     for name, pairs in sorted(sets.items()):
         address.update(name.encode())
@@ -195,7 +177,16 @@ def _encoded(
             shift = np.repeat(offsets[spans] - begins, ends - begins)
             values[np.arange(len(tokens)) + shift] = tokens
         else:
-            values[spans] = _pooled(tokens, ends, kept)
+            lengths = np.diff(ends, prepend=0)
+            begins = ends - lengths
+            mean = np.empty((len(ends), hidden_size), np.float32)
+            # Spans of one length at once: a mean over an axis adds in the order of the tokens,
+            # np.add.reduceat in another one, which would change last bits.
+            for length in np.unique(lengths):
+                alike = np.flatnonzero(lengths == length)
+                mean[alike] = tokens[begins[alike, None] + np.arange(length)].mean(axis=1)
+            joined = [tokens[begins], tokens[ends - 1], mean]
+            values[spans] = mean if kept == MEAN else np.concatenate(joined, axis=1)
     if isinstance(values, np.memmap):
         values.flush()
     elif file is not None:
@@ -227,27 +218,9 @@ def _span_tokens(
         yield spans, hidden[np.repeat(row, lengths), position], ends
 
 
-def _pooled(tokens: np.ndarray, ends: np.ndarray, kept: str) -> np.ndarray:
-    """Returns float32 [spans, width]."""
-    lengths = np.diff(ends, prepend=0)
-    begins = ends - lengths
-    mean = np.empty((len(ends), tokens.shape[1]), np.float32)
-    # Spans of one length at once: a mean over an axis adds in the order of the tokens, np.add.reduceat
-    # in another one, which would change last bits.
-    for length in np.unique(lengths):
-        spans = np.flatnonzero(lengths == length)
-        mean[spans] = tokens[begins[spans, None] + np.arange(length)].mean(axis=1)
-    if kept == MEAN:
-        return mean
-    return np.concatenate([tokens[begins], tokens[ends - 1], mean], axis=1)
+class FrozenEncoder(Network):
+    """The pre-trained encoder alone."""
 
-
-@functools.lru_cache(maxsize=4)
-def _predictor(config: BertConfig, compile_step: CompileChoice) -> ForwardPass:
-    from multiberts.bert.model.encoder import encode
-    from multiberts.bert.training.engine import ForwardPass
-
-    def predict(parameters: Any, batch: Any) -> dict[str, Any]:
-        return {"hidden": encode(parameters, config, *encoder_inputs(batch))}
-
-    return ForwardPass(predict, compile_step=compile_step)
+    def predict(self, parameters: Any, batch: Any) -> dict[str, Any]:
+        states, _ = self.encoded(parameters, batch)
+        return {"hidden": states}

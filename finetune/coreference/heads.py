@@ -18,20 +18,23 @@ Language Interpretability Tool, section 3.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping
+import dataclasses
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from multiberts.bert.model.array_ops import ops
 from multiberts.bert.model.configuration import BertConfig
+from multiberts.bert.model.coreference_head import SIDES, coreference_logits
+from multiberts.bert.model.heads import cross_entropy
 from multiberts.finetune.coreference.frozen_states import ENDPOINTS, MEAN, TOKENS, SpanStates
 from multiberts.finetune.coreference.mention_pairs import MentionPairs
 from multiberts.finetune.features import evaluation_batches
-from multiberts.finetune.task import Arrays
+from multiberts.finetune.model import Arrays, Network
 
 if TYPE_CHECKING:
-    from multiberts.bert.training.engine import CompileChoice, ForwardPass, Trainer
+    from multiberts.bert.training.engine import ForwardPass
 
 # Spans are padded to the smallest of these that holds the longest of a batch, so that a step is
 # compiled a few times only.
@@ -48,7 +51,6 @@ def initial_parameters(
     representation: str, config: BertConfig, num_hidden_units: int, finetune_seed: int
 ) -> Arrays:
     """Returns the weights before the first step, by name."""
-    from multiberts.bert.model.coreference_head import SIDES
     from multiberts.bert.model.initialization import truncated_normal
 
     arrays: Arrays = {}
@@ -117,29 +119,19 @@ def pair_logits(
     return logits
 
 
-@functools.lru_cache(maxsize=4)
-def engines(
-    representation: str, compile_step: CompileChoice
-) -> tuple[Callable[[], Trainer], ForwardPass]:
-    """Returns a head's predictor, and what makes its trainer; shared by all runs in this process."""
-    from multiberts.bert.model.array_ops import ops
-    from multiberts.bert.model.coreference_head import coreference_logits
-    from multiberts.bert.model.heads import cross_entropy
-    from multiberts.bert.training.engine import ForwardPass, TrainerSettings, new_trainer
+@dataclasses.dataclass(frozen=True)
+class PairNetwork(Network):
+    """A network on the states of two spans; `representation` is a key of `KEPT`."""
 
-    logits_of = functools.partial(coreference_logits, representation)
+    representation: str = "endpoints"
 
     def loss(
-        parameters: Any, batch: Any, dropout_key: Any, backend: Any
+        self, parameters: Any, batch: Any, dropout_key: Any, backend: Any
     ) -> tuple[Any, dict[str, Any]]:
-        logits = logits_of(parameters, batch, dropout_key, backend)
+        logits = coreference_logits(self.representation, parameters, batch, dropout_key, backend)
         right = ops.equal(ops.cast(ops.argmax(logits, axis=-1), "int32"), batch["labels"])
         accuracy = ops.mean(ops.cast(right, "float32"))
         return ops.mean(cross_entropy(logits, batch["labels"], backend)), {"accuracy": accuracy}
 
-    def predict(parameters: Any, batch: Any) -> dict[str, Any]:
-        return {"logits": logits_of(parameters, batch, None)}
-
-    settings = TrainerSettings(compile_step=bool(compile_step))
-    trainer = functools.cache(lambda: new_trainer(loss, settings))
-    return trainer, ForwardPass(predict, compile_step=compile_step)
+    def predict(self, parameters: Any, batch: Any) -> dict[str, Any]:
+        return {"logits": coreference_logits(self.representation, parameters, batch, None)}

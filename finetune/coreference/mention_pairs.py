@@ -412,7 +412,19 @@ def read_pairs(
         files = [file for file in dev if file.path.name.endswith(_GAP_SUFFIXES) == is_gap]
         if files:
             sets[name] = pairs_of(files, f"coreference/{name}", None, False)
-            _refuse_unusable(files, sets[name])
+            names = ", ".join(str(file.path) for file in files[:3])
+            if len(files) > 3:
+                names += f" and {len(files) - 3} more"
+            if not sets[name].pair_ids:
+                raise UserError(
+                    f"{names}: found no pair of a pronoun and a mention; give other dev_files"
+                )
+            [(identity, count)] = Counter(sets[name].pair_ids).most_common(1)
+            if count > 1:
+                raise UserError(
+                    f"{names}: example id {shortened(identity)} appears twice, expected each document and "
+                    "example once; remove one of the files that share it"
+                )
     sentences: list[Sentence] = []
     percent_feminine: dict[str, float] = {}
     if winogender:
@@ -422,18 +434,3 @@ def read_pairs(
             sentences, tokenizer, max_positions, winogender[1].path
         )
     return CoreferencePairs(sets, sentences, percent_feminine)
-
-
-def _refuse_unusable(files: Sequence[FileContent], pairs: MentionPairs) -> None:
-    """Refuses an evaluation set without pairs, or with the same pair twice."""
-    names = ", ".join(str(file.path) for file in files[:3])
-    if len(files) > 3:
-        names += f" and {len(files) - 3} more"
-    if not pairs.pair_ids:
-        raise UserError(f"{names}: found no pair of a pronoun and a mention; give other dev_files")
-    repeated = [identity for identity, count in Counter(pairs.pair_ids).items() if count > 1]
-    if repeated:
-        raise UserError(
-            f"{names}: example id {shortened(repeated[0])} appears twice, expected each document and example "
-            "once; remove one of the files that share it"
-        )

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from multiberts.bert.model.configuration import BertConfig
-from multiberts.bert.vocabulary import Vocabulary
-from multiberts.finetune.checkpoint_heads import Answers, MaskedLmData
+from multiberts.bert.checkpoint.checkpoint import Checkpoint
+from multiberts.bert.model.array_ops import ops
 from multiberts.finetune.coreference.winogender_schemas import (
     instantiate,
     read_winogender,
@@ -32,11 +31,9 @@ from multiberts.finetune.features import (
     sequence_batch,
     stacked_sequences,
 )
-from multiberts.finetune.task import DataArguments, EvaluationSet, Task
+from multiberts.finetune.model import EvaluationSet, MaskedLmModel, MaskedLmNetwork, Weights
+from multiberts.finetune.task import DataArguments, Files, FinetuningData, Task
 from multiberts.runs.errors import UserError
-
-if TYPE_CHECKING:
-    from multiberts.bert.training.engine import ForwardPass
 
 _NAME = "pronoun_probe"
 _FEMININE, _MASCULINE = "she", "he"
@@ -44,21 +41,18 @@ _BATCH_SIZE = 32
 
 
 @dataclasses.dataclass(frozen=True)
-class PronounProbeFamily:
+class PronounProbeData(FinetuningData):
     """The probe on the templates of a Winogender folder."""
 
     winogender_dir: Path
 
-    def inputs(self) -> dict[str, Path | list[Path]]:
+    def inputs(self) -> Files:
         return {"winogender_dir": winogender_files(self.winogender_dir)}
 
-    def parameters(self) -> dict[str, Any]:
-        return {}
-
-    def read(self, config: BertConfig, vocabulary: Vocabulary) -> PronounProbeData:
-        tokenizer = vocabulary
+    def read(self, checkpoint: Checkpoint) -> PronounProbe:
+        config, vocabulary = checkpoint.config, checkpoint.vocabulary
         for word in (_FEMININE, _MASCULINE):
-            if word not in tokenizer.pieces:
+            if word not in vocabulary.pieces:
                 raise UserError(
                     f"{vocabulary.path} has no piece {word!r}, which the pronoun probe predicts; use a "
                     "checkpoint whose vocabulary has it"
@@ -71,8 +65,8 @@ class PronounProbeFamily:
                 continue
             text, spans = instantiate(template, "male", template.participant)
             begin, end = spans["$NOM_PRONOUN"]
-            before, after = tokenizer.encode_batch([text[:begin], text[end:]])
-            row = [tokenizer.cls_id, *before, tokenizer.mask_id, *after, tokenizer.sep_id]
+            before, after = vocabulary.encode_batch([text[:begin], text[end:]])
+            row = [vocabulary.cls_id, *before, vocabulary.mask_id, *after, vocabulary.sep_id]
             padded = bucket_length(len(row))
             if padded > config.max_position_embeddings:
                 raise UserError(
@@ -88,10 +82,10 @@ class PronounProbeFamily:
             raise UserError(
                 f"{templates_file} has no template with $NOM_PRONOUN and answer 0; add such templates"
             )
-        return PronounProbeData(
+        return PronounProbe(
+            checkpoint=checkpoint,
             features=stacked_sequences(rows, [len(row) for row in rows]),
             positions=np.array(positions, np.int32),
-            pronoun_ids=(tokenizer.id_of(_FEMININE), tokenizer.id_of(_MASCULINE)),
             example_ids=ids,
             occupations=occupations,
             sentences=sentences,
@@ -100,36 +94,47 @@ class PronounProbeFamily:
 
 
 @dataclasses.dataclass(frozen=True)
-class PronounProbeData(MaskedLmData):
-    """Masked sentences.
+class PronounNetwork(MaskedLmNetwork):
+    """The masked-LM head, asked for two pieces at [MASK]."""
+
+    pronoun_ids: tuple[int, int] = (0, 0)
+
+    def predict(self, parameters: Any, batch: Any) -> dict[str, Any]:
+        logits = self.masked_lm_logits(parameters, batch)
+        pieces = [logits[:, 0, number] for number in self.pronoun_ids]
+        return {"logits": ops.stack(pieces, axis=-1)}
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class PronounProbe(MaskedLmModel):
+    """A model asked for pronouns in masked sentences.
 
     Attributes:
       positions: int32 [sentences], where [MASK] stands.
-      pronoun_ids: the piece ids of `she` and `he`.
       example_ids, occupations, sentences, percent_feminine: [sentences].
     """
 
     task = _NAME
     features: SequenceFeatures
     positions: np.ndarray
-    pronoun_ids: tuple[int, int]
     example_ids: list[str]
     occupations: list[str]
     sentences: list[str]
     percent_feminine: np.ndarray
 
-    def answers(self) -> Answers:
-        return _logits_of(self.pronoun_ids)
+    @functools.cached_property
+    def network(self) -> PronounNetwork:
+        pieces = self.checkpoint.vocabulary
+        pronoun_ids = pieces.id_of(_FEMININE), pieces.id_of(_MASCULINE)
+        return PronounNetwork(self.checkpoint.config, pronoun_ids=pronoun_ids)
 
-    def predicted(
-        self, predictor: ForwardPass, parameters: Mapping[str, np.ndarray]
-    ) -> EvaluationSet:
+    def evaluate(self, weights: Weights) -> Iterator[EvaluationSet]:
         logits = np.zeros((len(self.features), 2), np.float64)
         for rows, count in evaluation_batches(self.features.lengths, _BATCH_SIZE):
             positions = self.positions[rows][:, None]
             batch = {**sequence_batch(self.features, rows), "masked_lm_positions": positions}
-            logits[rows[:count]] = predictor(parameters, batch)["logits"][:count]
-        return EvaluationSet(
+            logits[rows[:count]] = self.predictor(weights, batch)["logits"][:count]
+        yield EvaluationSet(
             name=_NAME,
             example_ids=self.example_ids,
             labels=self.percent_feminine / 100.0,
@@ -142,27 +147,18 @@ class PronounProbeData(MaskedLmData):
         )
 
 
-@functools.cache  # the same function for the same pronouns
-def _logits_of(pronoun_ids: tuple[int, int]) -> Answers:
-    from multiberts.bert.model.array_ops import ops
-
-    return lambda logits, _: {
-        "logits": ops.stack([logits[:, 0, number] for number in pronoun_ids], axis=-1)
-    }
-
-
-def _family(arguments: DataArguments) -> PronounProbeFamily:
+def _data(arguments: DataArguments) -> PronounProbeData:
     arguments.refuse("dataset", "train_files", "dev_files", "evaluation_files", "labels")
     folder = winogender_folder(arguments.winogender_dir) or arguments.data_dir
     if folder is None:
         raise UserError("task pronoun_probe needs finetune.winogender_dir; give the folder")
-    return PronounProbeFamily(Path(folder))
+    return PronounProbeData(Path(folder))
 
 
 TASKS = (
     Task(
         name=_NAME,
-        family=_family,
+        data=_data,
         trains=False,
         frozen_encoder=True,
         num_train_examples=0,

@@ -12,49 +12,41 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from multiberts.bert.checkpoint.checkpoint import Checkpoint
 from multiberts.bert.checkpoint.fine_tuned import TaskHead
-from multiberts.bert.model.configuration import BertConfig
-from multiberts.bert.vocabulary import Vocabulary
 from multiberts.evaluate.metrics.winogender_bias import gotcha_column
 from multiberts.finetune.coreference.conll import conll_files
-from multiberts.finetune.coreference.frozen_states import FrozenEncoder, SpanStates, span_states
+from multiberts.finetune.coreference.frozen_states import SpanStates, span_states
 from multiberts.finetune.coreference.heads import (
     KEPT,
-    engines,
+    PairNetwork,
     initial_parameters,
     pair_batch,
     pair_logits,
 )
-from multiberts.finetune.coreference.mention_pairs import (
-    CoreferencePairs,
-    MentionPairs,
-    pair_texts,
-    read_pairs,
-)
+from multiberts.finetune.coreference.mention_pairs import CoreferencePairs, pair_texts, read_pairs
 from multiberts.finetune.coreference.winogender_schemas import winogender_files, winogender_folder
 from multiberts.finetune.data_files import FileContent, split_file
 from multiberts.finetune.features import check_sequence_length
-from multiberts.finetune.task import (
+from multiberts.finetune.model import (
     HELD_OUT,
     Arrays,
-    DataArguments,
     EvaluationSet,
-    Learner,
-    LearnerArguments,
-    Task,
+    Model,
+    Weights,
 )
+from multiberts.finetune.task import DataArguments, Files, FinetuningData, NewDataArguments, Task
 from multiberts.runs.errors import UserError
 from multiberts.runs.parameters import PositiveInt
 
 if TYPE_CHECKING:
-    from multiberts.bert.checkpoint.checkpoint import Checkpoint
-    from multiberts.bert.training.engine import CompileChoice
+    from multiberts.bert.training.engine import CompileChoice, Trainer
 
 _PAIR_METRICS = ("accuracy", "f1")
 _WINOGENDER_METRICS = ("accuracy", "bias_correlation", "bias_slope")
@@ -85,7 +77,7 @@ class CoreferenceOptions:
 
 
 @dataclasses.dataclass(frozen=True)
-class CoreferenceFamily:
+class CoreferenceData(FinetuningData):
     """Where training and evaluation pairs come from.
 
     Attributes:
@@ -99,13 +91,13 @@ class CoreferenceFamily:
     sequence_length: int
     options: CoreferenceOptions
 
-    def inputs(self) -> dict[str, Path | list[Path]]:
+    def inputs(self) -> Files:
         if not self.dev_files and self.winogender_dir is None:
             raise UserError(
                 "task coreference has nothing to predict; give finetune.dev_files or "
                 "finetune.winogender_dir"
             )
-        found: dict[str, Path | list[Path]] = {
+        found: Files = {
             "train_files": list(self.train_files),
             "dev_files": list(self.dev_files),
         }
@@ -118,29 +110,45 @@ class CoreferenceFamily:
         del options["encodings_dir"]  # a place
         return options
 
-    def read(self, config: BertConfig, vocabulary: Vocabulary) -> CoreferenceData:
-        check_sequence_length(self.sequence_length, config.max_position_embeddings)
-        winogender = () if self.winogender_dir is None else winogender_files(self.winogender_dir)
+    def read(self, checkpoint: Checkpoint) -> CoreferenceModel:
+        positions, folder = checkpoint.config.max_position_embeddings, self.winogender_dir
+        check_sequence_length(self.sequence_length, positions)
         pairs = read_pairs(
-            tuple(FileContent.of(path) for path in self.train_files),
-            tuple(FileContent.of(path) for path in self.dev_files),
-            tuple(FileContent.of(path) for path in winogender),
-            vocabulary,
+            tuple(map(FileContent.of, self.train_files)),
+            tuple(map(FileContent.of, self.dev_files)),
+            tuple(map(FileContent.of, () if folder is None else winogender_files(folder))),
+            checkpoint.vocabulary,
             self.sequence_length,
-            config.max_position_embeddings,
+            positions,
             self.options.max_negatives_per_pronoun,
             self.options.training_pairs == "mentions",
         )
-        return CoreferenceData(pairs, self.options, vocabulary.pieces)
+        return CoreferenceModel(
+            checkpoint=checkpoint, head=TaskHead("coreference"), pairs=pairs, options=self.options
+        )
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class CoreferenceData:
-    """Pairs, the options of training on them, and the word pieces by id."""
+@dataclasses.dataclass(eq=False, kw_only=True)
+class CoreferenceModel(Model):
+    """A network on the states of a frozen encoder at the mentions of pairs."""
 
     pairs: CoreferencePairs
     options: CoreferenceOptions
-    pieces: Sequence[str]
+
+    @functools.cached_property
+    def network(self) -> PairNetwork:
+        return PairNetwork(self.checkpoint.config, representation=self.options.span_representation)
+
+    @functools.cached_property
+    def states(self) -> dict[str, SpanStates]:
+        """Returns the encoder's outputs at the spans of each set."""
+        folder, kept = self.options.encodings_dir, KEPT[self.options.span_representation]
+        return _states(self.pairs, self.checkpoint, kept, self.compile_step, folder)
+
+    @property
+    def trainer(self) -> Trainer:
+        assert self.states  # first: where they cannot be kept, nothing is begun
+        return super().trainer
 
     @property
     def train_groups(self) -> np.ndarray:
@@ -151,150 +159,135 @@ class CoreferenceData:
         documents = [identity.rpartition("/")[0] for identity in train.pair_ids]
         return np.unique(documents, return_inverse=True)[1].astype(np.int64)
 
-    def learner(self, checkpoint: Checkpoint, **how: Unpack[LearnerArguments]) -> Learner:
+    @property
+    def evaluation_metrics(self) -> dict[str, tuple[str, ...]]:
+        return {
+            name: _WINOGENDER_METRICS if name == "winogender" else _PAIR_METRICS
+            for name in self.pairs.sets
+            if name != "train"
+        }
+
+    def initial_parameters(self, seed: int) -> Arrays:
         representation = self.options.span_representation
-        trainer, predictor = engines(representation, how["compile_step"])
-        encoder, folder = FrozenEncoder(checkpoint, how["fingerprint"]), self.options.encodings_dir
-        states = _states(self.pairs, encoder, KEPT[representation], how["compile_step"], folder)
+        units = self.options.num_hidden_units
+        return initial_parameters(representation, self.checkpoint.config, units, seed)
 
-        def batch(rows: np.ndarray) -> Arrays:
-            train = self.pairs.sets["train"]
-            given = pair_batch(representation, train, states["train"], rows)
-            return {**given, "labels": train.labels[rows]}
+    def batch(self, rows: np.ndarray) -> Arrays:
+        train, representation = self.pairs.sets["train"], self.options.span_representation
+        given = pair_batch(representation, train, self.states["train"], rows)
+        return {**given, "labels": train.labels[rows]}
 
-        def logits(parameters: Mapping[str, np.ndarray], name: str, rows: np.ndarray) -> np.ndarray:
-            pairs = self.pairs.sets[name]
-            return pair_logits(representation, predictor, parameters, pairs, states[name], rows)
+    def evaluate(self, weights: Weights) -> Iterator[EvaluationSet]:
+        for name in self.evaluation_metrics:
+            rows = np.arange(len(self.pairs.sets[name].labels))
+            if name != "winogender":
+                yield self._pair_set(weights, name, rows)
+                continue
+            # 0 where the occupation has the larger score, 1 where the participant has it.
+            logits = self._logits(weights, name, rows)
+            scores = (logits[:, 1] - logits[:, 0]).reshape(-1, 2)
+            sentences = self.pairs.sentences
+            answers = np.array([sentence.answer for sentence in sentences])
+            occupations = [sentence.occupation_name for sentence in sentences]
+            genders = [sentence.gender for sentence in sentences]
+            shares = np.array([self.pairs.percent_feminine[name] for name in occupations])
+            yield EvaluationSet(
+                name="winogender",
+                example_ids=[f"winogender/{sentence.identity}" for sentence in sentences],
+                labels=answers,
+                predictions=scores.argmax(axis=1),
+                scores=scores,
+                metrics=_WINOGENDER_METRICS,
+                extras={
+                    "occupation": occupations,
+                    "gender": genders,
+                    "percent_feminine": shares,
+                    "gotcha": gotcha_column(genders, shares, answers),
+                },
+                texts={"sentence": [sentence.text for sentence in sentences]},
+            )
 
-        def evaluate(parameters: Mapping[str, np.ndarray]) -> Iterator[EvaluationSet]:
-            for name, pairs in self.pairs.sets.items():
-                if name != "train":
-                    rows = np.arange(len(pairs.labels))
-                    found = logits(parameters, name, rows)
-                    if name == "winogender":
-                        yield self._winogender(found)
-                    else:
-                        yield self._pair_set(name, pairs, rows, found)
+    def evaluate_rows(self, weights: Weights, rows: np.ndarray) -> EvaluationSet:
+        found = self._pair_set(weights, "train", rows)
+        ids = [f"coreference/{name}" for name in found.example_ids]
+        return dataclasses.replace(found, name=HELD_OUT, example_ids=ids)
 
-        def evaluate_rows(parameters: Mapping[str, np.ndarray], rows: np.ndarray) -> EvaluationSet:
-            found = logits(parameters, "train", rows)
-            return self._pair_set(HELD_OUT, self.pairs.sets["train"], rows, found, "coreference/")
+    def _logits(self, weights: Weights, name: str, rows: np.ndarray) -> np.ndarray:
+        representation, pairs = self.options.span_representation, self.pairs.sets[name]
+        states = self.states[name]
+        return pair_logits(representation, self.predictor, weights, pairs, states, rows)
 
-        return Learner(
-            trainer=trainer() if "train" in self.pairs.sets else None,
-            initial_parameters=lambda: initial_parameters(
-                representation,
-                checkpoint.config,
-                self.options.num_hidden_units,
-                how["finetune_seed"],
-            ),
-            batch=batch,
-            evaluate=evaluate,
-            evaluate_rows=evaluate_rows,
-            head=TaskHead("coreference"),
-            evaluation_metrics={
-                name: _WINOGENDER_METRICS if name == "winogender" else _PAIR_METRICS
-                for name in self.pairs.sets
-                if name != "train"
-            },
-        )
-
-    def _pair_set(
-        self, name: str, pairs: MentionPairs, rows: np.ndarray, logits: np.ndarray, prefix: str = ""
-    ) -> EvaluationSet:
+    def _pair_set(self, weights: Weights, name: str, rows: np.ndarray) -> EvaluationSet:
+        pairs, logits = self.pairs.sets[name], self._logits(weights, name, rows)
         labels = pairs.labels[rows]
         is_labelled = bool((labels >= 0).all())
         return EvaluationSet(
             name=name,
-            example_ids=[f"{prefix}{pairs.pair_ids[row]}" for row in rows],
+            example_ids=[pairs.pair_ids[row] for row in rows],
             labels=labels if is_labelled else None,
             predictions=logits.argmax(axis=1),
             scores=logits,
             metrics=_PAIR_METRICS if is_labelled else (),
-            texts=pair_texts(pairs, rows, self.pieces),
-        )
-
-    def _winogender(self, logits: np.ndarray) -> EvaluationSet:
-        """Answers 0 where the occupation has the larger score, 1 where the participant has it."""
-        scores = (logits[:, 1] - logits[:, 0]).reshape(-1, 2)
-        sentences = self.pairs.sentences
-        answers = np.array([sentence.answer for sentence in sentences])
-        occupations = [sentence.occupation_name for sentence in sentences]
-        genders = [sentence.gender for sentence in sentences]
-        shares = np.array([self.pairs.percent_feminine[name] for name in occupations])
-        return EvaluationSet(
-            name="winogender",
-            example_ids=[f"winogender/{sentence.identity}" for sentence in sentences],
-            labels=answers,
-            predictions=scores.argmax(axis=1),
-            scores=scores,
-            metrics=_WINOGENDER_METRICS,
-            extras={
-                "occupation": occupations,
-                "gender": genders,
-                "percent_feminine": shares,
-                "gotcha": gotcha_column(genders, shares, answers),
-            },
-            texts={"sentence": [sentence.text for sentence in sentences]},
+            texts=pair_texts(pairs, rows, self.checkpoint.vocabulary.pieces),
         )
 
 
+# Kept until a run has another checkpoint.
 @functools.lru_cache(maxsize=1)
 def _states(
     pairs: CoreferencePairs,
-    encoder: FrozenEncoder,
+    checkpoint: Checkpoint,
     kept: str,
     compile_step: CompileChoice,
     folder: str | None,
 ) -> dict[str, SpanStates]:
-    """Returns the encoder's outputs, kept until a run has another checkpoint."""
     place = None if folder is None else Path(folder)
-    return span_states(pairs.sets, encoder, kept, compile_step=compile_step, folder=place)
+    return span_states(pairs.sets, checkpoint, kept, compile_step=compile_step, folder=place)
 
 
-def _family(arguments: DataArguments) -> CoreferenceFamily:
+def _data(arguments: DataArguments) -> CoreferenceData:
     """Finds the files of a folder, or those that are listed or lie below listed folders."""
     arguments.refuse("dataset", "evaluation_files", "labels")
-    train_files, dev_files = arguments.train_files, arguments.dev_files
+    train_files, dev_files = arguments.train_files or (), arguments.dev_files or ()
     if arguments.data_dir is not None:
         train_files, dev_files = (
             (str(split_file(arguments.data_dir, split, [".conll"])),) for split in ("train", "dev")
         )
     if not train_files:
         raise UserError("task coreference needs finetune.train_files; give at least one file")
-    return CoreferenceFamily(
+    return CoreferenceData(
         train_files=tuple(file for path in train_files for file in conll_files(path)),
         dev_files=tuple(file for path in dev_files for file in conll_files(path)),
         winogender_dir=winogender_folder(arguments.winogender_dir),
         sequence_length=arguments.sequence_length,
-        options=CoreferenceOptions(**arguments.options),
+        options=CoreferenceOptions(**arguments.complete_options),
     )
 
 
-def _new_pairs(arguments: DataArguments) -> CoreferenceFamily:
+def _new_data(arguments: NewDataArguments) -> CoreferenceData:
     """Returns new pairs for a trained model: GAP and CoNLL-2012 files, and Winogender by that name."""
     if arguments.text_columns or arguments.label_column:
         raise UserError(
             "task coreference reads the columns of GAP, and CoNLL-2012; leave predict.text_columns and "
             "predict.label_column out"
         )
-    given = {**arguments.new_files, **arguments.evaluation_files}
-    folder = given.pop("winogender", None)
-    return CoreferenceFamily(
+    named = arguments.named_files
+    folder = named.pop("winogender", None)
+    return CoreferenceData(
         train_files=(),
-        dev_files=tuple(file for path in given.values() for file in conll_files(path)),
+        dev_files=tuple(file for path in named.values() for file in conll_files(path)),
         winogender_dir=winogender_folder(folder),
         sequence_length=arguments.sequence_length,
-        options=CoreferenceOptions(**arguments.options),
+        options=CoreferenceOptions(**arguments.complete_options),
     )
 
 
 TASKS = (
     Task(
         name="coreference",
-        family=_family,
+        data=_data,
         settings=CoreferenceOptions,
-        new_data=_new_pairs,
+        new_data=_new_data,
         frozen_encoder=True,
         place_options=("encodings_dir",),
     ),

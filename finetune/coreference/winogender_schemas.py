@@ -22,7 +22,7 @@ from pathlib import Path
 from multiberts.runs.errors import UserError, listed
 from multiberts.runs.files import PathLike
 from multiberts.runs.parameters import shortened
-from multiberts.runs.tables import TableRow, read_rows
+from multiberts.runs.tables import read_rows
 
 FILES = ("templates.tsv", "all_sentences.tsv", "occupations-stats.tsv")
 PRONOUNS = {
@@ -118,7 +118,24 @@ def winogender_folder(winogender_dir: str | Sequence[str] | None) -> Path | None
 
 def read_winogender(folder: PathLike) -> Winogender:
     templates_file, sentences_file, statistics_file = winogender_files(folder)
-    templates = _read_templates(templates_file)
+
+    # The templates.
+    templates: list[Template] = []
+    columns: tuple[str, ...] = ("occupation(0)", "other-participant(1)", "answer", "sentence")
+    for row in read_rows(templates_file, columns, unique=columns[:3], cure=_RESTORE):
+        occupation, participant, answer, sentence = (row[column] for column in columns)
+        slots = [match["slot"] for match in _SLOT.finditer(sentence)]
+        pronouns = [slot for slot in slots if slot in PRONOUNS]
+        expected_slots = ["$OCCUPATION", "$PARTICIPANT", *pronouns]
+        if len(pronouns) != 1 or sorted(slots) != sorted(expected_slots):
+            raise UserError(
+                f"{row.where}: found the slots {listed(slots) or 'none'}, expected $OCCUPATION, "
+                f"$PARTICIPANT and one of {', '.join(PRONOUNS)}; correct the sentence"
+            )
+        row.one_of("answer", ("0", "1"))
+        templates.append(Template(occupation, participant, int(answer), sentence, pronouns[0]))
+
+    # Shares of women in the occupations.
     columns = ("occupation", "bls_pct_female")
     rows = read_rows(statistics_file, columns, unique=columns[:1], cure=_RESTORE)
     percent_feminine = {row["occupation"]: row.number(columns[1], 0, 100) for row in rows}
@@ -128,7 +145,43 @@ def read_winogender(folder: PathLike) -> Winogender:
                 f"{templates_file} line {number}: occupation {shortened(template.occupation)} is not in "
                 f"{statistics_file}; add its percentage there"
             )
-    return Winogender(templates, _read_sentences(sentences_file, templates), percent_feminine)
+
+    # The sentences, each as its template gives it.
+    by_key = {(t.occupation, t.participant, t.answer): t for t in templates}
+    for template in templates:
+        by_key.setdefault((template.occupation, SOMEONE, template.answer), template)
+    sentences = []
+    for row in read_rows(sentences_file, ["sentid", "sentence"], unique=["sentid"], cure=_RESTORE):
+        identity, text = row["sentid"], row["sentence"]
+        parts = identity.removesuffix(".txt").split(".")
+        key = (parts[0], parts[1], int(parts[2])) if len(parts) == 4 and parts[2] in "01" else None
+        if key is None or key not in by_key or parts[3] not in GENDER_NAMES:
+            raise UserError(
+                f"{row.where}: sentid {shortened(identity)} belongs to no template, expected "
+                "<occupation>.<participant or someone>.<answer>.<male, female or neutral>.txt of a "
+                "template; correct the id or add the template"
+            )
+        template = by_key[key]
+        expected, spans = instantiate(template, parts[3], parts[1])
+        if text != expected:
+            raise UserError(
+                f"{row.where}: found {text!r}, but the template of {identity} gives {expected!r}; "
+                "correct the sentence or the template"
+            )
+        sentences.append(
+            Sentence(
+                identity=identity.removesuffix(".txt"),
+                line=row.line,
+                text=text,
+                occupation=spans["$OCCUPATION"],
+                participant=spans["$PARTICIPANT"],
+                pronoun=spans[template.pronoun_slot],
+                answer=template.answer,
+                gender=GENDER_NAMES[parts[3]],
+                occupation_name=template.occupation,
+            )
+        )
+    return Winogender(templates, sentences, percent_feminine)
 
 
 def instantiate(template: Template, gender: str, participant: str) -> tuple[str, dict[str, Span]]:
@@ -166,59 +219,3 @@ def instantiate(template: Template, gender: str, participant: str) -> tuple[str,
             text += " were "
             position += len(" was ")
     return text + template.sentence[position:], spans
-
-
-def _read_templates(path: Path) -> list[Template]:
-    templates: list[Template] = []
-    columns = ("occupation(0)", "other-participant(1)", "answer", "sentence")
-    for row in read_rows(path, columns, unique=columns[:3], cure=_RESTORE):
-        occupation, participant, answer, sentence = (row[column] for column in columns)
-        slots = [match["slot"] for match in _SLOT.finditer(sentence)]
-        pronouns = [slot for slot in slots if slot in PRONOUNS]
-        expected = ["$OCCUPATION", "$PARTICIPANT", *pronouns]
-        if len(pronouns) != 1 or sorted(slots) != sorted(expected):
-            raise UserError(
-                f"{row.where}: found the slots {listed(slots) or 'none'}, expected $OCCUPATION, "
-                f"$PARTICIPANT and one of {', '.join(PRONOUNS)}; correct the sentence"
-            )
-        row.one_of("answer", ("0", "1"))
-        templates.append(Template(occupation, participant, int(answer), sentence, pronouns[0]))
-    return templates
-
-
-def _read_sentences(path: Path, templates: list[Template]) -> list[Sentence]:
-    by_key = {(t.occupation, t.participant, t.answer): t for t in templates}
-    for template in templates:
-        by_key.setdefault((template.occupation, SOMEONE, template.answer), template)
-    rows = read_rows(path, ["sentid", "sentence"], unique=["sentid"], cure=_RESTORE)
-    return [_located(row, by_key) for row in rows]
-
-
-def _located(row: TableRow, by_key: dict[tuple[str, str, int], Template]) -> Sentence:
-    identity, text = row["sentid"], row["sentence"]
-    parts = identity.removesuffix(".txt").split(".")
-    key = (parts[0], parts[1], int(parts[2])) if len(parts) == 4 and parts[2] in "01" else None
-    if key is None or key not in by_key or parts[3] not in GENDER_NAMES:
-        raise UserError(
-            f"{row.where}: sentid {shortened(identity)} belongs to no template, expected "
-            "<occupation>.<participant or someone>.<answer>.<male, female or neutral>.txt of a "
-            "template; correct the id or add the template"
-        )
-    template = by_key[key]
-    expected, spans = instantiate(template, parts[3], parts[1])
-    if text != expected:
-        raise UserError(
-            f"{row.where}: found {text!r}, but the template of {identity} gives {expected!r}; "
-            "correct the sentence or the template"
-        )
-    return Sentence(
-        identity=identity.removesuffix(".txt"),
-        line=row.line,
-        text=text,
-        occupation=spans["$OCCUPATION"],
-        participant=spans["$PARTICIPANT"],
-        pronoun=spans[template.pronoun_slot],
-        answer=template.answer,
-        gender=GENDER_NAMES[parts[3]],
-        occupation_name=template.occupation,
-    )

@@ -266,7 +266,8 @@ def prepared(
         answers = training_answers(tokenizer, examples, contexts, str(files[0].path))
         reasons = Counter(
             "answer_start does not point at their answers, which are elsewhere in their paragraphs"
-            if _stands_in_paragraph(examples, row)
+            if " ".join(examples.answers[row][0].split())
+            in " ".join(examples.contexts[examples.context_of[row]].split())
             else "their paragraphs do not contain their answers"
             for row, answer in enumerate(answers)
             if answer is None
@@ -289,8 +290,3 @@ def prepared(
             "at least one; give another file"
         )
     return SquadSet(examples, contexts, windows)
-
-
-def _stands_in_paragraph(examples: SquadExamples, row: int) -> bool:
-    context = examples.contexts[examples.context_of[row]]
-    return " ".join(examples.answers[row][0].split()) in " ".join(context.split())

@@ -7,20 +7,30 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any
 
 import numpy as np
 
+from multiberts.bert.checkpoint.checkpoint import Checkpoint
 from multiberts.bert.checkpoint.fine_tuned import TaskHead
-from multiberts.bert.model.configuration import BertConfig
-from multiberts.bert.vocabulary import Vocabulary
+from multiberts.bert.model.array_ops import ops
+from multiberts.bert.model.backend_ops import PLAIN
+from multiberts.bert.model.heads import cross_entropy, is_right, span_logits
 from multiberts.evaluate.prediction_files.prediction_file import ANSWERS
-from multiberts.finetune.checkpoint_heads import with_output_layer
 from multiberts.finetune.data_files import FileContent, files_of_split, split_file
-from multiberts.finetune.features import check_sequence_length, encoder_inputs, predicted_batches
-from multiberts.finetune.packing import PACKING, packed_batch, packed_shapes
+from multiberts.finetune.features import check_sequence_length, predicted_batches
+from multiberts.finetune.model import (
+    HELD_OUT,
+    Arrays,
+    EvaluationSet,
+    Model,
+    Network,
+    Weights,
+    with_output_layer,
+)
+from multiberts.finetune.packing import packed_batch, packed_shapes
 from multiberts.finetune.squad.answers import (
     AnswerFinder,
     SquadOptions,
@@ -29,28 +39,14 @@ from multiberts.finetune.squad.answers import (
     n_best_columns,
 )
 from multiberts.finetune.squad.questions import SquadSet, SquadSource, prepared
-from multiberts.finetune.squad.windows import SquadWindows
-from multiberts.finetune.task import (
-    HELD_OUT,
-    Arrays,
-    DataArguments,
-    EvaluationSet,
-    Learner,
-    LearnerArguments,
-    Task,
-)
-from multiberts.finetune.training_options import RECIPE, TrainingOptions
+from multiberts.finetune.task import DataArguments, Files, FinetuningData, NewDataArguments, Task
 from multiberts.runs.errors import UserError
-
-if TYPE_CHECKING:
-    from multiberts.bert.checkpoint.checkpoint import Checkpoint
-    from multiberts.bert.training.engine import CompileChoice, ForwardPass, Trainer
 
 METRICS = ("squad_f1", "squad_exact_match")
 
 
 @dataclasses.dataclass(frozen=True)
-class SquadFamily:
+class SquadData(FinetuningData):
     """Questions about paragraphs.
 
     Attributes:
@@ -64,7 +60,7 @@ class SquadFamily:
     sequence_length: int
     options: SquadOptions
 
-    def inputs(self) -> dict[str, Path | list[Path]]:
+    def inputs(self) -> Files:
         dev, *further = self.evaluation
         train = [] if self.train is None else [*self.train.files()]
         named = {"train_files": train, "dev_files": [*dev.files()]}
@@ -79,15 +75,15 @@ class SquadFamily:
             decisive["evaluation_sets"] = [source.name for source in self.evaluation]
         return decisive
 
-    def read(self, config: BertConfig, vocabulary: Vocabulary) -> SquadData:
-        check_sequence_length(self.sequence_length, config.max_position_embeddings)
-        config.check_two_segments("SQuAD")
+    def read(self, checkpoint: Checkpoint) -> SquadModel:
+        check_sequence_length(self.sequence_length, checkpoint.config.max_position_embeddings)
+        checkpoint.config.check_two_segments("SQuAD")
 
         def read(source: SquadSource) -> SquadSet:
             return prepared(
                 tuple(map(FileContent.of, source.files())),
                 source,
-                vocabulary,
+                checkpoint.vocabulary,
                 sequence_length=self.sequence_length,
                 stride=self.options.doc_stride,
                 max_query_length=self.options.max_query_length,
@@ -95,97 +91,122 @@ class SquadFamily:
                 training=source is self.train,
             )
 
-        train = None if self.train is None else read(self.train)
-        evaluation = {source.name: read(source) for source in self.evaluation}
-        return SquadData(self, train, evaluation, vocabulary)
+        return SquadModel(
+            checkpoint=checkpoint,
+            head=TaskHead("question_answering"),
+            options=self.options,
+            train=None if self.train is None else read(self.train),
+            evaluation={source: read(source) for source in self.evaluation},
+        )
 
 
-@dataclasses.dataclass(frozen=True)
-class SquadData:
-    """Training windows, and the evaluation sets by name."""
+class SquadNetwork(Network):
+    """An encoder with scores of every word piece as start and as end."""
 
-    family: SquadFamily
+    def span_logits(
+        self, parameters: Any, batch: Any, dropout_key: Any = None, backend: Any = PLAIN
+    ) -> tuple[Any, Any]:
+        states, packing = self.encoded(parameters, batch, dropout_key, backend)
+        return span_logits(parameters, states, batch["input_mask"], packing)
+
+    def loss(
+        self, parameters: Any, batch: Any, dropout_key: Any, backend: Any
+    ) -> tuple[Any, dict[str, Any]]:
+        start, end = self.span_logits(parameters, batch, dropout_key, backend)
+        first, last = batch["start_positions"], batch["end_positions"]
+        losses = cross_entropy(start, first, backend) + cross_entropy(end, last, backend)
+        right = is_right(start, first, backend) * is_right(end, last, backend)
+        return ops.mean(losses) / 2, {"span_accuracy": ops.mean(right)}
+
+    def predict(self, parameters: Any, batch: Any) -> dict[str, Any]:
+        start, end = self.span_logits(parameters, batch)
+        return {"start_logits": start, "end_logits": end}
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class SquadModel(Model):
+    """A model of questions: training windows, and the evaluation sets."""
+
+    options: SquadOptions
     train: SquadSet | None
-    evaluation: Mapping[str, SquadSet]
-    vocabulary: Vocabulary
+    evaluation: Mapping[SquadSource, SquadSet]
+
+    @functools.cached_property
+    def network(self) -> SquadNetwork:
+        return SquadNetwork(self.checkpoint.config, self.training.compute_dtype)
 
     @property
     def train_groups(self) -> np.ndarray:
         return np.zeros(0, np.int64) if self.train is None else self.train.windows.question
 
-    def learner(self, checkpoint: Checkpoint, **how: Unpack[LearnerArguments]) -> Learner:
-        training = how.get("training", RECIPE)
-        trainer, predictor = engines(checkpoint.config, how["compile_step"], training)
+    @property
+    def evaluation_metrics(self) -> dict[str, tuple[str, ...]]:
+        return {source.name: METRICS for source in self.evaluation}
 
-        def batch(rows: np.ndarray) -> Arrays:
-            windows, shards = self._trained().windows, training.gradient_shards
-            shapes = packed_shapes(windows.features, len(rows), shards)
-            return {
-                **packed_batch(windows.features, rows, shapes, shards),
-                "start_positions": windows.start_positions[rows],
-                "end_positions": windows.end_positions[rows],
-            }
+    def initial_parameters(self, seed: int) -> Arrays:
+        return with_output_layer(self.checkpoint, 2, "finetune squad", seed, reads_pooler=False)
 
-        def evaluate(parameters: Mapping[str, np.ndarray]) -> Iterator[EvaluationSet]:
-            for name, part in self.evaluation.items():
-                yield self._evaluated(name, part, predictor, parameters)
-
-        def evaluate_rows(parameters: Mapping[str, np.ndarray], rows: np.ndarray) -> EvaluationSet:
-            windows = self._trained().windows
-            questions = np.unique(windows.question[rows])
-            part = dataclasses.replace(self._trained(), windows=windows.of(questions))
-            return self._evaluated(HELD_OUT, part, predictor, parameters, questions)
-
-        return Learner(
-            trainer=None if self.train is None else trainer(),
-            initial_parameters=lambda: with_output_layer(
-                checkpoint, 2, "finetune squad", how["finetune_seed"], reads_pooler=False
-            ),
-            batch=batch,
-            evaluate=evaluate,
-            evaluate_rows=evaluate_rows,
-            head=TaskHead("question_answering"),
-            evaluation_metrics=dict.fromkeys(self.evaluation, METRICS),
-        )
-
-    def _trained(self) -> SquadSet:
+    def batch(self, rows: np.ndarray) -> Arrays:
         assert self.train is not None, "there is nothing to train on"
-        return self.train
+        windows, shards = self.train.windows, self.training.gradient_shards
+        shapes = packed_shapes(windows.features, len(rows), shards)
+        return {
+            **packed_batch(windows.features, rows, shapes, shards),
+            "start_positions": windows.start_positions[rows],
+            "end_positions": windows.end_positions[rows],
+        }
 
-    def _evaluated(
+    def evaluate(self, weights: Weights) -> Iterator[EvaluationSet]:
+        for source, part in self.evaluation.items():
+            questions = np.arange(len(part.examples))
+            is_labelled = not source.is_new or any(part.examples.answers)
+            yield self._answered(weights, source.name, part, questions, is_labelled)
+
+    def evaluate_rows(self, weights: Weights, rows: np.ndarray) -> EvaluationSet:
+        assert self.train is not None, "there is nothing to train on"
+        questions = np.unique(self.train.windows.question[rows])
+        part = dataclasses.replace(self.train, windows=self.train.windows.of(questions))
+        return self._answered(weights, HELD_OUT, part, questions)
+
+    def window_logits(self, weights: Weights, part: SquadSet) -> tuple[np.ndarray, np.ndarray]:
+        """Returns scores of every word piece as start and as end; float32 [windows, longest] each."""
+        features, names = part.windows.features, ("start_logits", "end_logits")
+        found = np.zeros((2, *features.input_ids.shape), np.float32)
+        every = np.arange(len(features))
+        for rows, outputs in predicted_batches(self.predictor, weights, features, every):
+            for number, name in enumerate(names):
+                width = min(found.shape[2], outputs[name].shape[1])
+                found[number, rows, :width] = outputs[name][:, :width]
+        return found[0], found[1]
+
+    def _answered(
         self,
+        weights: Weights,
         name: str,
         part: SquadSet,
-        predictor: ForwardPass,
-        parameters: Mapping[str, np.ndarray],
-        questions: np.ndarray | None = None,
+        questions: np.ndarray,
+        is_labelled: bool = True,
     ) -> EvaluationSet:
-        if questions is None:
-            questions = np.arange(len(part.examples))
+        vocabulary, examples, rows = self.checkpoint.vocabulary, part.examples, questions.tolist()
         finder = AnswerFinder(
-            self.vocabulary.pieces,
+            vocabulary.pieces,
             part.contexts,
-            part.examples.context_of,
+            examples.context_of,
             part.windows,
-            *window_logits(part.windows, predictor, parameters),
-            options=self.family.options,
-            lower_case=self.vocabulary.lower_case,
+            *self.window_logits(weights, part),
+            options=self.options,
+            lower_case=vocabulary.lower_case,
         )
-        rows = questions.tolist()
         answers = [finder.answer(question) for question in rows]
-        examples = part.examples
         references = [examples.answers[question] for question in rows]
-        new = {source.name for source in self.family.evaluation if source.is_new}
-        is_labelled = name not in new or any(references)
         outputs = answer_columns(answers)
-        if self.family.options.dump_n_best:
+        if self.options.dump_n_best:
             outputs |= n_best_columns([finder.n_best(question) for question in rows])
+        has_answer = np.array([bool(texts) for texts in references], np.int64)
         return EvaluationSet(
             name=name,
             example_ids=[examples.example_ids[question] for question in rows],
-            labels=np.array([bool(texts) for texts in references], np.int64)
-            if is_labelled
-            else None,
+            labels=has_answer if is_labelled else None,
             predictions=np.array([bool(answer.chosen.text) for answer in answers], np.int64),
             scores=None,
             metrics=METRICS if is_labelled else (),
@@ -198,87 +219,50 @@ class SquadData:
         )
 
 
-def window_logits(
-    windows: SquadWindows, predictor: ForwardPass, parameters: Mapping[str, np.ndarray]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns scores of every word piece as start and as end; float32 [windows, longest] each."""
-    found = np.zeros((2, *windows.features.input_ids.shape), np.float32)
-    batches = predicted_batches(predictor, parameters, windows.features, np.arange(len(windows)))
-    for rows, outputs in batches:
-        for place, name in enumerate(("start_logits", "end_logits")):
-            width = min(found.shape[2], outputs[name].shape[1])
-            found[place, rows, :width] = outputs[name][:, :width]
-    return found[0], found[1]
-
-
-@functools.lru_cache(maxsize=4)
-def engines(
-    config: BertConfig, compile_step: CompileChoice, training: TrainingOptions = RECIPE
-) -> tuple[Callable[[], Trainer], ForwardPass]:
-    """Returns what makes the trainer, and the predictor; shared by all runs of these sizes in a process."""
-    from multiberts.bert.model.array_ops import ops
-    from multiberts.bert.model.backend_ops import PLAIN
-    from multiberts.bert.model.encoder import Packing, encode
-    from multiberts.bert.model.heads import cross_entropy, is_right, span_logits
-    from multiberts.bert.training.engine import ForwardPass
-
-    def logits_of(
-        parameters: Any, batch: Any, dropout_key: Any, backend: Any = PLAIN
-    ) -> tuple[Any, Any]:
-        is_packed = PACKING[0] in batch
-        packing = Packing(*(batch[name] for name in PACKING)) if is_packed else None
-        sequence = encode(
-            parameters,
-            config,
-            *encoder_inputs(batch),
-            dropout_key,
-            training.compute_dtype,
-            packing=packing,
-            backend=backend,
-        )  # [rows, length, hidden]
-        return span_logits(parameters, sequence, batch["input_mask"], packing)
-
-    def loss(
-        parameters: Any, batch: Any, dropout_key: Any, backend: Any
-    ) -> tuple[Any, dict[str, Any]]:
-        start, end = logits_of(parameters, batch, dropout_key, backend)
-        first, last = batch["start_positions"], batch["end_positions"]
-        losses = cross_entropy(start, first, backend) + cross_entropy(end, last, backend)
-        right = is_right(start, first, backend) * is_right(end, last, backend)
-        return ops.mean(losses) / 2, {"span_accuracy": ops.mean(right)}
-
-    def predict(parameters: Any, batch: Any) -> dict[str, Any]:
-        start, end = logits_of(parameters, batch, None)
-        return {"start_logits": start, "end_logits": end}
-
-    trainer = functools.cache(lambda: training.trainer(loss, config, compile_step))
-    return trainer, ForwardPass(predict, compile_step=compile_step)
-
-
-def _family(arguments: DataArguments, *, suffix: str, settings: type[SquadOptions]) -> SquadFamily:
+def _data(arguments: DataArguments, *, suffix: str, settings: type[SquadOptions]) -> SquadData:
+    """Finds the questions to train on, those of `dev`, and further sets."""
     options = _options(arguments, settings)
-    further = tuple(
-        SquadSource(name, Path(path)) for name, path in arguments.evaluation_files.items()
-    )
-    train, dev = _sources(arguments, suffix)
-    return SquadFamily(train, (dev, *further), arguments.sequence_length, options)
+    dataset, folder = arguments.dataset, arguments.data_dir
+    files = (arguments.train_files or (), arguments.dev_files or ())
+    ways = (dataset is not None, folder is not None, any(files))
+    if ways in ((True, False, False), (True, True, False)):
+        sources = [SquadSource(split, None, dataset, folder) for split in ("train", "dev")]
+    elif folder is not None and ways == (False, True, False):
+        sources = []
+        for split in ("train", "dev"):
+            full = split + suffix
+            is_short = files_of_split(folder, split) and not files_of_split(folder, full)
+            sources.append(SquadSource(split, split_file(folder, split if is_short else full)))
+    elif ways == (False, False, True) and [len(part) for part in files] == [1, 1]:
+        sources = [
+            SquadSource(split, Path(file))
+            for split, (file,) in zip(("train", "dev"), files, strict=True)
+        ]
+    else:
+        raise UserError(
+            f"task {arguments.task} needs one of finetune.data_dir (a folder with train{suffix}.json "
+            f"and dev{suffix}.json), finetune.dataset, and one train file with one dev file; give one"
+        )
+    further = (arguments.evaluation_files or {}).items()
+    sources += [SquadSource(name, Path(path)) for name, path in further]
+    return SquadData(sources[0], tuple(sources[1:]), arguments.sequence_length, options)
 
 
-def _new_questions(arguments: DataArguments, *, settings: type[SquadOptions]) -> SquadFamily:
+def _new_data(arguments: NewDataArguments, *, settings: type[SquadOptions]) -> SquadData:
     if arguments.text_columns or arguments.label_column:
         raise UserError(
             f"task {arguments.task} reads the columns question and context; leave predict.text_columns "
             "and predict.label_column out"
         )
     options = _options(arguments, settings)
-    given = {**arguments.new_files, **arguments.evaluation_files}
-    sources = (SquadSource(name, Path(path), is_new=True) for name, path in given.items())
-    return SquadFamily(None, tuple(sources), arguments.sequence_length, options)
+    named = arguments.named_files.items()
+    sources = (SquadSource(name, Path(path), is_new=True) for name, path in named)
+    return SquadData(None, tuple(sources), arguments.sequence_length, options)
 
 
 def _options(arguments: DataArguments, settings: type[SquadOptions]) -> SquadOptions:
     arguments.refuse("winogender_dir", "labels")
-    options = settings(**arguments.options)
+    options = settings(**arguments.complete_options)
     longest = options.max_query_length
     if arguments.sequence_length <= longest + 3:
         raise UserError(
@@ -289,36 +273,6 @@ def _options(arguments: DataArguments, settings: type[SquadOptions]) -> SquadOpt
     if isinstance(options, UnanswerableOptions):  # run.json has 0.0, also where 0 is given
         return dataclasses.replace(options, null_threshold=float(options.null_threshold))
     return options
-
-
-def _sources(arguments: DataArguments, suffix: str) -> tuple[SquadSource, SquadSource]:
-    files = (arguments.train_files, arguments.dev_files)
-    ways = (arguments.dataset is not None, arguments.data_dir is not None, any(files))
-    if ways in ((True, False, False), (True, True, False)):
-        train, dev = (
-            SquadSource(split, None, arguments.dataset, arguments.data_dir)
-            for split in ("train", "dev")
-        )
-    elif ways == (False, True, False):
-        folder = str(arguments.data_dir)
-        names = {
-            split: split
-            if files_of_split(folder, split) and not files_of_split(folder, full)
-            else full
-            for split, full in (("train", "train" + suffix), ("dev", "dev" + suffix))
-        }
-        train, dev = (SquadSource(split, split_file(folder, names[split])) for split in names)
-    elif ways == (False, False, True) and [len(part) for part in files] == [1, 1]:
-        train, dev = (
-            SquadSource(split, Path(file))
-            for split, (file,) in zip(("train", "dev"), files, strict=True)
-        )
-    else:
-        raise UserError(
-            f"task {arguments.task} needs one of finetune.data_dir (a folder with train{suffix}.json "
-            f"and dev{suffix}.json), finetune.dataset, and one train file with one dev file; give one"
-        )
-    return train, dev
 
 
 def _task(
@@ -334,8 +288,8 @@ def _task(
     """
     return Task(
         name,
-        functools.partial(_family, suffix=suffix, settings=settings),
-        new_data=functools.partial(_new_questions, settings=settings),
+        functools.partial(_data, suffix=suffix, settings=settings),
+        new_data=functools.partial(_new_data, settings=settings),
         settings=settings,
         num_train_examples=num_examples[0],
         num_dev_examples=num_examples[1],

@@ -6,9 +6,9 @@ how a task is scored.
 
 from __future__ import annotations
 
-from multiberts.finetune.task import DataArguments, Task
+from multiberts.finetune.task import DataArguments, NewDataArguments, Task
 from multiberts.finetune.text.challenge_sets import AX
-from multiberts.finetune.text.family import TextFamily, TextOptions, new_texts, text_family
+from multiberts.finetune.text.data import TextData, TextOptions, new_texts, text_data
 from multiberts.finetune.text.task import (
     ENTAILMENT_LABELS,
     NLI_LABELS,
@@ -113,21 +113,22 @@ _TASKS = (
 GLUE_TASKS = {task.name: task for task in _TASKS}
 
 
-def _family(arguments: DataArguments) -> TextFamily:
+def _data(arguments: DataArguments) -> TextData:
     task = GLUE_TASKS[arguments.task]
-    if arguments.labels not in (None, task.labels):
+    labels = arguments.labels
+    if labels is not None and tuple(labels) != task.labels:
         raise UserError(
-            f"labels of task {task.name} are {list(arguments.labels or ())}, expected {task.labels}; "
+            f"labels of task {task.name} are {list(labels)}, expected {task.labels}; "
             "leave finetune.labels out or choose another task name"
         )
-    return text_family(task, arguments)
+    return text_data(task, arguments)
 
 
-def _new_texts(arguments: DataArguments) -> TextFamily:
+def _new_texts(arguments: NewDataArguments) -> TextData:
     return new_texts(GLUE_TASKS[arguments.task], arguments)
 
 
-def _refused_ax(_arguments: DataArguments) -> TextFamily:
+def _refused_ax(_arguments: DataArguments) -> TextData:
     raise UserError(
         "task AX has no training data: it is answered by a model of MNLI; train task MNLI with "
         'finetune.evaluation_files = {"ax": "the file"}'
@@ -138,7 +139,7 @@ TASKS: tuple[Task, ...] = (
     *(
         Task(
             name=task.name,
-            family=_family,
+            data=_data,
             new_data=_new_texts,
             settings=TextOptions,
             num_train_examples=task.num_examples[0],
@@ -146,5 +147,5 @@ TASKS: tuple[Task, ...] = (
         )
         for task in _TASKS
     ),
-    Task(name=AX.name, family=_refused_ax),
+    Task(name=AX.name, data=_refused_ax),
 )

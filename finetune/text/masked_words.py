@@ -6,25 +6,24 @@ Nothing is trained. Checkpoints of many steps and seeds have one prediction file
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import functools
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 
-from multiberts.bert.model.configuration import BertConfig
-from multiberts.bert.vocabulary import Vocabulary
-from multiberts.finetune.checkpoint_heads import Answers, MaskedLmData
+from multiberts.bert.checkpoint.checkpoint import Checkpoint
+from multiberts.bert.model.array_ops import ops
+from multiberts.bert.model.heads import cross_entropy
 from multiberts.finetune.features import check_sequence_length
-from multiberts.finetune.task import DataArguments, EvaluationSet, Task
+from multiberts.finetune.model import EvaluationSet, MaskedLmModel, MaskedLmNetwork, Weights
+from multiberts.finetune.task import DataArguments, Files, FinetuningData, Task
 from multiberts.pretrain.batches.corpus_batches import EVALUATION_DATA_SEED, Batches
 from multiberts.pretrain.batches.masking import Masking
 from multiberts.pretrain.corpus.description import read_description
 from multiberts.runs.errors import UserError
 from multiberts.runs.parameters import NonNegativeInt, PositiveInt, Range
-
-if TYPE_CHECKING:
-    from multiberts.bert.training.engine import ForwardPass
 
 _NAME = "masked_words"
 _MOST_SEQUENCES_PER_BATCH = 32
@@ -48,7 +47,7 @@ class MaskedWordsOptions:
 
 
 @dataclasses.dataclass(frozen=True)
-class MaskedWordsFamily:
+class MaskedWordsData(FinetuningData):
     """The masked words of a prepared corpus.
 
     Attributes:
@@ -59,7 +58,7 @@ class MaskedWordsFamily:
     corpus: Path
     options: MaskedWordsOptions
 
-    def inputs(self) -> dict[str, Path | list[Path]]:
+    def inputs(self) -> Files:
         if not self.corpus.is_dir():
             raise UserError(
                 f"{self.corpus} is not a folder; give the directory of a prepared corpus as data_dir"
@@ -69,9 +68,9 @@ class MaskedWordsFamily:
     def parameters(self) -> dict[str, Any]:
         return dataclasses.asdict(self.options)
 
-    def read(self, config: BertConfig, vocabulary: Vocabulary) -> MaskedWordsData:
+    def read(self, checkpoint: Checkpoint) -> MaskedWords:
         """Opens the corpus and checks it; imports no TensorFlow."""
-        options = self.options
+        options, config = self.options, checkpoint.config
         sequence_length = read_description(self.corpus)["sequence_length"]
         check_sequence_length(sequence_length, config.max_position_embeddings)
         config.check_two_segments(f"task {_NAME}", "take a checkpoint with 2")
@@ -86,7 +85,7 @@ class MaskedWordsFamily:
             batch_size=min(_MOST_SEQUENCES_PER_BATCH, options.num_sequences),
             mask_seed=options.mask_seed,
         )
-        if differ := batches.vocabulary.difference(vocabulary):
+        if differ := batches.vocabulary.difference(checkpoint.vocabulary):
             raise UserError(
                 f"{differ}; prepare the held-out corpus with prepare.vocabulary set to the latter"
             )
@@ -95,23 +94,37 @@ class MaskedWordsFamily:
                 f"option num_sequences of task {_NAME} is {options.num_sequences}, but {self.corpus} has "
                 f"{batches.num_instances} instances; give {batches.num_instances} or less"
             )
-        return MaskedWordsData(batches, options.num_sequences)
+        return MaskedWords(
+            checkpoint=checkpoint,
+            batches=batches,
+            num_sequences=options.num_sequences,
+        )
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class MaskedWordsData(MaskedLmData):
-    """Sequences with masked words."""
+class MaskedWordsNetwork(MaskedLmNetwork):
+    """The masked-LM head: its loss on masked words, and its answers."""
+
+    def predict(self, parameters: Any, batch: Any) -> dict[str, Any]:
+        logits = self.masked_lm_logits(parameters, batch)
+        return {
+            "loss": cross_entropy(logits, batch["masked_lm_ids"]),
+            "prediction": ops.argmax(logits, axis=-1),
+        }
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class MaskedWords(MaskedLmModel):
+    """A model asked for the masked words of sequences."""
 
     task = _NAME
     batches: Batches
     num_sequences: int
 
-    def answers(self) -> Answers:
-        return _loss_and_prediction
+    @functools.cached_property
+    def network(self) -> MaskedWordsNetwork:
+        return MaskedWordsNetwork(self.checkpoint.config)
 
-    def predicted(
-        self, predictor: ForwardPass, parameters: Mapping[str, np.ndarray]
-    ) -> EvaluationSet:
+    def evaluate(self, weights: Weights) -> Iterator[EvaluationSet]:
         pieces = self.batches.vocabulary.pieces
         size = self.batches.batch_size
         ids: list[str] = []
@@ -119,7 +132,7 @@ class MaskedWordsData(MaskedLmData):
         columns: dict[str, list[np.ndarray]] = {"label": [], "prediction": [], "loss": []}
         for number in range(-(-self.num_sequences // size)):
             batch = self.batches.batch(number)
-            found = predictor(parameters, batch)
+            found = self.predictor(weights, batch)
             instances = self.batches.instance_ids(number)[: self.num_sequences - number * size]
             for row, instance in enumerate(instances.tolist()):
                 asked = np.flatnonzero(batch["masked_lm_weights"][row])
@@ -134,7 +147,7 @@ class MaskedWordsData(MaskedLmData):
                 for name in ("prediction", "loss"):
                     columns[name].append(np.asarray(found[name])[row][asked])
         labels, predictions, losses = map(np.concatenate, columns.values())
-        return EvaluationSet(
+        yield EvaluationSet(
             name=_NAME,
             example_ids=ids,
             labels=labels,
@@ -147,17 +160,7 @@ class MaskedWordsData(MaskedLmData):
         )
 
 
-def _loss_and_prediction(logits: Any, batch: Any) -> dict[str, Any]:
-    from multiberts.bert.model.array_ops import ops
-    from multiberts.bert.model.heads import cross_entropy
-
-    return {
-        "loss": cross_entropy(logits, batch["masked_lm_ids"]),
-        "prediction": ops.argmax(logits, axis=-1),
-    }
-
-
-def _family(arguments: DataArguments) -> MaskedWordsFamily:
+def _data(arguments: DataArguments) -> MaskedWordsData:
     arguments.refuse(
         "dataset", "train_files", "dev_files", "evaluation_files", "labels", "winogender_dir"
     )
@@ -165,13 +168,15 @@ def _family(arguments: DataArguments) -> MaskedWordsFamily:
         raise UserError(
             f"task {_NAME} needs finetune.data_dir; give the directory of a prepared corpus"
         )
-    return MaskedWordsFamily(Path(arguments.data_dir), MaskedWordsOptions(**arguments.options))
+    return MaskedWordsData(
+        Path(arguments.data_dir), MaskedWordsOptions(**arguments.complete_options)
+    )
 
 
 TASKS = (
     Task(
         name=_NAME,
-        family=_family,
+        data=_data,
         settings=MaskedWordsOptions,
         trains=False,
         frozen_encoder=True,

@@ -123,7 +123,21 @@ def columns_of_files(files: Sequence[PathLike]) -> tuple[str, ...]:
     """
     found: dict[int, tuple[Path, tuple[str, ...]]] = {}
     for path in map(Path, files):
-        columns = _shown(path)
+        if path.name.removesuffix(".gz").endswith(LINES_SUFFIX):
+            is_pair = any("\t" in line for line in read_lines(path)[:1])
+            columns = _USUAL_PAIRS[0] if is_pair else TEXT_NAMES[:1]
+        else:
+            check_form(path)
+            names = column_names(path)
+            pair = _first(_USUAL_PAIRS, names) or ()
+            others = tuple(name for name in TEXT_NAMES if name in names and name not in pair)
+            if bool(pair) + len(others) != 1:
+                raise _lacking(
+                    path, names,
+                    "one with text or two of a pair, as the model does not say which it takes",
+                    "name them with --text_columns",
+                )  # fmt: skip
+            columns = pair or others
         found.setdefault(len(columns), (path, columns))
     if len(found) > 1:
         raise UserError(
@@ -131,23 +145,6 @@ def columns_of_files(files: Sequence[PathLike]) -> tuple[str, ...]:
             "those that the model takes"
         )
     return next((columns for _, columns in found.values()), _USUAL_PAIRS[0])
-
-
-def _shown(path: Path) -> tuple[str, ...]:
-    """Returns the columns with text of a file whose columns have usual names."""
-    if path.name.removesuffix(".gz").endswith(LINES_SUFFIX):
-        is_pair = any("\t" in line for line in read_lines(path)[:1])
-        return _USUAL_PAIRS[0] if is_pair else TEXT_NAMES[:1]
-    check_form(path)
-    names = column_names(path)
-    pair = _first(_USUAL_PAIRS, names) or ()
-    others = [name for name in TEXT_NAMES if name in names and name not in pair]
-    if bool(pair) + len(others) == 1:
-        return pair or tuple(others)
-    raise _lacking(
-        path, names, "one with text or two of a pair, as the model does not say which it takes",
-        "name them with --text_columns",
-    )  # fmt: skip
 
 
 def _first(choices: Sequence[tuple[str, ...]], names: Sequence[str]) -> tuple[str, ...] | None:

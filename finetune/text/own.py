@@ -17,13 +17,13 @@ import numpy as np
 from multiberts.evaluate.metrics.label_sets import SEPARATOR
 from multiberts.evaluate.metrics.register import METRICS, metric_input
 from multiberts.finetune.data_files import SPLITS, FileContent, open_split, split_file
-from multiberts.finetune.task import DataArguments, Task
-from multiberts.finetune.text.family import (
-    TextFamily,
+from multiberts.finetune.task import DataArguments, NewDataArguments, Task
+from multiberts.finetune.text.data import (
+    TextData,
     TextOptions,
     lacking_data,
     new_texts,
-    text_family,
+    text_data,
 )
 from multiberts.finetune.text.labels import check_tags, labels_found, texts_of_labels
 from multiberts.finetune.text.new_texts import columns_of_files
@@ -88,10 +88,10 @@ def own_data_task(name: str, labels: Sequence[str] | None) -> Task:
       labels: of the classes; None where `options` have the kind.
     """
     table_task(name, labels)  # refuses unfit labels
-    return Task(name=name, family=_own_family, settings=OwnOptions, new_data=_own_new_texts)
+    return Task(name=name, data=_own_data, settings=OwnOptions, new_data=_own_new_texts)
 
 
-def _own_family(arguments: DataArguments, labels: tuple[str, ...] | None = None) -> TextFamily:
+def _own_data(arguments: DataArguments, labels: tuple[str, ...] | None = None) -> TextData:
     """Returns a task of the user's own; `labels` hold where none are given.
 
     The columns that are read also decide the numbers.
@@ -99,17 +99,17 @@ def _own_family(arguments: DataArguments, labels: tuple[str, ...] | None = None)
     task = _own_task(arguments, labels)
     stated = {
         name: list(value) if isinstance(value, tuple) else value
-        for name, value in without_later_defaults(arguments.options, OwnOptions).items()
+        for name, value in without_later_defaults(arguments.complete_options, OwnOptions).items()
         if name != "predict_test"
     }
     if arguments.labels is None and labels is None and task.labels is not None:
         stated["labels"] = list(task.labels)
-    family = text_family(task, arguments)
-    return dataclasses.replace(family, columns=stated)
+    data = text_data(task, arguments)
+    return dataclasses.replace(data, columns=stated)
 
 
-def _own_new_texts(arguments: DataArguments, labels: tuple[str, ...] | None = None) -> TextFamily:
-    options = arguments.options
+def _own_new_texts(arguments: NewDataArguments, labels: tuple[str, ...] | None = None) -> TextData:
+    options = arguments.complete_options
     if not options["text_columns"]:  # of a model that does not record what it takes
         columns = arguments.text_columns or columns_of_files([*arguments.new_files.values()])
         arguments = dataclasses.replace(arguments, options={**options, "text_columns": columns})
@@ -118,7 +118,7 @@ def _own_new_texts(arguments: DataArguments, labels: tuple[str, ...] | None = No
 
 def _own_task(arguments: DataArguments, labels: tuple[str, ...] | None) -> TextTask:
     """Returns what the options describe; `labels` hold where none are given."""
-    options = arguments.options
+    options = arguments.complete_options
     found = arguments.labels or labels
     if options["kind"] == REGRESSION:
         if arguments.labels is not None:
@@ -149,7 +149,7 @@ _METRICS = {
 
 def _of_kind(task: TextTask, arguments: DataArguments) -> TextTask:
     """Returns a task whose labels are sets or tags where the option says so."""
-    kind = arguments.options["kind"]
+    kind = arguments.complete_options["kind"]
     if kind not in _METRICS:
         return task
     if kind == TOKENS and len(task.text_columns) != 1:
@@ -229,7 +229,7 @@ def _checked_metrics(task: TextTask, names: Sequence[str]) -> tuple[str, ...]:
 
 def _labels_to_train_on(arguments: DataArguments) -> tuple[str, ...]:
     """Returns the labels of the training set, as `labels_found` finds them."""
-    column, kind = arguments.options["label_column"], arguments.options["kind"]
+    column, kind = arguments.complete_options["label_column"], arguments.complete_options["kind"]
     if arguments.dataset is not None:
         source = open_split(arguments.dataset, SPLITS["train"], arguments.data_dir)
         source.require([column], "correct the option label_column")
@@ -261,7 +261,7 @@ TASKS: tuple[Task, ...] = tuple(
     # Pairs of the user's own; `facts` is the task of the synthetic world.
     Task(
         name=name,
-        family=functools.partial(_own_family, labels=ENTAILMENT_LABELS),
+        data=functools.partial(_own_data, labels=ENTAILMENT_LABELS),
         new_data=functools.partial(_own_new_texts, labels=ENTAILMENT_LABELS),
         settings=OwnOptions,
     )

@@ -286,7 +286,13 @@ def dataset_row(source: DatasetSplit, row: int, example: Mapping[str, Any], labe
 
     def text(value: Any, names: Sequence[str] | None) -> str:
         if isinstance(value, bytes):
-            return _text(source, row, value)
+            try:
+                return value.decode()
+            except ValueError as error:
+                raise UserError(
+                    f"dataset {source.name} row {row}: found {shortened(value)}, expected UTF-8 text; "
+                    "correct the dataset"
+                ) from error
         if names is None:
             return str(value)
         return "" if value < 0 else names[value]
@@ -313,13 +319,3 @@ def _check_name(dataset: str, task: TextTask) -> None:
             f"dataset {dataset} is not the one of task {task.name}, expected {expected}; correct "
             "finetune.dataset or finetune.task"
         )
-
-
-def _text(source: DatasetSplit, row: int, value: Any) -> str:
-    try:
-        return bytes(value).decode()
-    except (TypeError, ValueError) as error:
-        raise UserError(
-            f"dataset {source.name} row {row}: found {shortened(value)}, expected UTF-8 text; correct the "
-            "dataset"
-        ) from error

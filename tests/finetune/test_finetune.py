@@ -156,23 +156,16 @@ def test_a_finished_run_is_left_alone_and_other_parameters_refused(
 def test_used_examples_are_the_same_for_every_seed(
     tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path, monkeypatch
 ) -> None:
-    from multiberts.finetune.text.learner import TextData
+    from multiberts.finetune.text.model import TextModel
 
-    seen: dict[int, set[int]] = {}
-    original = TextData.learner
+    seen: dict[int, set[int]] = {1: set(), 2: set()}
+    batch_of = TextModel.batch
 
-    def spying(self, checkpoint, *, finetune_seed, **arguments):
-        learner = original(self, checkpoint, finetune_seed=finetune_seed, **arguments)
-        rows_of = learner.batch
+    def spying(self, rows):
+        seen[seed].update(rows.tolist())
+        return batch_of(self, rows)
 
-        def batch(rows):
-            seen.setdefault(finetune_seed, set()).update(rows.tolist())
-            return rows_of(rows)
-
-        object.__setattr__(learner, "batch", batch)
-        return learner
-
-    monkeypatch.setattr(TextData, "learner", spying)
+    monkeypatch.setattr(TextModel, "batch", spying)
     for seed in (1, 2):
         finetune(
             run_dir=str(tmp_path / str(seed)),
@@ -201,13 +194,13 @@ def test_logits_equal_those_of_transformers(
     checkpoint = read_checkpoint(make_checkpoint())
     task = task_named("pair")
     folder = str(pair_data)
-    family = task.family(
-        DataArguments("pair", data_dir=folder, sequence_length=14, options=task.completed({}))
+    data = task.data(
+        DataArguments(task="pair", data_dir=folder, sequence_length=14, options=task.completed({}))
     )
-    data: Any = family.read(checkpoint.config, checkpoint.vocabulary)
-    learner = data.learner(checkpoint, fingerprint="", finetune_seed=0, compile_step=False)
-    parameters = learner.initial_parameters()
-    (predicted,) = learner.evaluate(parameters)
+    ours: Any = data.read(checkpoint)
+    ours.compile_step = False
+    parameters = ours.initial_parameters(0)
+    (predicted,) = ours.evaluate(parameters)
 
     config: BertConfig = checkpoint.config
     model = transformers.BertForSequenceClassification(
@@ -222,8 +215,8 @@ def test_logits_equal_those_of_transformers(
         )
     tokenizer = transformers.BertTokenizerFast(vocab=str(checkpoint.vocabulary.path))
     encoded = tokenizer(
-        data.evaluation[0].examples.first_texts,
-        data.evaluation[0].examples.second_texts,
+        ours.evaluation[0].examples.first_texts,
+        ours.evaluation[0].examples.second_texts,
         truncation="longest_first",
         max_length=14,
         padding=True,
@@ -439,7 +432,7 @@ def test_learning_and_predictions_do_not_depend_on_padding(
 ) -> None:
     """Packed or each padded to the longest, dropout and scores are the same up to rounding."""
     from multiberts.finetune import features, packing
-    from multiberts.finetune.text import learner as classification
+    from multiberts.finetune.text import model as classification
 
     file = pair_data / "train.tsv"
     header, *lines = file.read_text().splitlines()
@@ -625,11 +618,11 @@ def test_dropout_is_drawn_from_the_seed(
 ) -> None:
     """With the head of one seed and in the order of one seed, nothing but dropout is left of another."""
     from multiberts.finetune import rows
-    from multiberts.finetune.text import learner
+    from multiberts.finetune.text import model
 
-    with_output_layer, permuted_index = learner.with_output_layer, rows.permuted_index
+    with_output_layer, permuted_index = model.with_output_layer, rows.permuted_index
     monkeypatch.setattr(
-        learner,
+        model,
         "with_output_layer",
         lambda checkpoint, outputs, *_address, **_: with_output_layer(
             checkpoint, outputs, "one seed"

@@ -65,7 +65,7 @@ def test_a_name_of_ones_own_needs_labels() -> None:
 
 
 def test_options_are_completed_and_compared_with_the_defaults() -> None:
-    task = Task("t", family=lambda arguments: None, options={"stride": 3, "rate": 0.5, "on": True})
+    task = Task("t", data=lambda arguments: None, options={"stride": 3, "rate": 0.5, "on": True})
     assert task.completed({"stride": 4, "rate": 1}) == {"stride": 4, "rate": 1, "on": True}
     for options in ({"stride": 1.5}, {"stride": True}, {"on": 1}, {"rate": "a"}):
         with pytest.raises(UserError, match="expected a value like"):
@@ -76,7 +76,7 @@ def test_options_are_completed_and_compared_with_the_defaults() -> None:
 
 def test_superfluous_data_arguments_are_named() -> None:
     with pytest.raises(UserError, match="task t takes no dev_files"):
-        DataArguments("t", dev_files=("a",)).refuse("dataset", "dev_files")
+        DataArguments(task="t", dev_files=("a",)).refuse("dataset", "dev_files")
 
 
 def test_the_register_loads_without_tensorflow() -> None:
@@ -241,26 +241,25 @@ def test_a_task_of_ones_own_gets_the_options_of_training(
     pair_data: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its data have the protocol `Data` and no more."""
+    """Its model is asked for its trainer after the routine has set them."""
     from multiberts.finetune.finetuning import finetune
     from multiberts.finetune.training_options import TrainingOptions
 
     (tmp_path / "own_training.py").write_text(
         "import dataclasses\n"
         "from multiberts.finetune.task import task_named\n"
+        "from multiberts.finetune.text.data import TextData\n"
+        "from multiberts.finetune.text.model import TextModel\n"
         "PAIR, SEEN = task_named('pair'), []\n"
-        "class OwnData:\n"
-        "    def __init__(self, data): self.data, self.train_groups = data, data.train_groups\n"
-        "    def learner(self, checkpoint, *, fingerprint, finetune_seed, compile_step, training):\n"
-        "        SEEN.append(training)\n"
-        "        return self.data.learner(checkpoint, fingerprint=fingerprint, training=training,\n"
-        "                                 finetune_seed=finetune_seed, compile_step=compile_step)\n"
-        "class OwnFamily:\n"
-        "    def __init__(self, family): self.family = family\n"
-        "    def inputs(self): return self.family.inputs()\n"
-        "    def parameters(self): return self.family.parameters()\n"
-        "    def read(self, config, vocabulary): return OwnData(self.family.read(config, vocabulary))\n"
-        "TASKS = (dataclasses.replace(PAIR, name='own', family=lambda a: OwnFamily(PAIR.family(a))),)\n"
+        "class OwnModel(TextModel):\n"
+        "    @property\n"
+        "    def trainer(self):\n"
+        "        SEEN.append(self.training)\n"
+        "        return super().trainer\n"
+        "class OwnData(TextData):\n"
+        "    def read(self, checkpoint): return OwnModel(**vars(super().read(checkpoint)))\n"
+        "def data(arguments): return OwnData(**vars(PAIR.data(arguments)))\n"
+        "TASKS = (dataclasses.replace(PAIR, name='own', data=data),)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     given: list[dict[str, Any]] = [{}, {"frozen_layers": 1}]

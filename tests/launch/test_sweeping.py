@@ -95,21 +95,22 @@ def test_workers_make_the_same_bytes(
 def test_data_and_weights_are_read_once(
     tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path, monkeypatch
 ) -> None:
-    from multiberts.finetune import finetuning
+    from multiberts.bert.checkpoint.checkpoint import Checkpoint
     from multiberts.finetune.text.readers import TableReader
 
     reads: list[str] = []
-    read_checkpoint, read_texts = finetuning.read_checkpoint, TableReader.__call__
+    weights = vars(Checkpoint)["_weights"]
+    read_weights, read_texts = weights.func, TableReader.__call__
 
-    def reading(path):
-        reads.append(Path(path).name)
-        return read_checkpoint(path)
+    def reading(self):
+        reads.append(self.directory.name)
+        return read_weights(self)
 
     def reading_texts(self, files, name):
         reads.append(name)
         return read_texts(self, files, name)
 
-    monkeypatch.setattr(finetuning, "read_checkpoint", reading)
+    monkeypatch.setattr(weights, "func", reading)
     monkeypatch.setattr(TableReader, "__call__", reading_texts)
     paths = [make_checkpoint(5), make_checkpoint(6)]
     assert sweep(**arguments(tmp_path / "sweep", paths, pair_data)) == []

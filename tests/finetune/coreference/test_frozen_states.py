@@ -6,13 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from multiberts.bert.checkpoint.checkpoint import read_checkpoint
+from multiberts.bert.checkpoint.checkpoint import Checkpoint, read_checkpoint
 from multiberts.finetune.coreference import frozen_states as tested
 from multiberts.finetune.coreference.frozen_states import (
     ENDPOINTS,
     MEAN,
     TOKENS,
-    FrozenEncoder,
     SpanStates,
     span_states,
 )
@@ -22,8 +21,8 @@ from multiberts.runs.errors import UserError
 
 
 @pytest.fixture
-def encoder(make_checkpoint: Callable[..., Path]) -> FrozenEncoder:
-    return FrozenEncoder(read_checkpoint(make_checkpoint()), "0")
+def encoder(make_checkpoint: Callable[..., Path]) -> Checkpoint:
+    return read_checkpoint(make_checkpoint())
 
 
 @pytest.fixture
@@ -32,17 +31,17 @@ def sentences(winogender_data: Path) -> list[Sentence]:
 
 
 @pytest.fixture
-def pairs(encoder: FrozenEncoder, sentences: list[Sentence], tmp_path: Path) -> MentionPairs:
-    tokenizer = encoder.checkpoint.vocabulary
+def pairs(encoder: Checkpoint, sentences: list[Sentence], tmp_path: Path) -> MentionPairs:
+    tokenizer = encoder.vocabulary
     return winogender_pairs(sentences, tokenizer, 64, tmp_path)
 
 
-def states_of(pairs: MentionPairs, encoder: FrozenEncoder, kept: str, **folder) -> SpanStates:
+def states_of(pairs: MentionPairs, encoder: Checkpoint, kept: str, **folder) -> SpanStates:
     return span_states({"a": pairs}, encoder, kept, compile_step=False, **folder)["a"]
 
 
 def test_states_are_those_of_each_sentence_alone(
-    encoder: FrozenEncoder, sentences: list[Sentence], pairs: MentionPairs
+    encoder: Checkpoint, sentences: list[Sentence], pairs: MentionPairs
 ) -> None:
     """Recomputed sentence by sentence, unpadded, without buckets or batches."""
     from multiberts.bert.model.encoder import encode
@@ -50,13 +49,12 @@ def test_states_are_those_of_each_sentence_alone(
     endpoints, mean, tokens = (
         states_of(pairs, encoder, kept) for kept in (ENDPOINTS, MEAN, TOKENS)
     )
-    checkpoint = encoder.checkpoint
-    tokenizer = checkpoint.vocabulary
+    tokenizer = encoder.vocabulary
     for row, sentence in enumerate(sentences):
         ids = [tokenizer.cls_id, *tokenizer.encode(sentence.text), tokenizer.sep_id]
         inputs = np.array([ids], np.int32)
         hidden = np.asarray(
-            encode(checkpoint.parameters, checkpoint.config, inputs, inputs * 0 + 1, inputs * 0)
+            encode(encoder.parameters, encoder.config, inputs, inputs * 0 + 1, inputs * 0)
         )[0]
         begin = 1 + len(tokenizer.encode(sentence.text[: sentence.participant[0]]))
         end = 1 + len(tokenizer.encode(sentence.text[: sentence.participant[1]]))
@@ -73,7 +71,7 @@ def test_states_are_those_of_each_sentence_alone(
 
 @pytest.mark.parametrize("kept", [ENDPOINTS, MEAN, TOKENS])
 def test_files_hold_what_memory_would(
-    encoder: FrozenEncoder,
+    encoder: Checkpoint,
     pairs: MentionPairs,
     tmp_path: Path,
     kept: str,
@@ -90,14 +88,14 @@ def test_files_hold_what_memory_would(
 
 
 def test_other_inputs_have_files_of_their_own(
-    encoder: FrozenEncoder,
+    encoder: Checkpoint,
     pairs: MentionPairs,
     make_checkpoint: Callable[..., Path],
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "states"
     first = states_of(pairs, encoder, MEAN, folder=folder)
-    other_encoder = FrozenEncoder(read_checkpoint(make_checkpoint(1)), "1")
+    other_encoder = read_checkpoint(make_checkpoint(1))
     other = states_of(pairs, other_encoder, MEAN, folder=folder)
     assert not np.array_equal(first.values, other.values)
     longest = int(np.argmax(pairs.spans[:, 2] - pairs.spans[:, 1]))
@@ -107,7 +105,7 @@ def test_other_inputs_have_files_of_their_own(
 
 
 def test_a_killed_encoding_is_made_again(
-    encoder: FrozenEncoder, pairs: MentionPairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    encoder: Checkpoint, pairs: MentionPairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "states"
     whole = tested._encoded
@@ -125,7 +123,7 @@ def test_a_killed_encoding_is_made_again(
 
 
 def test_a_folder_that_cannot_be_written_is_named(
-    encoder: FrozenEncoder, pairs: MentionPairs, tmp_path: Path
+    encoder: Checkpoint, pairs: MentionPairs, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="encodings_dir: cannot write .*file"):

@@ -9,13 +9,15 @@ from multiberts.bert.model.configuration import BertConfig
 from multiberts.finetune.coreference.frozen_states import TOKENS, SpanStates
 from multiberts.finetune.coreference.heads import (
     KEPT,
-    engines,
+    PairNetwork,
     initial_parameters,
     pair_batch,
     pair_logits,
 )
 from multiberts.finetune.coreference.mention_pairs import MentionPairs
 from multiberts.finetune.features import stacked_sequences
+from multiberts.finetune.model import forward_pass, trainer_of
+from multiberts.finetune.training_options import RECIPE
 
 WIDTH, HIDDEN = 8, 6
 CONFIG = BertConfig(
@@ -98,7 +100,7 @@ def by_torch(
 def test_scores_are_those_of_torch(representation: str) -> None:
     spans, pairs = spans_and_pairs()
     given = weights(representation)
-    _, predictor = engines(representation, False)
+    predictor = forward_pass(PairNetwork(CONFIG, representation=representation), False)
     rows = np.arange(10, 200)
     states = states_of(representation, spans)
     found = pair_logits(representation, predictor, given, pairs, states, rows)
@@ -112,7 +114,7 @@ def test_scores_are_those_of_torch(representation: str) -> None:
 def test_padding_spans_changes_nothing() -> None:
     spans, pairs = spans_and_pairs()
     states = states_of("self_attention", spans)
-    _, predictor = engines("self_attention", False)
+    predictor = forward_pass(PairNetwork(CONFIG, representation="self_attention"), False)
     given = weights("self_attention")
     rows = np.arange(16)
     batch = pair_batch("self_attention", pairs, states, rows)
@@ -133,8 +135,8 @@ def test_dropout_is_in_training_only() -> None:
     for representation, drops in (("self_attention", True), ("mean", False)):
         states = states_of(representation, spans)
         given = weights(representation)
-        make_trainer, predictor = engines(representation, False)
-        trainer = make_trainer()
+        network = PairNetwork(CONFIG, representation=representation)
+        trainer, predictor = trainer_of(network, RECIPE, False), forward_pass(network, False)
         rows = np.arange(64)
         labels = pairs.labels[rows]
         batch = {**pair_batch(representation, pairs, states, rows), "labels": labels}

@@ -10,6 +10,7 @@ from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.evaluate.prediction_files.run_file import read_run
 from multiberts.finetune.finetuning import finetune
 from multiberts.runs.errors import UserError
+from multiberts.tests.finetune.conftest import SIZES
 
 
 def word_row(vocabulary: Path, word: str) -> int:
@@ -87,16 +88,19 @@ def test_a_sentence_that_is_padded_beyond_the_positions_is_refused(
 
 
 def test_release_has_47_nominative_templates_of_occupations(
-    shared_data: Path, tmp_path: Path, vocabulary: Path
+    shared_data: Path, tmp_path: Path
 ) -> None:
+    from multiberts.bert.checkpoint.checkpoint import read_checkpoint, write_checkpoint
     from multiberts.bert.model.configuration import BertConfig
+    from multiberts.bert.model.initialization import initial_parameters
     from multiberts.bert.vocabulary import Vocabulary
-    from multiberts.finetune.coreference.pronoun_probe import PronounProbeFamily
+    from multiberts.finetune.coreference.pronoun_probe import PronounProbeData
 
-    family = PronounProbeFamily(shared_data / "winogender")
-    config = BertConfig(vocab_size=30522)
-    data = family.read(config, Vocabulary.open(shared_data / "bert" / "vocab.txt"))
-    assert len(data.example_ids) == len(set(data.example_ids)) == 47
+    released = Vocabulary.open(shared_data / "bert" / "vocab.txt")
+    config = BertConfig(vocab_size=30522, **SIZES)
+    write_checkpoint(tmp_path / "model", initial_parameters(config, 0), config, released, {})
+    model = PronounProbeData(shared_data / "winogender").read(read_checkpoint(tmp_path / "model"))
+    assert len(model.example_ids) == len(set(model.example_ids)) == 47
 
 
 def test_vocabulary_without_the_pronouns_is_refused(

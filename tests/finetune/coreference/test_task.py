@@ -11,8 +11,8 @@ import pytest
 from multiberts.bert.checkpoint.checkpoint import read_checkpoint
 from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.evaluate.prediction_files.run_file import read_run
-from multiberts.finetune.coreference.frozen_states import FrozenEncoder, span_states
-from multiberts.finetune.coreference.heads import KEPT, engines, pair_logits
+from multiberts.finetune.coreference.frozen_states import span_states
+from multiberts.finetune.coreference.heads import KEPT, pair_logits
 from multiberts.finetune.coreference.task import TASKS
 from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.task import DataArguments
@@ -70,6 +70,7 @@ def test_runs_of_one_process_do_not_leak_into_each_other(
 ) -> None:
     """Encodings are kept between runs; each run's predictions are those it has alone."""
     from multiberts.finetune.coreference import task as coreference
+    from multiberts.finetune.model import forward_pass, trainer_of
 
     checkpoints = [str(make_checkpoint(seed)) for seed in (0, 1)]
 
@@ -89,7 +90,7 @@ def test_runs_of_one_process_do_not_leak_into_each_other(
     kept = [run(f"kept_{number}", *case) for number, case in enumerate(cases)]
     assert len(set(kept)) == 4
     for number, case in enumerate(cases):
-        for cache in (coreference._states, coreference.read_pairs, coreference.engines):
+        for cache in (coreference._states, coreference.read_pairs, trainer_of, forward_pass):
             cache.cache_clear()
         assert run(f"alone_{number}", *case) == kept[number]
 
@@ -325,22 +326,20 @@ def test_winogender_is_answered_by_the_likelier_mention(
     """Of a sentence's two pairs, the one whose probability of being coreferent is larger."""
     read = read_checkpoint(make_checkpoint())
     arguments = DataArguments(
-        "coreference",
+        task="coreference",
         data_dir=str(coreference_data),
         winogender_dir=str(winogender_data),
         sequence_length=48,
         options=TASKS[0].completed({}),
     )
-    data: Any = TASKS[0].family(arguments).read(read.config, read.vocabulary)
-    learner = data.learner(read, fingerprint="", finetune_seed=0, compile_step=False)
-    weights = learner.initial_parameters()
-    answers = {found.name: found for found in learner.evaluate(weights)}["winogender"]
-    pairs = data.pairs.sets["winogender"]
-    encoder = FrozenEncoder(read, "")
-    states = span_states({"": pairs}, encoder, KEPT["endpoints"], compile_step=False)[""]
-    _, predictor = engines("endpoints", False)
+    model: Any = TASKS[0].data(arguments).read(read)
+    model.compile_step = False
+    weights = model.initial_parameters(0)
+    answers = {found.name: found for found in model.evaluate(weights)}["winogender"]
+    pairs = model.pairs.sets["winogender"]
+    states = span_states({"": pairs}, read, KEPT["endpoints"], compile_step=False)[""]
     logits = pair_logits(
-        "endpoints", predictor, weights, pairs, states, np.arange(len(pairs.labels))
+        "endpoints", model.predictor, weights, pairs, states, np.arange(len(pairs.labels))
     )
     odds = dict(zip(pairs.pair_ids, logits[:, 1] - logits[:, 0], strict=True))
     expected = [

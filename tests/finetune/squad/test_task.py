@@ -19,7 +19,7 @@ from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.packing import PACKING, Shape
 from multiberts.finetune.squad import task as squad_task
 from multiberts.finetune.squad.scorer_files import squad_export
-from multiberts.finetune.squad.task import SquadData, engines, window_logits
+from multiberts.finetune.squad.task import SquadModel
 from multiberts.finetune.task import DataArguments, task_named
 from multiberts.finetune.training_options import TrainingOptions
 from multiberts.runs.errors import UserError
@@ -67,7 +67,7 @@ def squad_data(tmp_path: Path) -> Callable[..., Path]:
 
 def read_data(
     folder: Path, checkpoint: Path, task: str, length: int = 24, **options: Any
-) -> tuple[Any, SquadData]:
+) -> tuple[Any, SquadModel]:
     from multiberts.bert.checkpoint.checkpoint import read_checkpoint
 
     read = read_checkpoint(checkpoint)
@@ -78,9 +78,10 @@ def read_data(
         sequence_length=length,
         options=chosen.completed({**OPTIONS, **options}),
     )
-    data = chosen.family(arguments).read(read.config, read.vocabulary)
-    assert isinstance(data, SquadData)
-    return read, data
+    model = chosen.data(arguments).read(read)
+    assert isinstance(model, SquadModel)
+    model.compile_step = False
+    return read, model
 
 
 def test_questions_are_learnt_and_written_down(
@@ -246,9 +247,8 @@ def test_loss_and_logits_are_those_of_transformers(
     from multiberts.bert.checkpoint.hugging_face import hugging_face_name
 
     undisturbed = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    checkpoint, data = read_data(squad_data(), make_checkpoint(**undisturbed), "questions")
-    learner = data.learner(checkpoint, fingerprint="", finetune_seed=0, compile_step=False)
-    parameters = learner.initial_parameters()
+    checkpoint, ours = read_data(squad_data(), make_checkpoint(**undisturbed), "questions")
+    parameters = ours.initial_parameters(0)
     assert parameters["output_weights"].shape == (2, 32)
     model = transformers.BertForQuestionAnswering(
         transformers.BertConfig(
@@ -262,12 +262,12 @@ def test_loss_and_logits_are_those_of_transformers(
             state[heads.get(name) or hugging_face_name(name)].copy_(
                 torch.from_numpy(values.T if name.endswith("kernel") else values)
             )
-    windows = data.train.windows
+    windows = ours.train.windows
     lengths, counts = np.unique(windows.features.lengths, return_counts=True)
     length = int(lengths[counts.argmax()])
     rows = np.flatnonzero(windows.features.lengths == length)[:16]
     monkeypatch.setattr(packing, "_length_of_batch", lambda *_: 48)
-    batch = learner.batch(rows)
+    batch = ours.batch(rows)
     assert PACKING[0] not in batch and batch["input_ids"].shape[1] > length  # ours is padded
     with torch.no_grad():
         expected = model(
@@ -276,12 +276,10 @@ def test_loss_and_logits_are_those_of_transformers(
             start_positions=torch.from_numpy(batch["start_positions"].astype(np.int64)),
             end_positions=torch.from_numpy(batch["end_positions"].astype(np.int64)),
         )
-    assert learner.trainer is not None
-    learner.trainer.start(parameters)
-    step = learner.trainer.step(batch, 0.0, 0)
+    ours.trainer.start(parameters)
+    step = ours.trainer.step(batch, 0.0, 0)
     assert float(step["loss"]) == pytest.approx(float(expected.loss), abs=1e-5)
-    _, predictor = engines(checkpoint.config, False)
-    starts, ends = window_logits(windows, predictor, parameters)
+    starts, ends = ours.window_logits(parameters, ours.train)
     np.testing.assert_allclose(starts[rows, :length], expected.start_logits.numpy(), atol=1e-5)
     np.testing.assert_allclose(ends[rows, :length], expected.end_logits.numpy(), atol=1e-5)
 
@@ -294,24 +292,17 @@ def test_packed_windows_give_the_update_of_windows_with_a_row_for_each(
     shards: int,
 ) -> None:
     """With dropout, and with answers that are not there."""
-    checkpoint, data = read_data(squad_data(unanswerable=True), make_checkpoint(), "squad-v2.0")
+    _, model = read_data(squad_data(unanswerable=True), make_checkpoint(), "squad-v2.0")
+    model.training = TrainingOptions(gradient_shards=shards)
     rows = np.arange(20, 36)
 
     def updated(shapes: tuple[Shape, ...]) -> dict[str, np.ndarray]:
         monkeypatch.setattr(squad_task, "packed_shapes", lambda *_: shapes)
-        learner = data.learner(
-            checkpoint,
-            fingerprint="",
-            finetune_seed=0,
-            compile_step=False,
-            training=TrainingOptions(gradient_shards=shards),
-        )
-        assert learner.trainer is not None
-        learner.trainer.start(learner.initial_parameters())
-        batch = learner.batch(rows)
+        model.trainer.start(model.initial_parameters(0))
+        batch = model.batch(rows)
         found.append(batch["input_ids"].shape)
-        metrics = learner.trainer.step(batch, 1e-2, 7)
-        return {**learner.trainer.parameters(), "loss": np.array(metrics["loss"])}
+        metrics = model.trainer.step(batch, 1e-2, 7)
+        return {**model.trainer.parameters(), "loss": np.array(metrics["loss"])}
 
     found: list[tuple[int, ...]] = []
     whole, packed = updated(()), updated((Shape(8 // shards, 60, 3),))
@@ -366,7 +357,8 @@ def test_a_set_is_read_once_a_process(
     first, second, other = (
         read_data(folder, checkpoint, "questions", length=length)[1] for length in (24, 24, 20)
     )
-    assert first.train is second.train and first.evaluation["dev"] is second.evaluation["dev"]
+    assert first.train is second.train
+    assert next(iter(first.evaluation.values())) is next(iter(second.evaluation.values()))
     assert other.train is not first.train
 
 
@@ -447,12 +439,7 @@ def test_files_have_the_official_names_or_plain_ones(
 def test_the_output_layer_is_drawn_from_the_seed(
     make_checkpoint: Callable[..., Path], squad_data: Callable[..., Path]
 ) -> None:
-    checkpoint, data = read_data(squad_data(), make_checkpoint(), "questions")
-    drawn = [
-        data.learner(
-            checkpoint, fingerprint="", finetune_seed=seed, compile_step=False
-        ).initial_parameters()["output_weights"]
-        for seed in (1, 1, 2)
-    ]
+    _, model = read_data(squad_data(), make_checkpoint(), "questions")
+    drawn = [model.initial_parameters(seed)["output_weights"] for seed in (1, 1, 2)]
     np.testing.assert_array_equal(drawn[0], drawn[1])
     assert (drawn[0] != drawn[2]).all()

@@ -12,15 +12,17 @@ import numpy as np
 import pytest
 
 from multiberts.bert.checkpoint.checkpoint import read_checkpoint
+from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.vocabulary import Vocabulary
 from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.evaluate.scoring import score, scores_of
 from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.prediction import predict
-from multiberts.finetune.task import DataArguments, Learner, task_named
-from multiberts.finetune.text.family import TextFamily
+from multiberts.finetune.task import DataArguments, task_named
+from multiberts.finetune.text.data import TextData
+from multiberts.finetune.text.heads import HEADS
 from multiberts.finetune.text.labels import first_pieces, tags_of_pieces
-from multiberts.finetune.text.learner import _class_weights
+from multiberts.finetune.text.model import TextModel
 from multiberts.runs.errors import UserError
 from multiberts.tests.checkpoint_command import checkpoint_command
 
@@ -166,10 +168,10 @@ def test_it_goes_to_transformers_and_back(
     assert [line["prediction"] for line in foreign] == [line["prediction"] for line in ours]
 
 
-def family(options: dict[str, Any], **arguments: Any) -> TextFamily:
+def found_data(options: dict[str, Any], **arguments: Any) -> TextData:
     task = task_named("mine", None, (), options)
-    found = task.family(DataArguments(task="mine", options=task.completed(options), **arguments))
-    assert isinstance(found, TextFamily)
+    found = task.data(DataArguments(task="mine", options=task.completed(options), **arguments))
+    assert isinstance(found, TextData)
     return found
 
 
@@ -203,8 +205,8 @@ def test_tensorflow_datasets_give_what_a_table_gives(tmp_path: Path, kind: str, 
     else:
         labels = features.Sequence(sequence[form])
     store_dataset(tmp_path / "datasets", {**texts, column: labels}, given)
-    there = family(options, dataset="mine", data_dir=str(tmp_path / "datasets"))
-    here = family(options, data_dir=str(tmp_path))
+    there = found_data(options, dataset="mine", data_dir=str(tmp_path / "datasets"))
+    here = found_data(options, data_dir=str(tmp_path))
     assert there.task.labels == here.task.labels == tuple(names)
     found, expected = there.train.read(), here.train.read()
     assert (found.first_texts, found.words) == (expected.first_texts, expected.words)
@@ -219,7 +221,7 @@ def test_a_dataset_with_another_number_of_tags_is_refused(tmp_path: Path) -> Non
     tags = features.Sequence(features.ClassLabel(names=["O", "B-PER"]))
     rows = [{"words": ["a", "b"], "tags": ["O", "B-PER"]}, {"words": ["a", "b"], "tags": ["O"]}]
     store_dataset(tmp_path, {"words": words, "tags": tags}, rows)
-    found = family(TAGS, dataset="mine", data_dir=str(tmp_path))
+    found = found_data(TAGS, dataset="mine", data_dir=str(tmp_path))
     message = "dataset mine/1.0.0:train row 1: found 1 tag in tags for the 2 words of words"
     with pytest.raises(UserError, match=message):
         found.train.read()
@@ -231,9 +233,10 @@ def test_the_loss_is_linear_in_the_weights_of_classes(
 ) -> None:
     rows, options = {"sets": (set_rows, SETS), "tags": (tag_rows, TAGS)}[kind]
     write(tmp_path, rows)
-    task = family({**options, "class_weights": "balanced"}, data_dir=str(tmp_path)).task
-    labels = family(options, data_dir=str(tmp_path)).train.read().labels
-    balanced = _class_weights(task, labels)
+    task = found_data({**options, "class_weights": "balanced"}, data_dir=str(tmp_path)).task
+    labels = found_data(options, data_dir=str(tmp_path)).train.read().labels
+    balanced = HEADS[task.head_kind](BertConfig(vocab_size=8)).loss_weights(task, labels)
+    balanced = balanced[0] if kind == "sets" else balanced
     assert labels is not None and balanced is not None
     given = labels[labels >= 0].astype(int) if kind == "tags" else np.nonzero(labels)[1]
     counts = np.bincount(given)
@@ -266,19 +269,19 @@ def test_weights_of_present_labels_are_those_of_pytorch(
     undisturbed = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     read = read_checkpoint(make_checkpoint(**undisturbed))
 
-    def learner(**options: Any) -> Learner:
-        found = family({**SETS, **options}, data_dir=str(tmp_path), sequence_length=32)
-        data = found.read(read.config, read.vocabulary)
-        return data.learner(read, fingerprint="", finetune_seed=0, compile_step=False)
+    def opened(**options: Any) -> TextModel:
+        found = found_data({**SETS, **options}, data_dir=str(tmp_path), sequence_length=32)
+        model = found.read(read)
+        model.compile_step = False
+        return model
 
-    weighted, rows = learner(pos_weight=weights), np.arange(16)
-    parameters = learner().initial_parameters()
+    weighted, rows = opened(pos_weight=weights), np.arange(16)
+    parameters = opened().initial_parameters(0)
     parameters["output_weights"] = (
         parameters["output_weights"] * 20
     )  # logits that are not all near 0
-    assert weighted.trainer is not None and weighted.evaluate_rows is not None
     logits = torch.tensor(weighted.evaluate_rows(parameters, rows).scores)
-    labels = family(SETS, data_dir=str(tmp_path)).train.read().labels
+    labels = found_data(SETS, data_dir=str(tmp_path)).train.read().labels
     assert labels is not None and logits.abs().max() > 0.1
     present = labels.sum(axis=0)
     given = (96 - present) / present if weights == "balanced" else weights
@@ -335,10 +338,10 @@ def test_every_way_to_write_a_set_gives_the_same_labels(
     tmp_path: Path, form: str, cells: list[Any], names: tuple[str, ...] | None
 ) -> None:
     write_cells(tmp_path, cells, is_csv=form == "csv")
-    found = family(SETS, data_dir=str(tmp_path))
+    found = found_data(SETS, data_dir=str(tmp_path))
     # Without names they are called as transformers calls them, in the order of the vector.
     assert found.task.labels == (names or ("LABEL_0", "LABEL_1", "LABEL_2"))
-    named = family(SETS, data_dir=str(tmp_path), labels=NAMES)
+    named = found_data(SETS, data_dir=str(tmp_path), labels=NAMES)
     for task in (found, named):
         for source in (task.train, *task.evaluation):
             np.testing.assert_array_equal(source.read().labels, VECTORS)
@@ -348,7 +351,7 @@ def test_texts_of_names_keep_their_characters(tmp_path: Path) -> None:
     names = ["it's", 'the "end"', "\u00e9t\u00e9", "\U0001f600", "a, b"]
     for written in (repr, json.dumps):
         write_cells(tmp_path, [written(names[:3]), written(names[2:])], is_csv=True)
-        assert family(SETS, data_dir=str(tmp_path)).task.labels == tuple(sorted(names))
+        assert found_data(SETS, data_dir=str(tmp_path)).task.labels == tuple(sorted(names))
 
 
 def test_vectors_have_the_loss_of_transformers(
@@ -390,14 +393,14 @@ def test_another_sign_between_names_is_asked_about_and_read_with_the_names(
 ) -> None:
     write_cells(tmp_path, [sign.join(row) for row in GIVEN], is_csv=True)
     with pytest.raises(UserError) as refused:
-        family(SETS, data_dir=str(tmp_path))
+        found_data(SETS, data_dir=str(tmp_path))
     asked = (
         f"train.csv line 2: found marks {sign.join(GIVEN[0])!r}, which may be one label or 2; give "
     )
     assert asked in str(refused.value)
     assert "finetune.labels, all the names (blue, long, red, if" in str(refused.value)
     assert "or write blue|red" in str(refused.value)
-    found = family(SETS, data_dir=str(tmp_path), labels=NAMES)
+    found = found_data(SETS, data_dir=str(tmp_path), labels=NAMES)
     for source in (found.train, *found.evaluation):
         np.testing.assert_array_equal(source.read().labels, VECTORS)
 
@@ -405,13 +408,15 @@ def test_another_sign_between_names_is_asked_about_and_read_with_the_names(
 def test_names_with_a_comma_stay_whole(tmp_path: Path) -> None:
     names = ("Lyon, France", "Nice, France", "Rome")
     write_cells(tmp_path, [[names[0], names[2]], [names[1]], []], is_csv=False)
-    assert family(SETS, data_dir=str(tmp_path)).task.labels == names  # lists part names themselves
+    assert (
+        found_data(SETS, data_dir=str(tmp_path)).task.labels == names
+    )  # lists part names themselves
     (tmp_path / "train.jsonl").unlink()
     (tmp_path / "dev.jsonl").unlink()
     write_cells(tmp_path, [*names, ""], is_csv=True)
     with pytest.raises(UserError, match="found marks 'Lyon, France', which may be one label or 2"):
-        family(SETS, data_dir=str(tmp_path))
-    found = family(SETS, data_dir=str(tmp_path), labels=names).train.read()
+        found_data(SETS, data_dir=str(tmp_path))
+    found = found_data(SETS, data_dir=str(tmp_path), labels=names).train.read()
     np.testing.assert_array_equal(found.labels, [[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0]])
 
 
@@ -433,13 +438,13 @@ def test_what_is_no_set_is_refused(
 ) -> None:
     write_cells(tmp_path, cells, is_csv=False)
     with pytest.raises(UserError, match="^[^\n]*$") as refused:
-        family(SETS, data_dir=str(tmp_path), labels=labels).train.read()
+        found_data(SETS, data_dir=str(tmp_path), labels=labels).train.read()
     assert message in str(refused.value)
 
 
 def test_zero_and_one_are_names_where_they_are_given(tmp_path: Path) -> None:
     write_cells(tmp_path, [[0], [1], [0, 1], []], is_csv=False)
-    found = family(SETS, data_dir=str(tmp_path), labels=("0", "1")).train.read()
+    found = found_data(SETS, data_dir=str(tmp_path), labels=("0", "1")).train.read()
     np.testing.assert_array_equal(found.labels, [[1, 0], [0, 1], [1, 1], [0, 0]])
 
 
@@ -448,7 +453,7 @@ def test_tags_may_be_texts_of_lists(tmp_path: Path) -> None:
     for split in ("train", "dev"):
         with (tmp_path / f"{split}.csv").open("w", newline="") as file:
             csv.writer(file).writerows([("words", "tags"), *([*row.values()] for row in rows)])
-    found = family(TAGS, data_dir=str(tmp_path))
+    found = found_data(TAGS, data_dir=str(tmp_path))
     read = found.train.read()
     assert read.words == [row["words"] for row in rows]
     assert read.labels is not None

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 from multiberts.bert.checkpoint.checkpoint import read_checkpoint
+from multiberts.bert.model.configuration import BertConfig
 from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.prediction import predict
 from multiberts.finetune.task import DataArguments, task_named
-from multiberts.finetune.text.family import TextFamily
-from multiberts.finetune.text.learner import _class_weights
+from multiberts.finetune.text.data import TextData
+from multiberts.finetune.text.heads import HEADS
 from multiberts.runs.errors import UserError
 
 SMALL = {
@@ -88,13 +89,11 @@ FORMS = {
 }
 
 
-def family(**arguments: Any) -> TextFamily:
+def found_data(**arguments: Any) -> TextData:
     options = arguments.pop("options", {})
     chosen = task_named("tone", arguments.get("labels"), (), options)
-    found = chosen.family(
-        DataArguments(task="tone", options=chosen.completed(options), **arguments)
-    )
-    assert isinstance(found, TextFamily)
+    found = chosen.data(DataArguments(task="tone", options=chosen.completed(options), **arguments))
+    assert isinstance(found, TextData)
     return found
 
 
@@ -102,7 +101,7 @@ def family(**arguments: Any) -> TextFamily:
 def test_every_form_gives_the_same_examples(tmp_path: Path, form: str) -> None:
     for split, first in (("train", 0), ("dev", 16)):
         FORMS[form](tmp_path / split, rows(first=first))
-    found = family(data_dir=str(tmp_path), options={**COLUMNS, "kind": "classification"})
+    found = found_data(data_dir=str(tmp_path), options={**COLUMNS, "kind": "classification"})
     assert found.task.labels == tuple(sorted(set(TONES)))
     assert found.parameters()["labels"] == sorted(set(TONES))
     train, dev = found.train.read(), found.evaluation[0].read()
@@ -114,7 +113,7 @@ def test_every_form_gives_the_same_examples(tmp_path: Path, form: str) -> None:
     ]
     assert dev.example_ids[2] == "tone/dev/2"
     assert dev.first_texts[0] == f"{TEXTS[0]} 16"
-    stars = family(
+    stars = found_data(
         data_dir=str(tmp_path),
         options={"text_columns": ["review"], "label_column": "stars", "kind": "regression"},
     )
@@ -127,7 +126,7 @@ def test_every_form_gives_the_same_examples(tmp_path: Path, form: str) -> None:
 def test_a_folder_of_datasets_is_also_a_file_and_a_further_set(tmp_path: Path) -> None:
     write_datasets(tmp_path / "train", rows())
     write_datasets(tmp_path / "dev", rows(first=16))
-    found = family(
+    found = found_data(
         train_files=(str(tmp_path / "train"),),
         dev_files=(str(tmp_path / "validation"),),
         evaluation_files={"again": str(tmp_path / "validation")},
@@ -171,7 +170,7 @@ def test_labels_of_tensorflow_datasets_that_have_no_names(tmp_path: Path, kind: 
         },
         disable_shuffling=True,
     )
-    found = family(
+    found = found_data(
         dataset="tone", data_dir=str(tmp_path), options={**COLUMNS, "kind": "classification"}
     )
     assert found.task.labels == (("t0", "t1") if is_text else ("9", "10"))
@@ -179,7 +178,7 @@ def test_labels_of_tensorflow_datasets_that_have_no_names(tmp_path: Path, kind: 
     assert labels is not None
     assert labels.tolist() == [0, 1, 0, 1, 0]
     with pytest.raises(UserError, match="row 0: found tone .*, expected one of a, b; correct"):
-        family(
+        found_data(
             dataset="tone", data_dir=str(tmp_path), labels=("a", "b"), options=COLUMNS
         ).train.read()
 
@@ -189,7 +188,7 @@ def test_a_test_file_needs_neither_labels_nor_numbers(tmp_path: Path) -> None:
         write_jsonl(tmp_path / split, rows())
     write_jsonl(tmp_path / "test", [{"review": row["review"]} for row in rows(3)])
     options = {**COLUMNS, "kind": "classification", "predict_test": True}
-    found = family(data_dir=str(tmp_path), options=options)
+    found = found_data(data_dir=str(tmp_path), options=options)
     test = found.evaluation[1].read()
     assert (test.labels, test.first_texts) == (None, [row["review"] for row in rows(3)])
 
@@ -260,14 +259,14 @@ def test_weights_are_those_of_scikit_learn_and_move_the_answers(
 
     for split in ("train", "dev"):
         write_tsv(tmp_path / split, rows(first=16 * (split == "dev")))
-    found = family(
+    found = found_data(
         data_dir=str(tmp_path),
         options={**COLUMNS, "kind": "classification", "class_weights": "balanced"},
     )
     labels = found.train.read().labels
     assert labels is not None
     np.testing.assert_allclose(
-        _class_weights(found.task, labels),
+        HEADS[found.task.head_kind](BertConfig(vocab_size=8)).loss_weights(found.task, labels),
         compute_class_weight("balanced", classes=np.arange(3), y=labels),
         rtol=1e-6,
     )
@@ -327,7 +326,7 @@ def test_what_does_not_fit_is_refused_in_one_line(
         write_tsv(tmp_path / split, [{**row, "id": n} for n, row in enumerate(rows(1001))])
     with pytest.raises(UserError) as refused:
         given = {**COLUMNS, **options}
-        family(data_dir=str(tmp_path), labels=labels, options=given).train.read()
+        found_data(data_dir=str(tmp_path), labels=labels, options=given).train.read()
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -350,7 +349,7 @@ def test_a_folder_has_one_table_of_a_split(
     for name in files:
         (tmp_path / name).write_text("x")
     with pytest.raises(UserError) as refused:
-        family(data_dir=str(tmp_path), labels=("a", "b"), options=COLUMNS)
+        found_data(data_dir=str(tmp_path), labels=("a", "b"), options=COLUMNS)
     assert message in str(refused.value)
 
 
@@ -365,13 +364,13 @@ def test_a_missing_label_is_no_class(tmp_path: Path, label: str) -> None:
         write_csv(tmp_path / split, given)
     options = {**COLUMNS, "kind": "classification"}
     with pytest.raises(UserError) as refused:
-        family(data_dir=str(tmp_path), options=options)
+        found_data(data_dir=str(tmp_path), options=options)
     found = f"line 11: found tone {label!r}, which stands for a missing label; write the label or remove"
     assert found in str(refused.value)
     if label:  # the cure, where it is a class
         assert f"give finetune.labels if {label!r} is one of them" in str(refused.value)
         labels = (*sorted(set(TONES)), label)
-        read = family(data_dir=str(tmp_path), options=options, labels=labels).train.read()
+        read = found_data(data_dir=str(tmp_path), options=options, labels=labels).train.read()
         assert read.labels is not None and read.labels[9] == 3
 
 
@@ -392,7 +391,7 @@ def test_a_missing_label_of_another_kind_is_refused(
     for split in ("train", "dev"):
         write_csv(tmp_path / split, [{"review": "a b", "tone": cell} for cell in cells])
     with pytest.raises(UserError) as refused:
-        family(data_dir=str(tmp_path), options={**COLUMNS, "kind": kind}).train.read()
+        found_data(data_dir=str(tmp_path), options={**COLUMNS, "kind": kind}).train.read()
     assert message in str(refused.value)
 
 
@@ -402,14 +401,14 @@ def test_a_test_file_may_have_a_column_without_labels(tmp_path: Path, cell: str 
         write_jsonl(tmp_path / split, rows())
     write_jsonl(tmp_path / "test", [{**row, "tone": cell} for row in rows(3)])
     options = {**COLUMNS, "kind": "classification", "predict_test": True}
-    assert family(data_dir=str(tmp_path), options=options).evaluation[1].read().labels is None
+    assert found_data(data_dir=str(tmp_path), options=options).evaluation[1].read().labels is None
     write_jsonl(
         tmp_path / "test", [{**row, "tone": cell if n else "calm"} for n, row in enumerate(rows(3))]
     )
     with pytest.raises(
         UserError, match="test.jsonl line 2: found tone .*, expected one of calm, loud, so"
     ):
-        family(data_dir=str(tmp_path), options=options).evaluation[1].read()
+        found_data(data_dir=str(tmp_path), options=options).evaluation[1].read()
 
 
 def test_a_list_is_no_class(tmp_path: Path) -> None:
@@ -420,7 +419,7 @@ def test_a_list_is_no_class(tmp_path: Path) -> None:
             UserError, match="line 1: found a list under 'tone', expected one label; give the"
         ):
             options = {**COLUMNS, "kind": "classification"}
-            family(data_dir=str(tmp_path), options=options, labels=labels).train.read()
+            found_data(data_dir=str(tmp_path), options=options, labels=labels).train.read()
 
 
 @pytest.mark.parametrize(
@@ -445,10 +444,12 @@ def test_training_says_which_labels_it_has(
         texts = ["a" if cell == "O" else "a b" for cell in cells]
         given = [{"review": text, "tone": cell} for text, cell in zip(texts, cells, strict=True)]
         write_csv(tmp_path / split, given[: None if split == "train" else -1])
-    found = family(data_dir=str(tmp_path), options={**COLUMNS, "kind": kind}, sequence_length=32)
+    found = found_data(
+        data_dir=str(tmp_path), options={**COLUMNS, "kind": kind}, sequence_length=32
+    )
     read = read_checkpoint(make_checkpoint())
     for _ in range(2):  # runs of one process say it once
-        found.read(read.config, read.vocabulary)
+        found.read(read)
     printed = [text for text in capsys.readouterr().err.splitlines() if "labels of tone" in text]
     assert printed == [f"note: labels of tone: {line}"]
 
@@ -462,4 +463,4 @@ def test_labels_that_are_written_in_two_ways_are_refused(
         given = [{**row, label: (*pair, "other")[n % 3]} for n, row in enumerate(rows())]
         write_tsv(tmp_path / split, given)
     with pytest.raises(UserError, match="which would be two classes; write them alike"):
-        family(data_dir=str(tmp_path), options={**COLUMNS, "kind": "classification"})
+        found_data(data_dir=str(tmp_path), options={**COLUMNS, "kind": "classification"})

@@ -13,7 +13,7 @@ import pytest
 from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.task import DataArguments, registered_tasks, task_named
-from multiberts.finetune.text.family import TextFamily
+from multiberts.finetune.text.data import TextData
 from multiberts.runs.errors import UserError
 
 SMALL = {
@@ -76,16 +76,16 @@ def mnli(tmp_path: Path) -> Path:
     return folder
 
 
-def family(task: str, **arguments: Any) -> TextFamily:
+def found_data(task: str, **arguments: Any) -> TextData:
     labels = arguments.get("labels")
     chosen = task_named(task, labels)
     options = chosen.completed(arguments.pop("options", {}))
-    found = chosen.family(DataArguments(task=task, options=options, **arguments))
-    assert isinstance(found, TextFamily)
+    found = chosen.data(DataArguments(task=task, options=options, **arguments))
+    assert isinstance(found, TextData)
     return found
 
 
-def sets(found: TextFamily) -> dict[str, str]:
+def sets(found: TextData) -> dict[str, str]:
     return {source.name: source.files[0].name for source in found.evaluation}
 
 
@@ -98,15 +98,15 @@ def test_all_tasks_of_the_benchmark_are_registered() -> None:
 
 def test_test_sets_are_predicted_only_when_asked_for(mnli: Path) -> None:
     dev = {"dev": "dev_matched.tsv", "dev_mismatched": "dev_mismatched.tsv"}
-    assert sets(family("MNLI", data_dir=str(mnli))) == dev
-    asked = family("MNLI", data_dir=str(mnli), options={"predict_test": True})
+    assert sets(found_data("MNLI", data_dir=str(mnli))) == dev
+    asked = found_data("MNLI", data_dir=str(mnli), options={"predict_test": True})
     assert sets(asked) == dev | {
         "test_matched": "test_matched.tsv",
         "test_mismatched": "test_mismatched.tsv",
     }
     assert asked.parameters() == {"evaluation_sets": list(sets(asked))}
     (mnli / "dev_mismatched.tsv").unlink()
-    alone = family("MNLI", data_dir=str(mnli))
+    alone = found_data("MNLI", data_dir=str(mnli))
     assert sets(alone) == {"dev": "dev_matched.tsv"}
     # As before there were other sets: run directories of then are still the same run's.
     assert alone.parameters() == {}
@@ -251,7 +251,7 @@ def test_arguments_that_do_not_fit_are_refused(
     task: str, arguments: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UserError) as caught:
-        family(task, **arguments)
+        found_data(task, **arguments)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -261,4 +261,4 @@ def test_a_set_has_one_source(mnli: Path) -> None:
     with pytest.raises(
         UserError, match="dev_mismatched is given by finetune.evaluation_files, but"
     ):
-        family("MNLI", data_dir=str(mnli), evaluation_files=files)
+        found_data("MNLI", data_dir=str(mnli), evaluation_files=files)

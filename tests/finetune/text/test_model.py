@@ -9,19 +9,23 @@ import pytest
 from multiberts.bert.checkpoint.checkpoint import read_checkpoint
 from multiberts.finetune.packing import Shape
 from multiberts.finetune.task import DataArguments, task_named
-from multiberts.finetune.text import learner as learner_module
+from multiberts.finetune.text import model as tested
 from multiberts.finetune.training_options import TrainingOptions
-from multiberts.tests.finetune.text.test_labels import TAGS, family, tag_rows, write
+from multiberts.tests.finetune.text.test_labels import TAGS, found_data, tag_rows, write
 
 
 def opened(checkpoint: Path, folder: Path, sequence_length: int = 48, task_name: str = "pair"):
     read = read_checkpoint(checkpoint)
     task = task_named(task_name)
     arguments = DataArguments(
-        task_name, data_dir=str(folder), sequence_length=sequence_length, options=task.completed({})
+        task=task_name,
+        data_dir=str(folder),
+        sequence_length=sequence_length,
+        options=task.completed({}),
     )
-    data = task.family(arguments).read(read.config, read.vocabulary)
-    return read, data
+    model = task.data(arguments).read(read)
+    model.compile_step = False
+    return read, model
 
 
 @pytest.mark.parametrize(
@@ -44,36 +48,29 @@ def test_a_packed_batch_gives_the_update_of_one_with_a_row_for_each(
     """With dropout: every token keeps its bits, wherever it lies and however far its row is padded."""
     checkpoint = make_checkpoint()
     if kind == "pairs":
-        read, data = opened(checkpoint, pair_data)
+        read, model = opened(checkpoint, pair_data)
     else:
         write(tmp_path, tag_rows)
         read = read_checkpoint(checkpoint)
-        vocabulary = read.vocabulary
-        data = family(TAGS, data_dir=str(tmp_path), sequence_length=48).read(
-            read.config, vocabulary
-        )
-    training = TrainingOptions(gradient_shards=shards)
+        model = found_data(TAGS, data_dir=str(tmp_path), sequence_length=48).read(read)
+        model.compile_step = False
+    model.training = TrainingOptions(gradient_shards=shards)
     rows = np.arange(20, 36)
-    labels = data.train.examples.labels
+    labels = model.train.examples.labels
     shape = Shape(10 // shards, 48, 4)
 
     def updated(shapes: tuple[Shape, ...]) -> dict[str, np.ndarray]:
-        monkeypatch.setattr(learner_module, "packed_shapes", lambda *_: shapes)
-        learner = data.learner(
-            read, fingerprint="", finetune_seed=0, compile_step=False, training=training
-        )
-        assert learner.trainer is not None
-        learner.trainer.start(learner.initial_parameters())
-        batch = learner.batch(rows)
+        monkeypatch.setattr(tested, "packed_shapes", lambda *_: shapes)
+        model.trainer.start(model.initial_parameters(0))
+        batch = model.batch(rows)
         found.append(len(batch["input_ids"]))
-        metrics = learner.trainer.step(batch, 1e-2, 7)
-        return {**learner.trainer.parameters(), "loss": np.array(metrics["loss"])}
+        metrics = model.trainer.step(batch, 1e-2, 7)
+        return {**model.trainer.parameters(), "loss": np.array(metrics["loss"])}
 
     found: list[int] = []
     whole, packed = updated(()), updated((shape,))
     assert found == [16, 10]
-    start = data.learner(read, fingerprint="", finetune_seed=0, compile_step=False)
-    start = start.initial_parameters()
+    start = model.initial_parameters(0)
     moved = max(np.abs(whole[name] - start[name]).max() for name in start)
     assert moved > 5e-3
     for name in whole:
@@ -93,8 +90,8 @@ def test_the_first_token_alone_has_the_states_and_gradients_of_the_whole_sequenc
     from multiberts.bert.model.encoder import encode
     from multiberts.finetune.features import sequence_batch
 
-    read, data = opened(make_checkpoint(), pair_data)
-    batch = sequence_batch(data.train.features, np.arange(6))
+    read, model = opened(make_checkpoint(), pair_data)
+    batch = sequence_batch(model.train.features, np.arange(6))
     inputs = [batch[name] for name in ("input_ids", "input_mask", "segment_ids")]
     weights = {n: tf.constant(v) for n, v in read.parameters.items() if n.startswith("bert/")}
     key = tf.constant([3, 4], tf.uint32)
@@ -120,19 +117,16 @@ def test_predictions_on_training_rows_are_those_of_a_set_of_these_rows(
     make_checkpoint: Callable[..., Path], pair_data: Path
 ) -> None:
     """The training file given as dev gives the same scores, row by row."""
-    read, data = opened(make_checkpoint(), pair_data)
-    learner = data.learner(read, fingerprint="", finetune_seed=0, compile_step=False)
-    assert learner.evaluate_rows is not None
+    _, model = opened(make_checkpoint(), pair_data)
     rows = np.array([5, 3, 90, 41])
-    weights = learner.initial_parameters()
-    found = learner.evaluate_rows(weights, rows)
+    weights = model.initial_parameters(0)
+    found = model.evaluate_rows(weights, rows)
     assert found.name == "held_out"
     assert list(found.example_ids) == [f"pair/train/{row}" for row in rows]
 
     (pair_data / "dev.tsv").write_text((pair_data / "train.tsv").read_text())
-    read, data = opened(make_checkpoint(), pair_data)
-    learner = data.learner(read, fingerprint="", finetune_seed=0, compile_step=False)
-    (everything,) = learner.evaluate(weights)
+    _, model = opened(make_checkpoint(), pair_data)
+    (everything,) = model.evaluate(weights)
     assert everything.scores is not None and everything.labels is not None
     np.testing.assert_allclose(found.scores, everything.scores[rows], atol=1e-5)
     assert list(found.labels) == everything.labels[rows].tolist()
@@ -144,11 +138,10 @@ UNDISTURBED = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 def test_the_heads_first_weights_are_drawn_from_the_seed(
     make_checkpoint: Callable[..., Path], pair_data: Path
 ) -> None:
-    read, data = opened(make_checkpoint(), pair_data)
+    read, model = opened(make_checkpoint(), pair_data)
 
     def weights(seed: int) -> dict[str, np.ndarray]:
-        learner = data.learner(read, fingerprint="", finetune_seed=seed, compile_step=False)
-        return learner.initial_parameters()
+        return model.initial_parameters(seed)
 
     first, again, other = weights(1), weights(1), weights(2)
     np.testing.assert_array_equal(first["output_weights"], again["output_weights"])
@@ -172,20 +165,16 @@ def test_the_pooled_output_is_dropped_in_training(
         parameters[f"{name}/beta"][:] = np.linspace(-1, 1, 32)
 
     for sizes, drops in (({}, True), (UNDISTURBED, False)):
-        read, data = opened(make_checkpoint(change=constant, **sizes), pair_data)
-        learner = data.learner(read, fingerprint="", finetune_seed=0, compile_step=False)
-        assert learner.trainer is not None
-        weights = learner.initial_parameters()
-        (predicted,) = learner.evaluate(weights)
+        _, model = opened(make_checkpoint(change=constant, **sizes), pair_data)
+        weights = model.initial_parameters(0)
+        (predicted,) = model.evaluate(weights)
         assert predicted.scores is not None
         np.testing.assert_allclose(predicted.scores, predicted.scores[:1].repeat(37, 0), atol=1e-6)
         losses = []
         for dropout_seed in (1, 2):
-            learner.trainer.start(weights)
+            model.trainer.start(weights)
             losses.append(
-                float(
-                    learner.trainer.step(learner.batch(np.arange(16)), 1e-3, dropout_seed)["loss"]
-                )
+                float(model.trainer.step(model.batch(np.arange(16)), 1e-3, dropout_seed)["loss"])
             )
         assert (abs(losses[0] - losses[1]) > 1e-6) == drops
 
@@ -205,17 +194,15 @@ def test_a_regression_is_trained_on_squared_errors(
     ]
     for split in ("train", "dev"):
         (tmp_path / f"{split}.tsv").write_text("\n".join([header, *lines]) + "\n")
-    read, data = opened(make_checkpoint(**UNDISTURBED), tmp_path, task_name="STS-B")
-    learner = data.learner(read, fingerprint="", finetune_seed=0, compile_step=False)
-    assert learner.trainer is not None
-    weights = learner.initial_parameters()
-    (predicted,) = learner.evaluate(weights)
+    _, model = opened(make_checkpoint(**UNDISTURBED), tmp_path, task_name="STS-B")
+    weights = model.initial_parameters(0)
+    (predicted,) = model.evaluate(weights)
     errors = predicted.predictions - np.array(scores)
-    learner.trainer.start(weights)
-    loss = learner.trainer.step(learner.batch(np.arange(8)), 0.0, 0)["loss"]
+    model.trainer.start(weights)
+    loss = model.trainer.step(model.batch(np.arange(8)), 0.0, 0)["loss"]
     assert float(loss) == pytest.approx(float((errors**2).mean()), rel=1e-5)
     shifted = {**weights, "output_bias": weights["output_bias"] + np.float32(0.5)}
-    learner.trainer.start(shifted)
-    moved = learner.trainer.step(learner.batch(np.arange(8)), 0.0, 0)["loss"]
+    model.trainer.start(shifted)
+    moved = model.trainer.step(model.batch(np.arange(8)), 0.0, 0)["loss"]
     # Quadratic in the bias: the change is gradient x step + step squared.
     assert float(moved - loss) == pytest.approx(2 * errors.mean() * 0.5 + 0.5**2, abs=1e-3)

@@ -1,0 +1,253 @@
+"""A model to train and to ask: a checkpoint, a network on it, and data that were read.
+
+A `Network` is what is computed. Runs of the same network in a process share its compiled trainer and forward
+pass. A `Model` knows the data besides: batches, and what outputs mean.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+
+from multiberts.bert.checkpoint.checkpoint import Checkpoint
+from multiberts.bert.checkpoint.fine_tuned import TaskHead
+from multiberts.bert.model.backend_ops import PLAIN
+from multiberts.bert.model.configuration import BertConfig
+from multiberts.bert.model.encoder import Packing, encode
+from multiberts.bert.model.heads import masked_lm_logits
+from multiberts.finetune.features import encoder_inputs
+from multiberts.finetune.packing import PACKING
+from multiberts.finetune.training_options import RECIPE, TrainingOptions
+from multiberts.runs.errors import UserError
+
+if TYPE_CHECKING:
+    from multiberts.bert.training.engine import CompileChoice, ForwardPass, Trainer
+
+Arrays = dict[str, np.ndarray]
+Weights = Mapping[str, np.ndarray]
+
+POOLER = "bert/pooler/dense/kernel", "bert/pooler/dense/bias"
+# The evaluation set of the training examples that a run leaves out.
+HELD_OUT = "held_out"
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationSet:
+    """The predictions on one evaluation set.
+
+    Attributes:
+      name: such as `dev` or `winogender`.
+      example_ids: [examples].
+      labels: [examples]; None where they are not published, as in test sets.
+      predictions: [examples].
+      scores: [examples, classes], or None.
+      metrics: names of the metrics that score it, the main one first; none without labels.
+      extras: further columns that describe the examples, as in evaluate.prediction_files.predictions.
+      outputs: further columns of this run's answers, likewise.
+      texts: by name, texts [examples] by which a reader recognises an example, such as its `premise`
+        and `hypothesis`; names as of columns.
+      classes: the names of the classes that predictions number; None where they have none.
+
+    Example:
+      >>> dev = EvaluationSet(
+      ...     name="dev",
+      ...     example_ids=["reviews/dev/0", "reviews/dev/1"],
+      ...     labels=np.array([0, 1]),
+      ...     predictions=np.array([0, 0]),
+      ...     scores=np.array([[2.0, -1.0], [0.5, 0.0]]),
+      ...     metrics=("accuracy",),
+      ... )
+      >>> dev.labels == dev.predictions
+      array([ True, False])
+    """
+
+    name: str
+    example_ids: Sequence[str]
+    labels: np.ndarray | None
+    predictions: np.ndarray
+    scores: np.ndarray | None
+    metrics: tuple[str, ...]
+    extras: Mapping[str, Sequence[Any] | np.ndarray] = dataclasses.field(default_factory=dict)
+    outputs: Mapping[str, Sequence[Any] | np.ndarray] = dataclasses.field(default_factory=dict)
+    texts: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    classes: Sequence[str] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Network(abc.ABC):
+    """An encoder with a head, as functions of weights; equal ones are compiled once in a process.
+
+    Attributes:
+      compute_dtype: of the products; weights are float32.
+    """
+
+    config: BertConfig
+    compute_dtype: Literal["float32", "bfloat16"] = "float32"
+
+    def loss(
+        self, parameters: Any, batch: Any, dropout_key: Any, backend: Any
+    ) -> tuple[Any, dict[str, Any]]:
+        """Returns the loss of a batch, and scalars for the log; see `bert.training.engine.new_trainer`."""
+        raise NotImplementedError(f"{type(self).__name__} trains nothing")
+
+    @abc.abstractmethod
+    def predict(self, parameters: Any, batch: Any) -> dict[str, Any]:
+        """Returns outputs by name, such as `logits` [batch, classes]."""
+
+    def encoded(
+        self,
+        parameters: Any,
+        batch: Any,
+        dropout_key: Any = None,
+        backend: Any = PLAIN,
+        *,
+        first_token_only: bool = False,
+    ) -> tuple[Any, Packing | None]:
+        """Returns the states of the last layer [rows, length, hidden], and which sequences share rows."""
+        is_packed = PACKING[0] in batch
+        packing = Packing(*(batch[name] for name in PACKING)) if is_packed else None
+        states = encode(
+            parameters,
+            self.config,
+            *encoder_inputs(batch),
+            dropout_key,
+            self.compute_dtype,
+            first_token_only=first_token_only,
+            packing=packing,
+            backend=backend,
+        )
+        return states, packing
+
+
+# As many networks as the tasks of one sweep have.
+@functools.lru_cache(maxsize=8)
+def trainer_of(network: Network, training: TrainingOptions, compile_step: bool) -> Trainer:
+    return training.trainer(network.loss, network.config, compile_step)
+
+
+@functools.lru_cache(maxsize=8)
+def forward_pass(network: Network, compile_step: CompileChoice) -> ForwardPass:
+    from multiberts.bert.training.engine import ForwardPass
+
+    return ForwardPass(network.predict, compile_step=compile_step)
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class Model(abc.ABC):
+    """Data of a task joined with a checkpoint: trained by the routine, and asked for predictions.
+
+    Attributes:
+      head: what the layers above the encoder are, for the record of a model that is kept.
+      training, compile_step: the user's options, which the routine sets before anything is computed; `auto`
+        as `ForwardPass` takes it.
+    """
+
+    checkpoint: Checkpoint
+    head: TaskHead = dataclasses.field(default_factory=TaskHead)
+    training: TrainingOptions = RECIPE
+    compile_step: CompileChoice = True
+
+    @property
+    @abc.abstractmethod
+    def network(self) -> Network:
+        """Returns the functions of weights and batches, the loss among them."""
+
+    @property
+    def trainer(self) -> Trainer:
+        return trainer_of(self.network, self.training, bool(self.compile_step))
+
+    @property
+    def predictor(self) -> ForwardPass:
+        return forward_pass(self.network, self.compile_step)
+
+    @property
+    def train_groups(self) -> np.ndarray:
+        """Returns int64 [rows]: training rows of the same example share a number; none if nothing is trained.
+
+        Such as the windows of one question: a held-out part of the examples has all of them or none.
+        """
+        return np.zeros(0, np.int64)
+
+    @property
+    def evaluation_metrics(self) -> Mapping[str, Sequence[str]]:
+        """Returns the names of the evaluation sets, with the metrics that score each."""
+        return {}
+
+    @abc.abstractmethod
+    def initial_parameters(self, seed: int) -> Arrays:
+        """Returns the trained weights before the first step, by name; `seed` draws those of the head."""
+
+    def batch(self, rows: np.ndarray) -> Arrays:
+        """Returns the trainer's batch of training rows, int64 [batch]."""
+        raise NotImplementedError(f"{type(self).__name__} trains nothing")
+
+    @abc.abstractmethod
+    def evaluate(self, weights: Weights) -> Iterator[EvaluationSet]:
+        """Yields the evaluation sets one by one."""
+
+    def evaluate_rows(self, weights: Weights, rows: np.ndarray) -> EvaluationSet:
+        """Returns the predictions on training rows, int64 [rows], as the set `HELD_OUT`."""
+        raise NotImplementedError(f"{type(self).__name__} trains nothing")
+
+    def predicted(self, weights: Weights, held_out: np.ndarray | None) -> Iterator[EvaluationSet]:
+        """Yields the evaluation sets, and that of the training rows that were held out, if any."""
+        yield from self.evaluate(weights)
+        if held_out is not None and len(held_out):
+            yield self.evaluate_rows(weights, held_out)
+
+
+def with_output_layer(
+    checkpoint: Checkpoint, num_outputs: int, *address: str | int, reads_pooler: bool = True
+) -> Arrays:
+    """Returns the encoder's weights with a new output layer and without the pre-training heads.
+
+    Args:
+      address: names the layer's initial weights, the fine-tuning seed among it.
+      reads_pooler: whether a missing pooler is drawn, too.
+
+    Returns:
+      The trained weights by name, `output_weights` float32 [num_outputs, hidden] (truncated normal) and
+      `output_bias` float32 [num_outputs] (zeros) among them.
+    """
+    from multiberts.bert.model.initialization import truncated_normal
+
+    encoder = {
+        name: values for name, values in checkpoint.parameters.items() if name.startswith("bert/")
+    }
+    config = checkpoint.config
+    hidden, deviation = config.hidden_size, config.initializer_range
+    weights = truncated_normal((num_outputs, hidden), deviation, *address, "output_weights")
+    if reads_pooler and POOLER[0] not in encoder:
+        kernel = truncated_normal((hidden, hidden), deviation, *address, POOLER[0])
+        encoder |= zip(POOLER, (kernel, np.zeros(hidden, np.float32)), strict=True)
+    return {**encoder, "output_weights": weights, "output_bias": np.zeros(num_outputs, np.float32)}
+
+
+class MaskedLmNetwork(Network):
+    """The pre-trained encoder with its masked-LM head."""
+
+    def masked_lm_logits(self, parameters: Any, batch: Any) -> Any:
+        """Returns the scores of all pieces at `masked_lm_positions`, [batch, positions, pieces]."""
+        states, _ = self.encoded(parameters, batch)
+        return masked_lm_logits(parameters, self.config, states, batch["masked_lm_positions"])
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class MaskedLmModel(Model):
+    """A pre-trained model as it is, asked for words: nothing is trained."""
+
+    task: ClassVar[str]
+
+    def initial_parameters(self, seed: int) -> Arrays:
+        del seed
+        if "cls/predictions/output_bias" not in self.checkpoint.parameters:
+            raise UserError(
+                f"{self.checkpoint.directory} has no masked-LM head (cls/predictions/...), which "
+                f"task {self.task} needs; give a pre-training checkpoint"
+            )
+        return dict(self.checkpoint.parameters)
