@@ -282,9 +282,8 @@ def _fields_beside(folder: Path) -> dict[str, dict[str, Any]]:
     beside = {}
     for name in _AS_BERT:
         path = folder / name
-        # Without a limit of length, transformers writes `model_max_length` as a number of 31 digits.
         kinds = {"do_lower_case": bool | None}
-        values = read_json_fields(path, kinds, max_digits=40) if path.is_file() else {}
+        values = read_json_fields(path, kinds) if path.is_file() else {}
         if name == "added_tokens.json" and values:
             values = {"added_tokens": [*values]}
         if name == TOKENIZER and path.is_file():

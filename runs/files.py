@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import contextlib
 import csv
-import functools
 import gzip
 import hashlib
 import io
@@ -36,6 +35,8 @@ UNFINISHED_SUFFIX = ".unfinished"
 
 # Enough for a whole number of 64 bits; longer ones overflow where they are used.
 _MAX_DIGITS = 20
+# As transformers writes that a length has no limit.
+_NO_LIMIT = str(int(1e30))
 
 _GZIP = b"\x1f\x8b"
 
@@ -311,17 +312,15 @@ def read_json_fields(
     path: PathLike,
     kinds: Mapping[str, Any] | None = None,
     cure: str = "copy it again",
-    max_digits: int = _MAX_DIGITS,
 ) -> dict[str, Any]:
     """Returns the fields of a JSON object in a file; see `parse_json_fields`."""
-    return parse_json_fields(read_bytes(path, cure), str(path), kinds, cure, max_digits)
+    return parse_json_fields(read_bytes(path, cure), str(path), kinds, cure)
 
 
 def parse_json(
     data: bytes | str,
     where: str,
     cure: str = "copy it again",
-    max_digits: int = _MAX_DIGITS,
     *,
     allow_halves: bool = False,
 ) -> Any:
@@ -331,17 +330,12 @@ def parse_json(
       data: UTF-8.
       where: what holds the data, for messages.
       cure: what to do about it, for messages.
-      max_digits: of an integer; longer ones overflow where they are used.
       allow_halves: whether half of a surrogate pair (`\\ud800`), which no file can hold, may be in a text.
     """
     if not data:
         raise UserError(f"{where} is empty; {cure}")
     try:
-        values = json.loads(
-            data,
-            parse_int=functools.partial(_integer, max_digits=max_digits),
-            object_pairs_hook=_fields_once,
-        )
+        values = json.loads(data, parse_int=_integer, object_pairs_hook=_fields_once)
         escape = b"\\ud" if isinstance(data, bytes) else "\\ud"
         if not allow_halves and escape in data:  # type: ignore[operator]
             # But names of files that are not UTF-8, as Python has them, stay.
@@ -372,17 +366,16 @@ def parse_json_fields(
     where: str,
     kinds: Mapping[str, Any] | None = None,
     cure: str = "copy it again",
-    max_digits: int = _MAX_DIGITS,
 ) -> dict[str, Any]:
     """Returns the fields of a JSON object that this program wrote, or refuses it in one line.
 
     Args:
-      data, where, cure, max_digits: as of `parse_json`; another program may use longer ones for "no limit".
+      data, where, cure: as of `parse_json`.
       kinds: annotations of fields, as of a command's parameters; of a dataclass these are its
         `typing.get_type_hints`. A field must be there unless its annotation takes None. Further fields
         are returned as they are.
     """
-    values = parse_json(data, where, cure, max_digits)
+    values = parse_json(data, where, cure)
     if not isinstance(values, dict):
         raise UserError(f"{where} holds {shortened(values)}, expected fields by name; {cure}")
     check_fields(values, kinds or {}, where, cure)
@@ -399,8 +392,9 @@ def check_fields(
             raise UserError(f"{where}: {name} is {found}, expected {described(kind)}; {cure}")
 
 
-def _integer(digits: str, max_digits: int) -> int:
-    if len(digits.removeprefix("-")) > max_digits:
+def _integer(digits: str) -> int:
+    # Longer ones overflow where they are used.
+    if len(digits.removeprefix("-")) > _MAX_DIGITS and digits != _NO_LIMIT:
         raise ValueError(f"an integer has {len(digits.removeprefix('-'))} digits")
     return int(digits)
 

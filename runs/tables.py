@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import csv
 import itertools
@@ -40,10 +39,6 @@ _SHARDS = f"data-*{_ARROW}"
 _TAG, _DOCUMENT = re.compile(r"O|[BIELSU]-\S+"), "-DOCSTART-"
 # Words may be numbered, from 0 or 1; the second may begin another sentence.
 _NUMBERS = (("0", "0"), ("0", "1"), ("1", "1"), ("1", "2"))
-# An item of a list that JSON, Python or NumPy wrote as text, and the space or comma after it.
-_ITEM = re.compile(
-    r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|-?\d+\.?\d*|[Tt]rue|[Ff]alse)(?:[\s,]+|$)"""
-)
 
 
 class TableRow(dict[str, str]):
@@ -72,16 +67,6 @@ class TableRow(dict[str, str]):
     @property
     def where(self) -> str:
         return f"{self.path} {self.unit} {self.line}"
-
-    def listed(self, column: str) -> list[str] | None:
-        """Returns the items of a cell that is a list, or the text of one; None of other texts."""
-        if column in self.lists:
-            return self.lists[column]
-        text = self[column].strip()
-        inside = text[1:-1].strip()
-        if text[:1] + text[-1:] not in ("[]", "()", "{}") or _ITEM.sub("", inside):
-            return None
-        return [_item(item) for item in _ITEM.findall(inside)]
 
     def one_of(self, column: str, choices: Collection[str]) -> str:
         if self[column] not in choices:
@@ -112,14 +97,6 @@ class TableRow(dict[str, str]):
         return UserError(
             f"{self.where}: found {column} {shortened(self[column])}, expected {expected}; correct the line"
         )
-
-
-def _item(written: str) -> str:
-    """Returns an item of a list that JSON, Python or NumPy wrote."""
-    for read in (json.loads, ast.literal_eval):
-        with contextlib.suppress(ValueError, SyntaxError):
-            return _as_text(read(written)) or written
-    return written
 
 
 def read_rows(
@@ -410,7 +387,7 @@ def _typed_rows(
         lists: dict[str, list[str]] = {}
         for name in (*values, *optional):
             value = fields.get(name)
-            items = [_as_text(item) for item in (value if isinstance(value, list) else [value])]
+            items = [as_text(item) for item in (value if isinstance(value, list) else [value])]
             words = [item for item in items if item is not None]
             if value is None and name in optional:
                 texts[name] = ""
@@ -434,7 +411,7 @@ def _typed_rows(
         yield TableRow(path, number, texts, lists, unit)
 
 
-def _as_text(value: Any) -> str | None:
+def as_text(value: Any) -> str | None:
     """Returns a text or a finite number as text; None for anything else."""
     if isinstance(value, str):
         return value

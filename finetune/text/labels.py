@@ -8,6 +8,9 @@ spaces, as `answers` and `prediction_text`.
 
 from __future__ import annotations
 
+import ast
+import contextlib
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -21,7 +24,7 @@ from multiberts.finetune.text.task import MULTI_LABEL, TOKENS, TextTask
 from multiberts.runs.console import note_once
 from multiberts.runs.errors import UserError, counted, listed
 from multiberts.runs.parameters import shortened
-from multiberts.runs.tables import TableRow
+from multiberts.runs.tables import TableRow, as_text
 
 # The tag outside of spans.
 OUTSIDE = "O"
@@ -37,6 +40,10 @@ _VECTOR = re.compile(r"[01](?:[\s,;|]+[01])+")
 # Signs between names in place of `|`; those of the second line stand within names as well.
 _SIGNS = ",;\t\uff0c\u3001\uff1b"
 _SIGNS_WITHIN = "/ "
+# An item of a list that JSON, Python or NumPy wrote as text, and the space or comma after it.
+_ITEM = re.compile(
+    r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|-?\d+\.?\d*|[Tt]rue|[Ff]alse)(?:[\s,]+|$)"""
+)
 # More labels than these are not listed.
 _MOST_SHOWN = 20
 
@@ -44,12 +51,30 @@ _MOST_SHOWN = 20
 def words_of(row: TableRow, column: str) -> list[str]:
     """Returns the words of a cell: its list, or its text cut at spaces."""
     is_list = column in row.lists or row[column].startswith(("['", '["'))
-    words = (row.listed(column) if is_list else None) or row[column].split()
+    words = (items_of(row, column) if is_list else None) or row[column].split()
     if not words:
         raise UserError(
             f"{row.where}: found nothing in {column}, expected a word or more; correct it or leave it out"
         )
     return words
+
+
+def items_of(row: TableRow, column: str) -> list[str] | None:
+    """Returns the items of a cell that is a list, or the text of one; None of other texts."""
+    if column in row.lists:
+        return row.lists[column]
+    text = row[column].strip()
+    inside = text[1:-1].strip()
+    if text[:1] + text[-1:] not in ("[]", "()", "{}") or _ITEM.sub("", inside):
+        return None
+    items = []
+    for written in _ITEM.findall(inside):
+        item = None
+        for read in (json.loads, ast.literal_eval):
+            with contextlib.suppress(ValueError, SyntaxError):
+                item = item or as_text(read(written))
+        items.append(item or written)
+    return items
 
 
 def _names_in(
@@ -75,7 +100,7 @@ def _names_in(
         if _VECTOR.fullmatch(text):
             return re.findall("[01]", text)
         is_listed = text[:1] + text[-1:] in ("[]", "()", "{}") and SEPARATOR not in text
-        if is_listed and (listed := row.listed(column)) is not None:
+        if is_listed and (listed := items_of(row, column)) is not None:
             return listed
         if is_listed and text[0] == "[":
             raise UserError(

@@ -170,10 +170,6 @@ def test_what_does_not_fit_is_refused_in_one_line(tmp_path: Path, name, text, me
         ("number", (), "x", "expected a number"),
         ("integer", (), "-3", -3),
         ("integer", (), "2.5", "expected a whole number"),
-        ("listed", (), "['a', 'b c']", ["a", "b c"]),  # as Python writes it
-        ("listed", (), "[1. 0.]", ["1.0", "0.0"]),  # NumPy
-        ("listed", (), '["a", true]', ["a", "1"]),  # JSON
-        ("listed", (), "[a]", None),
     ],
 )
 def test_cells_are_taken_as_what_they_must_be(method, arguments, cell, expected: Any) -> None:

@@ -21,9 +21,10 @@ from multiberts.finetune.prediction import predict
 from multiberts.finetune.task import DataArguments, task_named
 from multiberts.finetune.text.data import TextData
 from multiberts.finetune.text.heads import HEADS
-from multiberts.finetune.text.labels import first_pieces, tags_of_pieces
+from multiberts.finetune.text.labels import first_pieces, items_of, tags_of_pieces
 from multiberts.finetune.text.model import TextModel
 from multiberts.runs.errors import UserError
+from multiberts.runs.tables import TableRow
 from multiberts.tests.checkpoint_command import checkpoint_command
 
 SMALL: dict[str, Any] = {
@@ -345,6 +346,19 @@ def test_every_way_to_write_a_set_gives_the_same_labels(
     for task in (found, named):
         for source in (task.train, *task.evaluation):
             np.testing.assert_array_equal(source.read().labels, VECTORS)
+
+
+@pytest.mark.parametrize(
+    ("cell", "items"),
+    [
+        ("['a', 'b c']", ["a", "b c"]),  # as Python writes it
+        ("[1. 0.]", ["1.0", "0.0"]),  # NumPy
+        ('["a", true]', ["a", "1"]),  # JSON
+        ("[a]", None),
+    ],
+)
+def test_a_list_may_be_written_as_text(cell: str, items: list[str] | None) -> None:
+    assert items_of(TableRow("a.tsv", 7, {"id": cell}), "id") == items
 
 
 def test_texts_of_names_keep_their_characters(tmp_path: Path) -> None:
