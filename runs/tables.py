@@ -323,6 +323,9 @@ def parse_json_rows(path: PathLike, text: str, cure: str) -> tuple[Any, list[int
     if is_alone and len(filled) > 1:
         lines = [number for number, _ in filled]
         return [parse_json(line, f"{path} line {n}", cure) for n, line in filled], lines
+    if is_alone and not _text_name(path).endswith(".json"):
+        number, line = filled[0]
+        return parse_json(line, f"{path} line {number}", cure), [number]
     return parse_json(text, str(path), cure), [filled[0][0]] if is_alone else []
 
 

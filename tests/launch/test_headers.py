@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from multiberts.bert.tokenization import SPECIAL_TOKENS
 from multiberts.tests import warm
 from multiberts.tests.launch.paper_inputs import pretend_to_have, write_data
 
@@ -36,7 +37,8 @@ def make_inputs(folder: Path, command: list[str]) -> None:
     (folder / "wiki" / "a.txt.gz").touch()
     vocabulary = folder / "uncased_L-12_H-768_A-12" / "vocab.txt"
     vocabulary.parent.mkdir()
-    vocabulary.write_text("".join(f"word{number}\n" for number in range(30522)))
+    pieces = [*SPECIAL_TOKENS, *(f"word{number}" for number in range(30522 - len(SPECIAL_TOKENS)))]
+    vocabulary.write_text("".join(f"{piece}\n" for piece in pieces))
     names = [word.partition("=")[2] for word in command if word.startswith("--gin_file=")]
     text = "".join((ROOT / name).read_text() for name in names)
     for data in ("data", "folder"):

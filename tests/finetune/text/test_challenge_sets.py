@@ -141,7 +141,7 @@ def test_other_names_are_files_in_the_tasks_own_layout(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("task", "name", "file", "content", "message"),
     [
-        ("MNLI", "snli", "a.jsonl", "{\n", "is not whole JSON"),
+        ("MNLI", "snli", "a.jsonl", "{\n", "line 1 is not whole JSON"),
         ("MNLI", "snli", "a.jsonl", "[1]\n", "row 1: expected an object with gold_label"),
         (
             "MNLI",

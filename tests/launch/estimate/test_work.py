@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from multiberts.bert.model.configuration import BertConfig, num_parameters
+from multiberts.bert.tokenization import SPECIAL_TOKENS
 from multiberts.launch.estimate.work import (
     finetuning_work,
     pretraining_work,
@@ -150,11 +151,11 @@ def test_the_number_of_examples_is_what_is_known_of_them() -> None:
 
 
 def test_the_vocabulary_may_be_that_of_another_corpus_or_a_file(tmp_path: Path) -> None:
-    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n")
+    (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in SPECIAL_TOKENS))
     first = corpus(vocabulary_size=1000)
     of_first = corpus(vocabulary=Output(first.run, "vocab.txt"))
     of_file = corpus(vocabulary=str(tmp_path / "vocab.txt"))
-    for source, size in ((first, 1000), (of_first, 1000), (of_file, 2)):
+    for source, size in ((first, 1000), (of_first, 1000), (of_file, 5)):
         model = {"hidden_size": 8, "num_attention_heads": 1, "num_hidden_layers": 1}
         run = PlannedRun(
             "pretrain", str(size), pretraining(model=model, corpus=source).parameters, (), "", "a"
