@@ -241,10 +241,10 @@ def _cells(
 ) -> Iterator[tuple[int, list[str]]]:
     """Yields the line and the cells of each row of a text table, its header included."""
     lines = read_lines(path)
+    is_csv = _text_name(path).endswith(".csv")
     if separator is None:
-        is_csv = _text_name(path).endswith(".csv")
         separator = separator_of(lines[0] if lines else "") if is_csv else "\t"
-    if separator == "\t":
+    if separator == "\t" and not is_csv:
         # Not `csv`: it refuses a carriage return within a line, which raw text may have.
         yield from enumerate((line.split("\t") for line in lines), start=1)
         return
@@ -332,7 +332,7 @@ def parse_json_rows(path: PathLike, text: str, cure: str) -> tuple[Any, list[int
 def rows_under_data(content: Any) -> Any:
     """Returns the rows that JSON has under `data`, with names under `columns` or without; else it as it is.
 
-    W&B writes tables so, and pandas with `orient="split"`.
+    W&B writes tables so, and pandas with `orient="split"`. Beside other columns `data` is one of them.
 
     Example:
       >>> rows_under_data({"columns": ["id", "label"], "data": [[0, "a"]]})
@@ -340,7 +340,10 @@ def rows_under_data(content: Any) -> Any:
     """
     fields = content if isinstance(content, dict) else {}
     rows, names = fields.get("data"), fields.get("columns")
-    if not isinstance(rows, list):
+    if not isinstance(rows, list) or any(
+        isinstance(fields[name], list) and len(fields[name]) == len(rows)
+        for name in fields.keys() - {"data", "columns", "index"}
+    ):
         return content
     are_rows = [isinstance(row, list) and len(row) == len(names or ()) for row in rows]
     if isinstance(names, list) and all(are_rows) and len({*map(str, names)}) == len(names):
@@ -349,9 +352,10 @@ def rows_under_data(content: Any) -> Any:
 
 
 def separator_of(header: str) -> str:
-    """Returns what separates the names of columns: the comma, the semicolon or the tab."""
-    separator = max("\t,;", key=header.count)  # a stray tab may stand between commas
-    return separator if separator in header else ","
+    """Returns what separates the names of columns, which may be quoted: comma, semicolon or tab."""
+    between = re.sub('"[^"]*"', "", header)
+    separator = max("\t,;", key=between.count)  # a stray tab may stand between commas
+    return separator if separator in between else ","
 
 
 def _rows_of_json(path: PathLike, content: Any) -> list[Any]:

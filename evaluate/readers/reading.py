@@ -459,7 +459,7 @@ def _table_of_json(path: Path, content: Any) -> pandas.DataFrame:
         )
     kinds = {*map(type, parts)}
     # One value beside columns is that of all rows.
-    is_table = kinds == {dict} or (is_object and dict not in kinds)
+    is_table = kinds <= {dict} or (is_object and dict not in kinds)
     lengths = {len(part) for part in parts if isinstance(part, list)}
     if not is_table or len(lengths) > 1:
         refuse = NoPredictionsError if is_object and not is_table else UserError

@@ -91,8 +91,15 @@ def test_raw_text_keeps_other_line_separators_and_csv_cells_keep_line_breaks(
 ) -> None:
     path = written(tmp_path / "a.tsv", "id\ttext\n1\ta\rb\u2028c\n")
     assert [row["text"] for row in read_rows(path, COLUMNS)] == ["a\rb\u2028c"]
-    path = written(tmp_path / "a.csv", 'id,text\n1,"a\nb"\n2,c\n')
-    assert [(row.line, row["text"]) for row in read_rows(path, COLUMNS)] == [(2, "a\nb"), (4, "c")]
+    for separator in ",;\t":
+        text = 'id,text\n1,"a\nb"\n2,c\n'.replace(",", separator)
+        rows = read_rows(written(tmp_path / "a.csv", text), COLUMNS)
+        assert [(row.line, row["text"]) for row in rows] == [(2, "a\nb"), (4, "c")]
+
+
+def test_what_a_quoted_name_of_a_column_holds_separates_nothing(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.csv", 'id,text,"note; more; and more"\n1,"x, y",z\n')
+    assert [row["text"] for row in read_rows(path, COLUMNS)] == ["x, y"]
 
 
 def test_short_rows_are_passed_over_where_asked(tmp_path: Path) -> None:

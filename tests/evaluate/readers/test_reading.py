@@ -506,5 +506,14 @@ def test_an_export_without_columns_that_are_all_alike_is_read(tmp_path: Path) ->
 
 def test_a_table_without_rows_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("seed,id,prediction,label\n")
-    with pytest.raises(UserError, match=r"a\.csv has no rows"):
-        read_rows(tmp_path / "a.csv")
+    (tmp_path / "a.json").write_text('{"columns": ["seed", "id", "prediction"], "data": []}')
+    for name in ("a.csv", "a.json"):
+        with pytest.raises(UserError, match=f"{name} has no rows"):
+            read_rows(tmp_path / name)
+
+
+def test_a_column_named_data_beside_others_is_a_column(tmp_path: Path) -> None:
+    columns = {"seed": [1, 1], "id": ["a", "b"], "prediction": [0, 1], "label": [1, 1]}
+    rows = [{"seed": 1, "id": "a", "prediction": 1, "label": 1}] * 2
+    (tmp_path / "a.json").write_text(json.dumps({**columns, "data": rows}))
+    assert read_rows(tmp_path / "a.json").frame()["prediction"].tolist() == [0, 1]
