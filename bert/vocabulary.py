@@ -203,7 +203,8 @@ def _opened(path: Path, *_: tuple[str, int, int, int]) -> Vocabulary:
 
     # The pieces, which a `tokenizer.json` beside them has, too.
     first_line: dict[str, int] = {}
-    for line, text in enumerate(io.StringIO(decoded(content, file)), start=1):
+    text_of_pieces = decoded(content, file, may_be_utf_16=False)  # as checkpoints have its bytes
+    for line, text in enumerate(io.StringIO(text_of_pieces), start=1):
         piece = text.strip() or _STRIPPED * (_STRIPPED in text)
         if not piece:
             raise UserError(

@@ -280,13 +280,15 @@ def read_lines(path: PathLike) -> list[str]:
     return [line.removesuffix("\r") for line in lines]
 
 
-def decoded(data: bytes, path: PathLike) -> str:
+def decoded(data: bytes, path: PathLike, *, may_be_utf_16: bool = True) -> str:
     """Returns UTF-8, or UTF-16 as spreadsheets write it, as text without byte order mark."""
-    encoding = _utf_16(data)
+    encoding = _utf_16(data) if may_be_utf_16 else None
     if encoding is None:
         refuse_bytes(path, data[:MOST_BYTES_NEEDED])
         if data.count(0) > len(data) // 4:  # which UTF-8 could be, too, but no text is
-            raise UserError(f"{path} is UTF-32 or no text; convert the file to UTF-8 with iconv")
+            raise UserError(
+                f"{path} is UTF-16, UTF-32 or no text; convert the file to UTF-8 with iconv"
+            )
     try:
         return data.decode(encoding or "utf-8-sig")
     except UnicodeDecodeError as error:

@@ -152,7 +152,9 @@ class Checkpoint:
         config, is_gelu_open = stored.config()
         if gelu is not None:
             config = dataclasses.replace(config, hidden_act=GELUS[gelu])
-        _check_sums(directory, {n: files[n] for n in files if n not in stored.weights})
+        # And of an index, which `foreign_record` reads.
+        small = [n for n in files if n not in stored.weights or n.endswith(".index")]
+        _check_sums(directory, {n: files[n] for n in small})
 
         # The vocabulary, whose size and case are the model's.
         checkpoint = cls(
@@ -168,7 +170,10 @@ class Checkpoint:
             _need_finite=need_finite,
             _initialise_missing=initialise_missing,
         )
-        lower_case = checkpoint.vocabulary.lower_case if need_vocabulary else None
+        if need_vocabulary:
+            lower_case = checkpoint.vocabulary.lower_case
+        else:
+            lower_case = said_to_lower_case(directory) is not False
 
         # Fine-tuning, by our record or by what another program's files say.
         foreign = None if FINE_TUNED in provenance else stored.foreign_record(config)
@@ -181,7 +186,7 @@ class Checkpoint:
                     f"to {config.max_position_embeddings}, the model's max_position_embeddings; copy the "
                     "checkpoint again"
                 )
-            if lower_case not in (None, record["do_lower_case"]):
+            if need_vocabulary and lower_case != record["do_lower_case"]:
                 path = checkpoint.vocabulary.path
                 case = json.dumps({"do_lower_case": not lower_case})
                 raise UserError(

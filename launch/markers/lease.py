@@ -44,11 +44,15 @@ def launching(root: PathLike) -> Iterator[Lease]:
             place=str(root),
             verb="launched",
             setting="launch.root",
+            may_vanish=True,
         )
         holder = read_lease(root)  # refuses what is not a file, such as a pipe
         try:
             if not lock_file(descriptor, lock):
                 raise lease.refusal(holder)
+            if holder is not None and holder.is_here:
+                # It had the lock, which was free: it is gone, whoever has its pid, or has another root.
+                (Path(root) / FILE).unlink(missing_ok=True)
         except NoLocksError as error:
             reason = str(error).partition("; ")[0]
             note_once(f"{reason}: only {FILE}, which is renewed, keeps other launchers out")

@@ -52,6 +52,7 @@ class Lease:
         place: str = "",
         verb: str = "written",
         setting: str = "run_dir",
+        may_vanish: bool = False,
     ):
         """Takes nothing yet.
 
@@ -62,6 +63,8 @@ class Lease:
           place: what it is the lease of, in messages; else the bucket's URL.
           verb: what the holder does with that, as a participle.
           setting: with which one chooses another place.
+          may_vanish: whether a renewal writes the object anew that was removed or damaged, as a lock of the
+            kernel, too, keeps others out.
         """
         self.owner = uuid.uuid4().hex
         self.lost = threading.Event()
@@ -71,6 +74,7 @@ class Lease:
         self._place = place or bucket.url
         self._verb = verb
         self._setting = setting
+        self._may_vanish = may_vanish
         self._version: str | None = None
         self._started = time.time()
         self._using = threading.Lock()
@@ -146,12 +150,19 @@ class Lease:
                     return
                 # Out of reach, or on a full disk: the lease grows old, and is ours until somebody takes it.
                 with contextlib.suppress(UserError, OSError):
-                    self._version = self._bucket.write_if(
-                        self._name, self._content(), self._version
-                    )
+                    version: str | None = self._version
+                    if self._may_vanish:
+                        content, stored = self._bucket.read_version(self._name)
+                        version = version if self._is_of_another(content) else stored
+                    self._version = self._bucket.write_if(self._name, self._content(), version)
                 if self._version is None:
                     self.lost.set()
                     return
+
+    def _is_of_another(self, content: bytes | None) -> bool:
+        with contextlib.suppress(UserError):
+            return content is not None and Holder.parse(content, "", "").owner != self.owner
+        return False
 
     def _content(self) -> bytes:
         holder = Holder.of_this_process(self.owner, self._started, self._seconds)

@@ -171,3 +171,10 @@ def test_vocabularies_of_another_case_differ(tmp_path):
     (tmp_path / "copy").mkdir()
     assert cased.write(tmp_path / "copy") == ["vocab.txt", "tokenizer_config.json"]
     assert Vocabulary.open(tmp_path / "copy" / "vocab.txt") == cased
+
+
+def test_a_vocabulary_in_utf_16_is_refused(tmp_path):
+    """Checkpoints have its bytes, which no other program reads as a vocabulary."""
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, "the"]), encoding="utf-16")
+    with pytest.raises(UserError, match="UTF-16.*; convert the file to UTF-8"):
+        Vocabulary.open(tmp_path / "vocab.txt")

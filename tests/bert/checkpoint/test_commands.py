@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 
 from multiberts.bert.checkpoint.checkpoint import read_checkpoint, write_checkpoint
+from multiberts.bert.checkpoint.commands import inspect_checkpoint
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.initialization import initial_parameters
 from multiberts.bert.vocabulary import Vocabulary
+from multiberts.runs.errors import UserError
 from multiberts.tests import warm
 from multiberts.tests.checkpoint_command import checkpoint_command
 
@@ -254,15 +256,23 @@ def test_inspect_needs_neither_vocabulary_nor_tensorflow(
     assert "there is no vocab.txt" in done.stdout and "procedure      unknown" in done.stdout
 
 
-def test_damaged_checkpoint_through_the_command(make: Callable[..., Path]) -> None:
+@pytest.mark.parametrize("name", ["bert.ckpt.data-00000-of-00001", "bert.ckpt.index"])
+def test_damaged_checkpoint_through_the_command(make: Callable[..., Path], name: str) -> None:
     directory = make("damaged")
-    path = directory / "bert.ckpt.data-00000-of-00001"
+    path = directory / name
     content = bytearray(path.read_bytes())
     content[100] ^= 1
     path.write_bytes(content)
     done = warm.run(["checkpoint", "inspect", directory])
     assert (done.returncode, done.stdout) == (2, "")
-    assert re.fullmatch(r"error: .*data-00000-of-00001 does not match .*\n", done.stderr)
+    assert re.fullmatch(rf"error: .*{name} does not match .*\n", done.stderr)
+
+
+def test_inspect_refuses_a_damaged_tokeniser(make: Callable[..., Path]) -> None:
+    directory = make("damaged")
+    (directory / "tokenizer_config.json").write_text('{"do_lower')
+    with pytest.raises(UserError, match=r"tokenizer_config\.json is not whole JSON"):
+        inspect_checkpoint(checkpoint=str(directory))
 
 
 def test_a_reader_that_stops_early_is_no_error(make: Callable[..., Path]) -> None:

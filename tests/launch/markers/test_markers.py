@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import itertools
 import json
 import os
 import resource
+import shutil
 import socket
 import subprocess
 import sys
@@ -291,6 +293,32 @@ def test_the_lease_is_renewed_and_its_loss_is_noticed(
     # What the other wrote stays.
     left = read_lease(tmp_path)
     assert left is not None and left.owner == "another"
+
+
+def test_a_marker_that_is_removed_or_damaged_is_written_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease_module, "SECONDS_UNTIL_STALE", 0.2)
+    marker = tmp_path / "launch" / "lease.json"
+
+    def is_renewed() -> bool:
+        with contextlib.suppress(UserError):
+            return read_lease(tmp_path) is not None
+        return False
+
+    with launching(tmp_path) as lease:
+        for harm in (marker.unlink, lambda: marker.write_text('{"owner"')):
+            harm()
+            assert wait_until(is_renewed)
+        assert not lease.lost.is_set()
+
+
+def test_a_copy_of_a_root_that_is_being_launched_is_launched_at_once(tmp_path: Path) -> None:
+    with launching(tmp_path / "root"):
+        shutil.copytree(tmp_path / "root", tmp_path / "copy")
+        before = time.monotonic()
+        with launching(tmp_path / "copy"):
+            assert time.monotonic() - before < SECONDS_UNTIL_STALE / 2
 
 
 def test_a_root_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
