@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from multiberts.bert.checkpoint.checkpoint import INITIALISED, Checkpoint
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
+from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.optimization import learning_rate_schedule
 from multiberts.bert.randomness import hash_bits
 from multiberts.bert.training.state import save_state, saved_step
@@ -93,7 +94,7 @@ def finetune(settings: FinetuningSettings) -> None:
 
     if settings.dataset is None:
         refuse_repeated_files(inputs)
-    start = _same_weights(start.directory, start.fingerprint, start.vocabulary)
+    start = _same_weights(start.directory, start.fingerprint, start.config, start.vocabulary)
     model = data.read(start)
     model.compile_step = settings.compile_step
     rows = None
@@ -242,8 +243,10 @@ def write_sets(
 
 # Consecutive runs of a process that start from the same weights read them once.
 @functools.lru_cache(maxsize=1)
-def _same_weights(path: Path, fingerprint: str, vocabulary: Vocabulary) -> Checkpoint:
-    del fingerprint, vocabulary  # keys: the same path may hold something else later
+def _same_weights(
+    path: Path, fingerprint: str, config: BertConfig, vocabulary: Vocabulary
+) -> Checkpoint:
+    del fingerprint, config, vocabulary  # keys: the same path may hold something else later
     return Checkpoint.open(path)
 
 

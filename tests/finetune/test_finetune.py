@@ -98,6 +98,27 @@ def test_predictions_depend_on_the_seed_and_on_nothing_else(
     assert predictions(tmp_path / "first") != predictions(tmp_path / "other")
 
 
+def test_a_configuration_that_is_replaced_is_read_anew(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
+) -> None:
+    """Of a release without a record, whose weights alone tell one checkpoint from another."""
+    checkpoint = make_checkpoint()
+    (checkpoint / "checkpoint.json").unlink()
+    config = json.loads((checkpoint / "bert_config.json").read_text())
+    for name, heads in (("two", 2), ("four", 4)):
+        config["num_attention_heads"] = heads
+        (checkpoint / "bert_config.json").write_text(json.dumps(config))
+        finetune(
+            run_dir=str(tmp_path / name),
+            checkpoint=str(checkpoint),
+            task="pair",
+            data_dir=str(pair_data),
+            learning_rate=1e-3,
+            **SMALL,
+        )
+    assert predictions(tmp_path / "two") != predictions(tmp_path / "four")
+
+
 def test_each_source_of_randomness_has_a_seed_of_its_own(
     tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
 ) -> None:
