@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from multiberts.launch.markers.attempts import EngineName
-from multiberts.launch.markers.lease import launching
+from multiberts.launch.markers.lease import launcher_at_a_glance, launching
 from multiberts.launch.workers.engines import options_of
 from multiberts.launch.workers.leftovers import close_attempts, end_processes, end_slurm_jobs
 from multiberts.runs.bucket.lease import LeaseHeldError
+from multiberts.runs.bucket.objects import BucketUnreachableError
 from multiberts.runs.console import report
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import PathLike
@@ -40,6 +41,11 @@ def reap_experiment(
             ended += end_slurm_jobs(root)
     except LeaseHeldError as refusal:
         ended = end_processes(root, refusal.holder)
+    except BucketUnreachableError:  # the disk is full, or can only be read
+        holder = launcher_at_a_glance(root)
+        ended = end_processes(root, holder)
+        if holder is None:
+            ended += end_slurm_jobs(root)
     if engine == "skypilot":
         from multiberts.launch.managed_jobs import SkyPilotOptions, cancel_jobs
 

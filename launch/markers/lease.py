@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from multiberts.runs.bucket.lease import DAMAGED, Lease
-from multiberts.runs.bucket.objects import Bucket
+from multiberts.runs.bucket.objects import Bucket, BucketUnreachableError
 from multiberts.runs.console import note_once
-from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, open_marker
 from multiberts.runs.lease_holder import Holder, NoLocksError, lock_file
 
@@ -32,7 +31,7 @@ def launching(root: PathLike) -> Iterator[Lease]:
         lock.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(lock, os.O_CREAT | os.O_RDWR, 0o666)
     except OSError as error:
-        raise UserError(
+        raise BucketUnreachableError(
             f"cannot write {lock.parent}: {error.strerror}; choose another launch.root"
         ) from error
     with contextlib.ExitStack() as held:

@@ -306,9 +306,11 @@ class Bucket:
                     f"no permission for {self.url} ({reason}); sign in with `gcloud auth "
                     "application-default login`, or ask for the role Storage Object Admin"
                 ) from error
+            cure = "check the network"
+            if self.protocol == "file":
+                cure = "free some space or choose another directory"
             raise BucketUnreachableError(
-                f"cannot reach {self.url}: {reason}; check the network, then run the same command "
-                "again"
+                f"cannot reach {self.url}: {reason}; {cure}, then run the same command again"
             ) from error
 
 

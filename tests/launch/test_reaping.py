@@ -104,6 +104,13 @@ def test_processes_of_a_dead_launcher_are_ended_and_no_others(
     assert "nothing to end" in capsys.readouterr().out
 
 
+def test_processes_of_a_root_that_cannot_be_written_are_ended(tmp_path: Path, start: Start) -> None:
+    (tmp_path / "launch" / ".lock").mkdir(parents=True)
+    process = start(tmp_path)
+    reap_experiment(tmp_path)
+    assert not runs(process)
+
+
 def test_a_process_that_does_not_leave_is_killed(
     tmp_path: Path,
     start: Start,

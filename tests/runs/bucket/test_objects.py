@@ -112,6 +112,12 @@ def test_a_service_that_fails_now_and_then_is_asked_again(cloud_storage: Any) ->
     assert bucket.read("a") == b"1"
 
 
+def test_a_folder_that_cannot_be_written_has_nothing_to_do_with_the_network(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UserError, match="free some space or choose another directory"):
+        Bucket(f"file://{tmp_path}/file").write("a", b"1")
+
+
 def test_one_holder_a_lease(place: str) -> None:
     first, second = (Lease(Bucket(place), seconds_until_stale=1.0) for _ in range(2))
     first.acquire()
