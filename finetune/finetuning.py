@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING
 
 from multiberts.bert.checkpoint.checkpoint import INITIALISED, Checkpoint
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
-from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.optimization import learning_rate_schedule
 from multiberts.bert.randomness import hash_bits
 from multiberts.bert.training.state import save_state, saved_step
 from multiberts.bert.training.training_loop import Callbacks, Saving, Schedule, train
-from multiberts.bert.vocabulary import Vocabulary
 from multiberts.evaluate.prediction_files.prediction_file import write_predictions
 from multiberts.evaluate.prediction_files.run_file import (
     RUN_FILE,
@@ -70,8 +68,7 @@ def finetune(settings: FinetuningSettings) -> None:
     Reference: Sellam et al. 2022, sections 3 and 4; Devlin et al. 2019, appendix A.3; Webster et al.
     2020, section 4 (coreference); Zhong et al. 2021, section 2 (early and held-out predictions).
     """
-    # --- What identifies the run, in its directory's name and parameters ----------------------------
-
+    # What identifies the run, in its directory's name and parameters.
     call = settings.call()
     task = task_of(call)
     settings.check_task(task)
@@ -90,11 +87,10 @@ def finetune(settings: FinetuningSettings) -> None:
         remove(run.path / STATE)  # a kill may have come before it was removed
         return
 
-    # --- The data, read and found good before TensorFlow is imported, which takes seconds -----------
-
+    # The data, read and found good before TensorFlow is imported, which takes seconds.
     if settings.dataset is None:
         refuse_repeated_files(inputs)
-    start = _same_weights(start.directory, start.fingerprint, start.config, start.vocabulary)
+    start = _same_weights(start)
     model = data.read(start)
     model.compile_step = settings.compile_step
     rows = None
@@ -102,8 +98,7 @@ def finetune(settings: FinetuningSettings) -> None:
         model.training = settings.training_options()
         rows = TrainingRows.of(model.train_groups, settings)
 
-    # --- The model before the first step ------------------------------------------------------------
-
+    # The model before the first step.
     trainer = None if rows is None else model.trainer
     first_weights = model.initial_parameters(settings.seed_of("head") if rows else 0)
     if POOLER[0] in first_weights and POOLER[0] not in start.parameters:
@@ -134,8 +129,7 @@ def finetune(settings: FinetuningSettings) -> None:
         if run.done:  # by another process, since the first look
             return
 
-        # --- Training -------------------------------------------------------------------------------
-
+        # Training.
         if rows is not None and trainer is not None:
             num_steps, learning_rate = rows.total_steps(settings), settings.learning_rate
             # Cut, not rounded, as google-research/bert's `run_classifier.py`.
@@ -173,8 +167,7 @@ def finetune(settings: FinetuningSettings) -> None:
             ):
                 save_state(trainer.state(), run.path)
 
-        # --- Predictions of the last model, or of an early one that was better ----------------------
-
+        # Predictions of the last model, or of an early one that was better.
         early = [written_early(run.path, epochs) or {} for epochs in step_of]
         entries = {name: entry for each in early for name, entry in each.items()}
         weights = first_weights if trainer is None else trainer.parameters()
@@ -186,8 +179,7 @@ def finetune(settings: FinetuningSettings) -> None:
             last = write_sets(run.path, predicted(kept.read(weights)))
         entries |= last
 
-        # --- The marker `DONE` comes last: a run without it is not finished -------------------------
-
+        # The marker `DONE` comes last: a run without it is not finished.
         record = {
             "task": settings.task,
             "evaluation_sets": entries,
@@ -243,11 +235,9 @@ def write_sets(
 
 # Consecutive runs of a process that start from the same weights read them once.
 @functools.lru_cache(maxsize=1)
-def _same_weights(
-    path: Path, fingerprint: str, config: BertConfig, vocabulary: Vocabulary
-) -> Checkpoint:
-    del fingerprint, config, vocabulary  # keys: the same path may hold something else later
-    return Checkpoint.open(path)
+def _same_weights(start: Checkpoint) -> Checkpoint:
+    """Returns the checkpoint of the last call if it equals this one: its weights may have been read."""
+    return start
 
 
 def _with_drawn_pooler(start: Checkpoint, seed: int) -> Checkpoint:

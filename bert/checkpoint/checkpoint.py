@@ -79,6 +79,8 @@ _ROWS_OF_PIECES = ("bert/embeddings/word_embeddings", "cls/predictions/output_bi
 class Checkpoint:
     """A model on disk: opened, with all but its weights checked, which are read when first asked for.
 
+    Equal to any other of the same directory, content and vocabulary, so a key for caches.
+
     Attributes:
       name: as it was asked for; a directory or `hub:<repository>`.
       directory: where it lies.
@@ -230,6 +232,17 @@ class Checkpoint:
     def fingerprint(self) -> str:
         """SHA-256 of its content, see `runs.directory.fingerprint`."""
         return fingerprint(self.directory)
+
+    @property
+    def _key(self) -> tuple[Path, str, BertConfig, Vocabulary]:
+        # The configuration of one without a record is not in its fingerprint.
+        return self.directory, self.fingerprint, self.config, self.vocabulary
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Checkpoint) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
 
     @property
     def parameters(self) -> dict[str, np.ndarray]:

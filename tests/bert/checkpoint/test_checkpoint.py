@@ -418,3 +418,17 @@ except UserError as error:
         "given_vocab.txt",
         "step_20",
     ]
+
+
+def test_opened_twice_a_checkpoint_is_equal_until_its_files_change(checkpoint: Path) -> None:
+    first, again = Checkpoint.open(checkpoint), Checkpoint.open(checkpoint)
+    assert first == again
+    assert len({first, again}) == 1
+    write_checkpoint(
+        checkpoint,
+        initial_parameters(CONFIG, 4),
+        CONFIG,
+        Vocabulary.open(checkpoint / "vocab.txt"),
+        PROVENANCE,
+    )
+    assert Checkpoint.open(checkpoint) != first
