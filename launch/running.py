@@ -1,4 +1,7 @@
-"""Carries out a plan of runs: starts what can start, tries again what failed, resumes where it stopped."""
+"""Carries out a plan of runs: starts what can start, tries again what failed, resumes where it stopped.
+
+And `multiberts launch run --reap`: ends what belongs to no running launcher of an experiment.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,19 @@ from typing import Any
 
 from multiberts.launch.markers.attempts import EngineName
 from multiberts.launch.markers.failures import FailedRun
-from multiberts.launch.markers.lease import launching
+from multiberts.launch.markers.lease import launcher_at_a_glance, launching
 from multiberts.launch.plan.planned_run import PlannedRun
-from multiberts.launch.reaping import reap_experiment
 from multiberts.launch.status.page import PAGE, write_status_page
 from multiberts.launch.status.snapshot import collect_status
 from multiberts.launch.workers.engines import make_engine, options_of
-from multiberts.launch.workers.leftovers import end_processes, end_slurm_jobs
+from multiberts.launch.workers.leftovers import close_attempts, end_processes, end_slurm_jobs
 from multiberts.launch.workers.one_pass import Outcomes, carry_out
 from multiberts.launch.workers.worker import WorkerPlace
-from multiberts.runs.console import progress
-from multiberts.runs.errors import UserError
+from multiberts.runs.bucket.lease import LeaseHeldError
+from multiberts.runs.bucket.objects import BucketUnreachableError
+from multiberts.runs.console import progress, report
+from multiberts.runs.errors import UserError, counted
+from multiberts.runs.files import PathLike
 from multiberts.runs.parameters import (
     NonNegativeFloat,
     PositiveFloat,
@@ -140,3 +145,41 @@ def run_plan(
         # Exit handlers of libraries take longer than people wait.
         os._exit(130)
     return [outcomes.failures[run.path] for run in plan if run.path in outcomes.failures]
+
+
+def reap_experiment(
+    root: PathLike,
+    engine: EngineName = "local",
+    engine_options: Mapping[str, Any] | None = None,
+) -> None:
+    """Ends what belongs to no running launcher of an experiment, and reports what it ended.
+
+    A launcher on another machine runs if its lease is renewed while this function watches, which takes up
+    to 90 s.
+
+    Args:
+      engine: with `skypilot`, its jobs are cancelled, too.
+    """
+    if not Path(root).is_dir():
+        raise UserError(f"{root} is not a directory; check launch.root")
+    try:
+        with launching(root):
+            ended = end_processes(root, None)
+            closed = close_attempts(root)
+            if closed:
+                report(f"{counted(closed, 'attempt')} of processes that are gone marked as lost")
+            ended += end_slurm_jobs(root)
+    except LeaseHeldError as refusal:
+        ended = end_processes(root, refusal.holder)
+    except BucketUnreachableError:  # the disk is full, or can only be read
+        holder = launcher_at_a_glance(root)
+        ended = end_processes(root, holder)
+        if holder is None:
+            ended += end_slurm_jobs(root)
+    if engine == "skypilot":
+        from multiberts.launch.managed_jobs import SkyPilotOptions, cancel_jobs
+
+        cancelled = cancel_jobs(root, options_of(SkyPilotOptions, engine, engine_options or {}))
+        report("\n".join(cancelled) or "no job of SkyPilot is under way")
+    elif not ended:
+        report(f"nothing to end: all that runs for {root} has its launcher, or nothing runs")

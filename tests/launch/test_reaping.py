@@ -24,7 +24,7 @@ from multiberts.launch.markers.attempts import (
     write_attempt,
 )
 from multiberts.launch.markers.lease import launcher_at_a_glance, launching
-from multiberts.launch.reaping import reap_experiment
+from multiberts.launch.running import reap_experiment
 from multiberts.launch.running import run_plan
 from multiberts.launch.status.snapshot import collect_status
 from multiberts.launch.workers import leftovers
@@ -165,7 +165,7 @@ def test_whoever_reaps_spares_itself_and_those_that_it_descends_from(
     tmp_path: Path, start: Start
 ) -> None:
     # A shell with the mark, in which someone calls reap.
-    call = f"from multiberts.launch.reaping import reap_experiment as reap; reap({str(tmp_path)!r})"
+    call = f"from multiberts.launch.running import reap_experiment as reap; reap({str(tmp_path)!r})"
     script = (
         "import subprocess, sys; print(flush=True)\n"
         f"sys.exit(subprocess.run([sys.executable, '-c', {call!r}]).returncode)"
