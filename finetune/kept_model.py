@@ -21,7 +21,7 @@ from multiberts.bert.checkpoint.checkpoint import (
     read_provenance,
     write_checkpoint,
 )
-from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED, TaskHead
+from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.bert.checkpoint.tensorflow_format import FILES
 from multiberts.bert.vocabulary import TOKENIZER_CONFIG
 from multiberts.evaluate.metrics.register import METRICS
@@ -44,43 +44,6 @@ def model_files(run_dir: Path) -> list[str]:
     """Returns the files of a run's model, with what a cased one has besides."""
     cased = f"{MODEL}/{TOKENIZER_CONFIG}"
     return [*MODEL_FILES, *([cased] if (run_dir / cased).is_file() else [])]
-
-
-def fine_tuned_provenance(
-    settings: FinetuningSettings, task: Task, head: TaskHead, start: Checkpoint
-) -> dict[str, Any]:
-    """Returns the provenance of a model fine-tuned with these settings; `epochs` is still to be filled in.
-
-    Its procedure is that of the encoder and the task's name, as in `base+MNLI`: runs that start from it
-    are not mixed with those that start from the encoder.
-
-    Args:
-      head: what is trained above the encoder.
-      start: the checkpoint that training starts from.
-    """
-    known = start.provenance
-    procedure = known.get("procedure")
-    kept = ("corpus", "training", INITIALISED)
-    return {
-        **{name: known.get(name) for name in ("pretrain_seed", "data_seed", "step")},
-        "procedure": procedure and f"{procedure}+{settings.task}",
-        "parent": ancestor(known, start.fingerprint),
-        **{name: known[name] for name in kept if name in known},
-        FINE_TUNED: {
-            "task": settings.task,
-            "head": head.record(),
-            "sequence_length": settings.sequence_length,
-            "do_lower_case": start.vocabulary.lower_case,
-            "arguments": {
-                "labels": settings.labels and list(settings.labels),
-                "options": task.decisive(settings.options or {}),
-                "task_modules": list(settings.task_modules),
-            },
-            "learning_rate": settings.learning_rate,
-            "finetune_seed": settings.finetune_seed,
-            "epochs": None,
-        },
-    }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,7 +92,7 @@ class KeptModel:
     """The model of a run's directory, written whole or not at all.
 
     Attributes:
-      provenance: as from `fine_tuned_provenance`.
+      provenance: the model's, in which `epochs` is still to be filled in.
       selection: how the best one is chosen; None: the last one is kept.
       early: after how many epochs models before the last one are evaluated.
     """
@@ -161,7 +124,29 @@ class KeptModel:
         selection = None
         if settings.keep == "best":
             selection = _Selection.of(settings, model)
-        provenance = fine_tuned_provenance(settings, task, model.head, start)
+        known = start.provenance
+        procedure = known["procedure"]
+        provenance = {
+            **{name: known[name] for name in ("pretrain_seed", "data_seed", "step")},
+            # As in `base+MNLI`: runs that start from it are not mixed with those that start from the encoder.
+            "procedure": procedure and f"{procedure}+{settings.task}",
+            "parent": ancestor(known, start.fingerprint),
+            **{name: known[name] for name in ("corpus", "training", INITIALISED) if name in known},
+            FINE_TUNED: {
+                "task": settings.task,
+                "head": model.head.record(),
+                "sequence_length": settings.sequence_length,
+                "do_lower_case": start.vocabulary.lower_case,
+                "arguments": {
+                    "labels": settings.labels and list(settings.labels),
+                    "options": task.decisive(settings.options or {}),
+                    "task_modules": list(settings.task_modules),
+                },
+                "learning_rate": settings.learning_rate,
+                "finetune_seed": settings.finetune_seed,
+                "epochs": None,
+            },
+        }
         return cls(Path(settings.run_dir), start, provenance, selection, early)
 
     @property
@@ -215,8 +200,8 @@ class KeptModel:
 
     def read(self, names: Iterable[str]) -> dict[str, np.ndarray]:
         """Returns the weights of the model that was kept, those of some names."""
-        best = read_checkpoint(self.path)
-        return {name: {**best.parameters, **best.head}[name] for name in names}
+        variables = read_checkpoint(self.path).variables
+        return {name: variables[name] for name in names}
 
     def has_lost_patience(self) -> bool:
         """Returns whether training ends here, as too many models were no better than the best one."""

@@ -82,7 +82,7 @@ def facts_of_start(start: Checkpoint) -> dict[str, Any]:
     further = {"parent": known.get("parent"), INITIALISED: known.get(INITIALISED), "seeds": seeds}
     return {
         **{name: known.get(name) for name in ("procedure", "pretrain_seed", "data_seed", "step")},
-        "checkpoint": fingerprinted(start.directory),
+        "checkpoint": {"name": origin_of(start.directory), "sha256": start.fingerprint},
         **{name: value for name, value in further.items() if value},
     }
 

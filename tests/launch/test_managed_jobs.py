@@ -16,8 +16,7 @@ from multiberts.launch.markers.attempts import attempts_of
 from multiberts.launch.markers.failures import FailedRun
 from multiberts.launch.plan.experiment import Experiment, make_plan
 from multiberts.launch.plan.planned_run import Output, PlannedRun
-from multiberts.launch.running import reap_experiment
-from multiberts.launch.running import run_plan
+from multiberts.launch.running import reap_experiment, run_plan
 from multiberts.launch.status.snapshot import collect_status
 from multiberts.runs.bucket.copies import push_finished
 from multiberts.runs.directory import RunDirectory

@@ -24,8 +24,7 @@ from multiberts.launch.markers.attempts import (
     write_attempt,
 )
 from multiberts.launch.markers.lease import launcher_at_a_glance, launching
-from multiberts.launch.running import reap_experiment
-from multiberts.launch.running import run_plan
+from multiberts.launch.running import reap_experiment, run_plan
 from multiberts.launch.status.snapshot import collect_status
 from multiberts.launch.workers import leftovers
 from multiberts.launch.workers.leftovers import (

@@ -22,8 +22,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 from multiberts.launch.markers.attempts import Attempt, attempts_of, begin_attempt, make_journal
-from multiberts.launch.running import reap_experiment
-from multiberts.launch.running import run_plan
+from multiberts.launch.running import reap_experiment, run_plan
 from multiberts.launch.workers import pool
 from multiberts.launch.workers.in_dask import LaunchWorker, carry_out
 from multiberts.launch.workers.worker import Call, WorkerPlace
