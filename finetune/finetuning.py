@@ -68,7 +68,7 @@ def finetune(settings: FinetuningSettings) -> None:
     Reference: Sellam et al. 2022, sections 3 and 4; Devlin et al. 2019, appendix A.3; Webster et al.
     2020, section 4 (coreference); Zhong et al. 2021, section 2 (early and held-out predictions).
     """
-    # What identifies the run, in its directory's name and parameters.
+    # The run's identity, in its directory's name and parameters.
     call = settings.call()
     task = task_of(call)
     settings.check_task(task)
