@@ -8,7 +8,7 @@ import os
 import struct
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -55,31 +55,28 @@ def open_archive(path: PathLike) -> Iterator[Archive]:
     with contextlib.ExitStack() as stack:
         with _refused(path):
             file = stack.enter_context(zipfile.ZipFile(path))
-        _check_members(path, file.infolist())
+        members = file.infolist()
+        names = [member.filename for member in members]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise UserError(f"{path} holds {twice} twice; write it again")
+        for member in members:
+            if member.flag_bits & _IS_ENCRYPTED:
+                raise UserError(
+                    f"{path}: {member.filename} is encrypted; unpack the file and give what is in it"
+                )
+            if member.compress_type not in (_STORED, _DEFLATED, _ZSTANDARD):
+                raise UserError(
+                    f"{path}: {member.filename} is packed by method {member.compress_type} of zip, "
+                    "expected 0, 8 or 93; unpack the file and pack it with zip"
+                )
+        most = max(_MOST_UNPACKED, _MOST_RATIO * os.path.getsize(path))
+        if sum(member.file_size for member in members) > most:
+            raise UserError(
+                f"{path} unpacks to more than {_MOST_RATIO} times its size, as a file that shall fill the "
+                "memory does; give another file"
+            )
         yield Archive(path, file)
-
-
-def _check_members(path: Path, members: Sequence[zipfile.ZipInfo]) -> None:
-    names = [member.filename for member in members]
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise UserError(f"{path} holds {twice} twice; write it again")
-    for member in members:
-        if member.flag_bits & _IS_ENCRYPTED:
-            raise UserError(
-                f"{path}: {member.filename} is encrypted; unpack the file and give what is in it"
-            )
-        if member.compress_type not in (_STORED, _DEFLATED, _ZSTANDARD):
-            raise UserError(
-                f"{path}: {member.filename} is packed by method {member.compress_type} of zip, expected 0, 8 "
-                "or 93; unpack the file and pack it with zip"
-            )
-    most = max(_MOST_UNPACKED, _MOST_RATIO * os.path.getsize(path))
-    if sum(member.file_size for member in members) > most:
-        raise UserError(
-            f"{path} unpacks to more than {_MOST_RATIO} times its size, as a file that shall fill the memory "
-            "does; give another file"
-        )
 
 
 def read_arrays(path: PathLike) -> dict[str, np.ndarray]:

@@ -274,8 +274,15 @@ class Workers:
         try:
             refusal, error, result = task.result()
         except BaseException as problem:
-            error, result = _as_lost(problem), None
-            refusal = None if error else f"{type(problem).__name__}: {first_cause(problem)}"
+            refusal, error, result = None, None, None
+            if type(problem).__name__ not in _LOST:
+                refusal = f"{type(problem).__name__}: {first_cause(problem)}"
+            elif getattr(problem, "reason", None) == "scheduler-connection-lost":
+                error = BlamelessLossError("the connection to Dask's scheduler was lost")
+            else:
+                error = LostWorkerError(
+                    "its worker was lost (killed, out of memory, hung, or cut off)"
+                )
         is_lost = isinstance(error, LostWorkerError)
         goes_on = refusal is not None or (is_lost and call.losses > 0)
         with self._changing:
@@ -340,12 +347,3 @@ def _num_tasks(worker: Mapping[str, Any], state: str = "executing") -> int:
     """Returns how many tasks a worker has in a state, of whomever."""
     count: int = worker["metrics"].get("task_counts", {}).get(state, 0)
     return count
-
-
-def _as_lost(problem: BaseException) -> LostWorkerError | None:
-    """Returns what an error of Dask's means if it says that a worker or the scheduler is gone."""
-    if type(problem).__name__ not in _LOST:
-        return None
-    if getattr(problem, "reason", None) == "scheduler-connection-lost":
-        return BlamelessLossError("the connection to Dask's scheduler was lost")
-    return LostWorkerError("its worker was lost (killed, out of memory, hung, or cut off)")

@@ -76,9 +76,8 @@ def _require_network(builder: Any) -> None:
     for address in sorted(addresses):
         try:
             socket.create_connection(address, timeout=_SECONDS_TO_CONNECT).close()
+            return
         except OSError as error:
             problem = OSError(f"{address[0]} cannot be reached ({error.strerror or error})")
-        else:
-            return
     if problem is not None:
         raise problem

@@ -51,7 +51,6 @@ _SETTINGS: dict[Any, Any] = {
 # Its first import on a machine lists the fonts, and says so; nobody who reads a result needs to know.
 logging.getLogger("matplotlib.font_manager").setLevel(logging.WARNING)
 
-
 # The axes of a caller, into which the next figure is drawn.
 _GIVEN: ContextVar[Axes | None] = ContextVar("given axes", default=None)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import collections.abc
+import contextlib
 import functools
 import inspect
 import math
@@ -133,16 +134,13 @@ def bound_call(
     return bound(**arguments) if bound else functools.partial(function, **arguments)
 
 
-def annotations_of(function: Callable[..., object]) -> dict[str, Any]:
-    """Returns the annotation of every parameter of `function`, resolved where it is a text."""
-    return dict(_annotations_of(function))
-
-
 @functools.cache  # a plan of 10,000 runs asks 30,000 times
-def _annotations_of(function: Callable[..., object]) -> dict[str, Any]:
+def annotations_of(function: Callable[..., object]) -> types.MappingProxyType[str, Any]:
+    """Returns the annotation of every parameter of `function`, resolved where it is a text."""
     # The undecorated function: its wrapper may live in another module.
     hints = typing.get_type_hints(inspect.unwrap(function), include_extras=True)
-    return {name: hints.get(name, Any) for name in inspect.signature(function).parameters}
+    names = inspect.signature(function).parameters
+    return types.MappingProxyType({name: hints.get(name, Any) for name in names})
 
 
 def value_of_flag(texts: Sequence[str], annotation: Any) -> Any:
@@ -154,7 +152,14 @@ def value_of_flag(texts: Sequence[str], annotation: Any) -> Any:
     element = _element(annotation)
     is_mapping = texts[0].startswith("{") and not kinds.isdisjoint(_MAPPINGS)
     if element is not None and str not in kinds and not is_mapping:
-        return [_literal(text, _kinds(element)) for text in _split(texts)]
+        # One for each time the flag was given, or cut at commas.
+        items = list(texts)
+        if len(texts) == 1 and texts[0].startswith(("[", "(")):
+            with contextlib.suppress(ValueError, SyntaxError):
+                items = [str(item) for item in ast.literal_eval(texts[0])]
+        elif len(texts) == 1:
+            items = texts[0].split(",")
+        return [_literal(text, _kinds(element)) for text in items]
     if len(texts) > 1:
         return [_literal(text, kinds) for text in texts]
     return _literal(texts[0], kinds)
@@ -317,18 +322,6 @@ def _element(annotation: Any) -> Any:
         return parts[0]
     inner = parts[:1] if origin is Annotated else parts if origin in _UNIONS else ()
     return next(filter(None, map(_element, inner)), None)
-
-
-def _split(texts: Sequence[str]) -> list[str]:
-    """Returns the items of a list: one for each time its flag was given, or cut at commas."""
-    if len(texts) > 1:
-        return list(texts)
-    if texts[0].startswith(("[", "(")):
-        try:
-            return [str(item) for item in ast.literal_eval(texts[0])]
-        except (ValueError, SyntaxError):
-            return list(texts)
-    return texts[0].split(",")
 
 
 def _literal(text: str, kinds: set[Any]) -> Any:

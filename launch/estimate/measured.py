@@ -65,9 +65,10 @@ def measure(
             lines = tail_of_metrics(Path(root) / run.path / "metrics.jsonl")
             if lines and run.path not in done:
                 steps[run.path] = int(lines[-1]["step"])
-            seconds = _seconds_per_step(lines)
-            if seconds is not None and is_counted:
-                per_step.setdefault(shape_of(run), []).append(seconds)
+            rates = [line["steps_per_second"] for line in lines if line.get("steps_per_second")]
+            rates = rates[1:] or rates  # the first compiles
+            if rates and is_counted:
+                per_step.setdefault(shape_of(run), []).append(1 / statistics.median(rates))
         elif run.path in done:
             key = (run.parameters.get("task"), run.parameters.get("max_train_examples"))
             if run.stage == "finetune" and key not in examples:
@@ -83,13 +84,6 @@ def measure(
         steps,
         examples,
     )
-
-
-def _seconds_per_step(lines: Sequence[Mapping[str, Any]]) -> float | None:
-    """Returns the median over a log's lines, without the first, which compiles, if there are more."""
-    rates = [line["steps_per_second"] for line in lines if line.get("steps_per_second")]
-    rates = rates[1:] or rates
-    return 1 / statistics.median(rates) if rates else None
 
 
 def examples_in(path: Path) -> tuple[int, int] | None:

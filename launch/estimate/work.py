@@ -89,7 +89,13 @@ def finetuning_work(
     )
     config, is_known = finetuned_model(run)
     assumed: tuple[str, ...] = () if is_known else ("the checkpoint is BERT base",)
-    examples = examples or _examples_of_world(parameters.get("data_dir"))
+    data = parameters.get("data_dir")
+    if not examples and isinstance(data, Output) and data.run.stage == "make_world":
+        # A planned world has the task in a folder of its name.
+        numbers = [
+            data.run.parameters.get(f"num_{part}_{data.inside}") for part in ("train", "dev")
+        ]
+        examples = None if None in numbers else (numbers[0], numbers[1])
     if examples is None and task.num_train_examples is None:
         assumed += (f"{task.name} has {OTHER_EXAMPLES[0]:,} examples",)
     train, predicted = examples or (
@@ -145,16 +151,6 @@ def _model_in(directory: Any) -> tuple[BertConfig, bool]:
         return BertConfig.from_mapping(read_json_fields(file), str(file)), True
     except (UserError, ValueError, TypeError):  # the stage refuses it
         return _BERT_BASE, False
-
-
-def _examples_of_world(data: Any) -> tuple[int, int] | None:
-    """Returns how many examples a planned world has of the task whose folder this is."""
-    if not isinstance(data, Output) or data.run.stage != "make_world":
-        return None
-    parameters = data.run.parameters
-    train = parameters.get(f"num_train_{data.inside}")
-    predicted = parameters.get(f"num_dev_{data.inside}")
-    return None if train is None or predicted is None else (train, predicted)
 
 
 def shape_of(run: PlannedRun) -> tuple[Any, ...]:

@@ -177,7 +177,7 @@ def make_engine(
 
 def options_of(kind: type[_Options], engine: str, given: Mapping[str, Any]) -> _Options:
     """Returns the options of an engine, given as `run.engine_options`, checked against their annotations."""
-    annotations = annotations_of(kind)
+    annotations = annotations_of(kind)  # type: ignore[arg-type]
     for name, value in given.items():
         if name not in annotations:
             raise UserError(

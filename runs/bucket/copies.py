@@ -51,10 +51,8 @@ def fetch(url: str) -> Path:
     notes = path.with_name(path.name + ".objects.json")
     contents = json.dumps(
         {
-            name: " ".join(
-                f"{fact}={objects[name][fact]}" for fact in _CONTENT if fact in objects[name]
-            )
-            for name in sorted(objects)
+            name: " ".join(f"{fact}={facts[fact]}" for fact in _CONTENT if fact in facts)
+            for name, facts in sorted(objects.items())
         }
     )
     sizes = {name: facts.get("size") for name, facts in objects.items()}

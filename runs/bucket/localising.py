@@ -37,12 +37,27 @@ def local_arguments(arguments: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
       PreemptedError: the bucket is out of reach; what was pushed before is whole.
     """
     places: dict[str, str] = {}
+
+    def local_copy(name: str, value: str) -> str:
+        if not is_url(value):
+            return value
+        if name.startswith("output"):
+            raise UserError(
+                f"{name} is {value!r}, expected a local path, because only run_dir may be written to a "
+                "bucket; copy the result there"
+            )
+        from multiberts.runs.bucket.copies import fetch
+
+        path = str(fetch(value))
+        places[path] = value.rstrip("/")
+        return path
+
     try:
         with contextlib.ExitStack() as stack:
             located = {
                 name: value
                 if name in (RUN_DIR, *_PASSED_ON)
-                else with_texts(functools.partial(_local, name, places), value)
+                else with_texts(functools.partial(local_copy, name), value)
                 for name, value in arguments.items()
             }
             if is_url(arguments.get(RUN_DIR)):
@@ -64,19 +79,3 @@ def local_arguments(arguments: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         if message == str(error):
             raise
         raise type(error)(message) from error
-
-
-def _local(name: str, places: dict[str, str], value: str) -> str:
-    """Returns the path of a local copy in place of a URL, and records it."""
-    if not is_url(value):
-        return value
-    if name.startswith("output"):
-        raise UserError(
-            f"{name} is {value!r}, expected a local path, because only run_dir may be written to a "
-            "bucket; copy the result there"
-        )
-    from multiberts.runs.bucket.copies import fetch
-
-    path = str(fetch(value))
-    places[path] = value.rstrip("/")
-    return path

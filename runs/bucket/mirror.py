@@ -272,7 +272,8 @@ class Mirror:
                 f"{self._bucket.url}/{MANIFEST} was written by another process, which continues; "
                 "nothing more is written from here"
             )
-        unlisted = _objects_of(self._entries) - _objects_of(entries)
+        listed = {entry["object"] for entry in entries.values()}
+        unlisted = {entry["object"] for entry in self._entries.values()} - listed
         self._entries, self._version = entries, version
         with contextlib.suppress(OSError):  # the copy was just removed, which the next push says
             self._pushed_marker.touch()
@@ -393,10 +394,6 @@ class Mirror:
 
 def _is_state(name: str) -> bool:
     return name.startswith(f"{_STATE}/")
-
-
-def _objects_of(entries: Mapping[str, Entry]) -> set[str]:
-    return {entry["object"] for entry in entries.values()}
 
 
 def _holds(file: Path, entry: Entry | None) -> bool:

@@ -380,7 +380,7 @@ class Arguments:
         self.function = function
         self.gin_name = gin_name_of(function.__name__)
 
-    def flags(self) -> dict[str, Any]:
+    def flags(self) -> Mapping[str, Any]:
         return annotations_of(self.function)
 
     def help(self) -> Iterator[str]:
@@ -474,11 +474,7 @@ def by_gin_name(
     functions: Iterable[str], parameters: Iterable[str], given: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Returns flags by their names in Gin, such as `pretrain.run_dir`; None where one was not given."""
-    return {
-        f"{function}.{parameter}": given.get(parameter)
-        for function in functions
-        for parameter in parameters
-    }
+    return {f"{stage}.{name}": given.get(name) for stage in functions for name in parameters}
 
 
 def parse_gin_flags(known: Mapping[str, Callable[..., Any]], given: Mapping[str, Any]) -> None:
