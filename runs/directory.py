@@ -252,10 +252,25 @@ class RunDirectory:
             if paths is not None:
                 several = [paths] if isinstance(paths, (str, os.PathLike)) else paths
                 spelled[name] = list(map(str, several)) if several is paths else str(paths)
-                self.fingerprints[name] = "+".join(
-                    self._fingerprint(Path(path)) for path in several
-                )
-        self._config = _format_config(stage, parameters, spelled, self.fingerprints, call)
+                self.fingerprints[name] = "+".join(map(self._fingerprint, map(Path, several)))
+
+        # The frozen configuration: Gin bindings that run the same run again. An input's content stands in a
+        # comment behind its path: the path may change, the content not.
+        compared = [_binding(stage, name, parameters[name]) for name in sorted(parameters)]
+        for name in sorted(spelled):
+            compared.append(f"{stage}.{name} = {spelled[name]!r}{_HOLDS}{self.fingerprints[name]}")
+        heading = f"# Frozen by the stage `{stage}`. Numbers depend on every line"
+        lines = [f"{heading}; of inputs, on content.", *compared]
+        if (
+            call is not None
+        ):  # which has names of its own, so that all that is compared is a comment
+            lines = [
+                f"{heading} with `{_COMPARED.strip()}`; of inputs, on content.",
+                *(_COMPARED + line for line in compared),
+                "# The call that makes the run again:",
+                *(_binding(stage, n, call[n]) for n in sorted(call) if call[n] is not None),
+            ]
+        self._config = "\n".join([*lines, ""])
         self._refuse_other_run()
         self.done = self._is_done()
 
@@ -410,33 +425,6 @@ class RunDirectory:
         """Writes the DONE marker over every file below a folder of the run directory."""
         files = sorted(path for path in (self.path / name).rglob("*") if path.is_file())
         self.finish([str(path.relative_to(self.path)) for path in files])
-
-
-def _format_config(
-    stage: str,
-    parameters: Mapping[str, Any],
-    inputs: Mapping[str, str | list[str]],
-    fingerprints: Mapping[str, str],
-    call: Mapping[str, Any] | None,
-) -> str:
-    """Returns the frozen configuration: Gin bindings that run the same run again.
-
-    An input's content stands in a comment behind its path: the path may change, the content not.
-    Where the call has names of its own, all that is compared stands in comments.
-    """
-    compared = [_binding(stage, name, parameters[name]) for name in sorted(parameters)]
-    for name in sorted(inputs):
-        compared.append(f"{stage}.{name} = {inputs[name]!r}{_HOLDS}{fingerprints[name]}")
-    heading = f"# Frozen by the stage `{stage}`. Numbers depend on every line"
-    lines = [f"{heading}; of inputs, on content.", *compared]
-    if call is not None:
-        lines = [
-            f"{heading} with `{_COMPARED.strip()}`; of inputs, on content.",
-            *(_COMPARED + line for line in compared),
-            "# The call that makes the run again:",
-            *(_binding(stage, name, call[name]) for name in sorted(call) if call[name] is not None),
-        ]
-    return "\n".join([*lines, ""])
 
 
 def _binding(stage: str, name: str, value: Any) -> str:

@@ -311,20 +311,14 @@ def _utf_16(data: bytes) -> str | None:
 
 
 def read_json_fields(
-    path: PathLike,
-    kinds: Mapping[str, Any] | None = None,
-    cure: str = "copy it again",
+    path: PathLike, kinds: Mapping[str, Any] | None = None, cure: str = "copy it again"
 ) -> dict[str, Any]:
     """Returns the fields of a JSON object in a file; see `parse_json_fields`."""
     return parse_json_fields(read_bytes(path, cure), str(path), kinds, cure)
 
 
 def parse_json(
-    data: bytes | str,
-    where: str,
-    cure: str = "copy it again",
-    *,
-    allow_halves: bool = False,
+    data: bytes | str, where: str, cure: str = "copy it again", *, allow_halves: bool = False
 ) -> Any:
     r"""Returns what a JSON text holds, or refuses it in one line.
 

@@ -108,10 +108,6 @@ class Holder:
     def is_gone(self) -> bool:
         return self.is_here and not process_is_alive(self.pid, self.created)
 
-    def has_just_renewed(self) -> bool:
-        """Returns whether it is a process of this machine, whose clock is ours, that is not silent."""
-        return self.is_here and 0 <= time.time() - self.renewed < self.seconds_until_stale / 2
-
 
 _KINDS = get_type_hints(Holder, include_extras=True)
 

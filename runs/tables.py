@@ -368,11 +368,8 @@ def _rows_of_json(path: PathLike, content: Any) -> list[Any]:
     if columns and all(isinstance(cells, dict) and [*cells] == [*columns[0]] for cells in columns):
         cells_of_rows = zip(*(cells.values() for cells in columns), strict=True)
         return [dict(zip(fields, cells, strict=True)) for cells in cells_of_rows]
-    if (
-        columns
-        and all(isinstance(cells, list) for cells in columns)
-        and _text_name(path).endswith(".json")
-    ):
+    are_lists = bool(columns) and all(isinstance(cells, list) for cells in columns)
+    if are_lists and _text_name(path).endswith(".json"):
         raise UserError(
             f"{path} holds one object with lists under {listed(fields)}, expected an object for each row; "
             'write these, one per line or in a list, as to_json(..., orient="records") of pandas does'

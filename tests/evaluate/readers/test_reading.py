@@ -243,7 +243,7 @@ def test_statistics_of_helm(tmp_path: Path) -> None:
         ('{"seed": 1, "score": 1}\n{"seed": 2, "sc', "line 2 is not .*JSON"),
         ('{"seed": [1, 2], "score": [1]}', r"found {'seed': \[1, 2\], "),
         ("[" * 100_000, "nested too deep"),
-        ("\x00\x01", "is UTF-32 or no text"),
+        ("\x00\x01", "is UTF-16, UTF-32 or no text"),
         ("task,seed,score\nx,1,1\ny,1,1\n", "2 tasks .x, y.; .*--task=x$"),
     ],
 )  # fmt: skip
