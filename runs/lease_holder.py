@@ -13,7 +13,7 @@ import os
 import socket
 import time
 from pathlib import Path
-from typing import Annotated, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, parse_json_fields
@@ -95,7 +95,8 @@ class Holder:
     @classmethod
     def parse(cls, content: str | bytes, where: str, cure: str) -> Holder:
         values = parse_json_fields(content, where, _KINDS, cure)
-        return cls(**{name: values.get(name) for name in _KINDS})
+        fields: dict[str, Any] = {name: values.get(name) for name in _KINDS}
+        return cls(**fields)
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self)) + "\n"

@@ -92,10 +92,10 @@ def finetuning_work(
     data = parameters.get("data_dir")
     if not examples and isinstance(data, Output) and data.run.stage == "make_world":
         # A planned world has the task in a folder of its name.
-        numbers = [
+        train, dev = (
             data.run.parameters.get(f"num_{part}_{data.inside}") for part in ("train", "dev")
-        ]
-        examples = None if None in numbers else (numbers[0], numbers[1])
+        )
+        examples = None if train is None or dev is None else (train, dev)
     if examples is None and task.num_train_examples is None:
         assumed += (f"{task.name} has {OTHER_EXAMPLES[0]:,} examples",)
     train, predicted = examples or (
