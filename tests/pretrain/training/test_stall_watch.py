@@ -62,10 +62,15 @@ def wait_for(process: subprocess.Popen[str], line: str) -> None:
 
 
 def watch_of(pid: int) -> psutil.Process:
-    [watch] = [
-        child for child in psutil.Process(pid).children() if "stall_watch" in str(child.cmdline())
-    ]
-    return watch
+    """Returns it once it has its command line, which a process that is just starting may lack."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        children = psutil.Process(pid).children()
+        watches = [child for child in children if "stall_watch" in str(child.cmdline())]
+        if watches or time.monotonic() > end:
+            [watch] = watches
+            return watch
+        time.sleep(0.01)
 
 
 def wait_for_end(watch: psutil.Process) -> None:
