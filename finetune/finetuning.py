@@ -37,7 +37,13 @@ from multiberts.finetune.outputs import (
 )
 from multiberts.finetune.rows import TrainingRows
 from multiberts.finetune.settings import IDENTITY as IDENTITY
-from multiberts.finetune.settings import FinetuningSettings, data_of, run_parameters, task_of
+from multiberts.finetune.settings import (
+    NAMED,
+    FinetuningSettings,
+    data_of,
+    run_parameters,
+    task_of,
+)
 from multiberts.runs.console import progress
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.files import remove
@@ -101,17 +107,11 @@ def finetune(settings: FinetuningSettings) -> None:
     # The model before the first step.
     trainer = None if rows is None else model.trainer
     first_weights = model.initial_parameters(settings.seed_of("head") if rows else 0)
-    if POOLER[0] in first_weights and POOLER[0] not in start.parameters:
-        start = _with_drawn_pooler(start, settings.seed_of("head"))
+    start = _as_recorded(start, settings, first_weights)
     step_of = rows.early_predictions(settings) if rows else {}
     last_epoch = rows.total_epochs(settings) if rows else 0
     predicted = functools.partial(model.predicted, held_out=rows.held_out if rows else None)
     kept = KeptModel.of(settings, task, model, start, sorted(step_of))
-    if earlier := start.provenance.get(FINE_TUNED):
-        progress(
-            f"{start.directory} was fine-tuned on {earlier['task'] or 'another task'}: its encoder is "
-            "taken, the head is new"
-        )
 
     def predict_early(step: int, trainer: Trainer) -> None:
         weights = trainer.parameters()
@@ -240,13 +240,25 @@ def _same_weights(start: Checkpoint) -> Checkpoint:
     return start
 
 
-def _with_drawn_pooler(start: Checkpoint, seed: int) -> Checkpoint:
-    """Returns a checkpoint whose provenance says that its pooler was missing."""
-    drawn = {"finetune_seed": seed, "variables": sorted(POOLER)}
-    found = copy.copy(start)  # with the weights that were read
-    found.provenance = {**start.provenance, INITIALISED: drawn}
-    progress(
-        f"note: {start.directory} lacks the pooler ({POOLER[0]}), as models of masked words do: "
-        f"finetune_seed {seed} draws it as it draws the head"
-    )
-    return found
+def _as_recorded(
+    start: Checkpoint, settings: FinetuningSettings, first_weights: Iterable[str]
+) -> Checkpoint:
+    """Returns a checkpoint with the provenance that the run records, and says what a user may not expect."""
+    recorded = copy.copy(start)  # with the weights that were read
+    names = {name: getattr(settings, name) for name in NAMED}
+    recorded.provenance = start.provenance | {
+        name: value for name, value in names.items() if value is not None
+    }
+    if POOLER[0] in first_weights and POOLER[0] not in start.parameters:
+        seed = settings.seed_of("head")
+        recorded.provenance[INITIALISED] = {"finetune_seed": seed, "variables": sorted(POOLER)}
+        progress(
+            f"note: {start.directory} lacks the pooler ({POOLER[0]}), as models of masked words do: "
+            f"finetune_seed {seed} draws it as it draws the head"
+        )
+    if earlier := start.provenance.get(FINE_TUNED):
+        progress(
+            f"{start.directory} was fine-tuned on {earlier['task'] or 'another task'}: its encoder is "
+            "taken, the head is new"
+        )
+    return recorded

@@ -78,7 +78,7 @@ def facts_of_start(start: Checkpoint) -> dict[str, Any]:
     known, training = start.provenance, start.provenance.get("training") or {}
     # Seeds of single sources of randomness in pre-training.
     names = ("initialisation_seed", "mask_seed", "dropout_seed")
-    seeds = {name: training[name] for name in names if name in training}
+    seeds = {name: training[name] for name in names if training.get(name) is not None}
     further = {"parent": known.get("parent"), INITIALISED: known.get(INITIALISED), "seeds": seeds}
     return {
         **{name: known.get(name) for name in ("procedure", "pretrain_seed", "data_seed", "step")},

@@ -13,6 +13,7 @@ from multiberts.evaluate.prediction_files.run_file import set_at
 from multiberts.finetune.data_files import DATASET_PREFIX
 from multiberts.finetune.task import (
     FILES,
+    NAMES,
     SPEED,
     DataArguments,
     Files,
@@ -22,7 +23,7 @@ from multiberts.finetune.task import (
 )
 from multiberts.finetune.training_options import RECIPE, TrainingOptions
 from multiberts.runs.errors import UserError
-from multiberts.runs.identity import LATER, Identity, Values, without_later_defaults
+from multiberts.runs.identity import Identity, Values, without_later_defaults
 from multiberts.runs.parameters import (
     NonNegativeInt,
     PositiveFloat,
@@ -56,6 +57,9 @@ class FinetuningSettings(TrainingOptions, DataArguments):
         `multiberts list tasks` has them all.
       task_modules: names of modules outside the tree that register further tasks, such as
         ["my_tasks.reviews"]; Python must find them (PYTHONPATH). See docs/tasks.md.
+      procedure: name of the checkpoint's pre-training procedure in this run's records; None: the name that
+        the checkpoint records.
+      pretrain_seed: the checkpoint's pre-training seed in this run's records; None: the seed that it records.
       learning_rate: peak of the schedule.
       finetune_seed: of all that has no seed of its own: the order of the examples, the head's initial
         weights and dropout.
@@ -104,25 +108,25 @@ class FinetuningSettings(TrainingOptions, DataArguments):
 
     run_dir: str
     checkpoint: str = dataclasses.field(metadata=FILES)
+    procedure: str | None = dataclasses.field(default=None, metadata=NAMES)
+    pretrain_seed: NonNegativeInt | None = dataclasses.field(default=None, metadata=NAMES)
     learning_rate: PositiveFloat = 5e-5
     finetune_seed: NonNegativeInt = 0
-    head_seed: NonNegativeInt | None = dataclasses.field(default=None, metadata=LATER)
-    order_seed: NonNegativeInt | None = dataclasses.field(default=None, metadata=LATER)
-    dropout_seed: NonNegativeInt | None = dataclasses.field(default=None, metadata=LATER)
+    head_seed: NonNegativeInt | None = None
+    order_seed: NonNegativeInt | None = None
+    dropout_seed: NonNegativeInt | None = None
     batch_size: PositiveInt = 32
     num_epochs: PositiveFloat = 3
     warmup_proportion: Annotated[float, Range(least=0, most=1)] = 0.1
     max_train_examples: PositiveInt | None = None
     prediction_epochs: Sequence[PositiveFloat] = ()
-    evaluate_every_steps: PositiveInt | None = dataclasses.field(default=None, metadata=LATER)
+    evaluate_every_steps: PositiveInt | None = None
     keep: Literal["none", "last", "best"] = "none"
     keep_set: str | None = None
     keep_metric: str | None = None
     patience: PositiveInt | None = None
     max_steps: PositiveInt | None = None
-    learning_rate_decay: Literal["linear", "cosine", "constant"] = dataclasses.field(
-        default="linear", metadata=LATER
-    )
+    learning_rate_decay: Literal["linear", "cosine", "constant"] = "linear"
     tensorboard: bool = dataclasses.field(default=False, metadata=SPEED)
     save_state_every_steps: PositiveInt = dataclasses.field(default=500, metadata=SPEED)
     log_every_steps: PositiveInt = dataclasses.field(default=50, metadata=SPEED)
@@ -209,6 +213,8 @@ def _names(settings: type, role: str | None) -> tuple[str, ...]:
 
 _TRAINING = _names(FinetuningSettings, None)
 _FILES_OF_DATA = _names(DataArguments, "files")
+# Facts of the checkpoint that a run may record under another name.
+NAMED = _names(FinetuningSettings, "names")
 
 
 def _settle(parameters: Values, inputs: Values) -> None:
@@ -300,5 +306,7 @@ def run_parameters(call: Mapping[str, Any], data: FinetuningData) -> dict[str, A
     """Returns the parameters that a run's directory and its run.json record."""
     counted, _ = IDENTITY.of(call)
     training = {name: value for name, value in counted.items() if name in _TRAINING}
-    modules = {name: counted[name] for name in ("task_modules",) if name in counted}
-    return {"task": call["task"], **data.parameters(), **training, **modules}
+    further = {
+        name: counted[name] for name in ("task_modules", *NAMED) if counted.get(name) is not None
+    }
+    return {"task": call["task"], **data.parameters(), **training, **further}

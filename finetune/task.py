@@ -75,7 +75,7 @@ class FinetuningData(abc.ABC):
 
 # Metadata of a setting that names files, says which data are read, or changes the speed alone; one without
 # trains something.
-FILES, DATA, SPEED = ({"role": role} for role in ("files", "data", "speed"))
+FILES, DATA, NAMES, SPEED = ({"role": role} for role in ("files", "data", "names", "speed"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from multiberts.finetune.task import SPEED
 from multiberts.runs.errors import UserError, counted
-from multiberts.runs.identity import LATER
 from multiberts.runs.parameters import NonNegativeInt, PositiveFloat, PositiveInt, Range
 
 if TYPE_CHECKING:
@@ -27,13 +26,9 @@ class TrainingOptions:
 
     gradient_shards: PositiveInt = 1
     bias_correction: bool = False
-    adam_beta_1: Annotated[float, Range(least=0, below=1)] = dataclasses.field(
-        default=0.9, metadata=LATER
-    )
-    adam_beta_2: Annotated[float, Range(least=0, below=1)] = dataclasses.field(
-        default=0.999, metadata=LATER
-    )
-    adam_epsilon: PositiveFloat = dataclasses.field(default=1e-6, metadata=LATER)
+    adam_beta_1: Annotated[float, Range(least=0, below=1)] = 0.9
+    adam_beta_2: Annotated[float, Range(least=0, below=1)] = 0.999
+    adam_epsilon: PositiveFloat = 1e-6
     frozen_layers: NonNegativeInt | None = None
     layer_decay: Annotated[float, Range(above=0, most=1)] = 1.0
     compute_dtype: Literal["float32", "bfloat16"] = "float32"

@@ -37,7 +37,7 @@ from multiberts.finetune.text.task import (
     table_task,
 )
 from multiberts.runs.errors import UserError, nearest
-from multiberts.runs.identity import LATER, without_later_defaults
+from multiberts.runs.identity import without_later_defaults
 from multiberts.runs.parameters import PositiveFloat, shortened
 from multiberts.runs.tables import read_rows, table_files, table_of_files
 
@@ -76,9 +76,7 @@ class OwnOptions(TextOptions):
     ) = None
     metrics: Sequence[str] | None = None
     class_weights: Literal["balanced"] | Sequence[PositiveFloat] | None = None
-    pos_weight: Literal["balanced"] | Sequence[PositiveFloat] | None = dataclasses.field(
-        default=None, metadata=LATER
-    )
+    pos_weight: Literal["balanced"] | Sequence[PositiveFloat] | None = None
 
 
 def own_data_task(name: str, labels: Sequence[str] | None) -> Task:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +18,7 @@ from multiberts.pretrain.corpus.instances import NUM_SPECIAL_TOKENS
 from multiberts.pretrain.corpus.shards import Text
 from multiberts.pretrain.corpus.token_store import LARGEST_VOCABULARY
 from multiberts.runs.errors import check_values
-from multiberts.runs.identity import LATER, Identity, Values, without_later_defaults
+from multiberts.runs.identity import Identity, Values, without_later_defaults
 from multiberts.runs.parameters import NonNegativeInt, PositiveInt, Range, Share
 
 SOURCE_FORMATS = (*FILE_FORMATS, "tfds", "store")
@@ -75,7 +75,7 @@ class PreparationSettings:
     text_field: str = "text"
     datasets_dir: str | None = None
     vocabulary: str | None = None
-    cased: bool = field(default=False, metadata=LATER)
+    cased: bool = False
     vocabulary_size: Annotated[
         int, Range(least=len(SPECIAL_TOKENS) + 1, most=LARGEST_VOCABULARY)
     ] = 30522

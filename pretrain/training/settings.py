@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from multiberts.bert.checkpoint.hub import checkpoint_directory, is_name
 from multiberts.pretrain.batches.masking import Masking
 from multiberts.runs.errors import check_values
-from multiberts.runs.identity import LATER, Identity, Values, without_later_defaults
+from multiberts.runs.identity import Identity, Values, without_later_defaults
 from multiberts.runs.parameters import (
     NonNegativeFloat,
     NonNegativeInt,
@@ -112,9 +112,9 @@ class PretrainingSettings:
     devices: int | Literal["auto"] = 1
     steps_per_dispatch: PositiveInt = 8
     batch_threads: PositiveInt = 1
-    initialisation_seed: NonNegativeInt | None = field(default=None, metadata=LATER)
-    mask_seed: NonNegativeInt | None = field(default=None, metadata=LATER)
-    dropout_seed: NonNegativeInt | None = field(default=None, metadata=LATER)
+    initialisation_seed: NonNegativeInt | None = None
+    mask_seed: NonNegativeInt | None = None
+    dropout_seed: NonNegativeInt | None = None
 
     def seed_of(self, source: str) -> int:
         """Returns the seed of a source of randomness: `initialisation`, `data` or `dropout`."""

@@ -158,7 +158,7 @@ def _seeds_of(run: FinishedRun) -> dict[str, int | None]:
         **{
             f"finetune.{name}": parameters[name]
             for name in ("head_seed", "order_seed", "dropout_seed")
-            if name in parameters
+            if parameters.get(name) is not None
         },
     }
 

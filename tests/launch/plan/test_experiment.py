@@ -329,10 +329,10 @@ def test_directories_keep_their_names() -> None:
     named = {run.stage: run.path for run in planned() if run.stage != "report"}
     assert named == {
         "make_world": "world-f8f8f72e",
-        "prepare": "corpora/swapped-dfeb6ed1",
-        "pretrain": "pretrain/cda_incr/seed_1-c980c5ff",
-        "finetune": "finetune/pronoun_probe/cda_incr-seed_1-step_5/run-82eb67d5",
-        "score": "scores-2aa8dad8",
+        "prepare": "corpora/swapped-492bffe2",
+        "pretrain": "pretrain/cda_incr/seed_1-475a569b",
+        "finetune": "finetune/pronoun_probe/cda_incr-seed_1-step_5/run-011de624",
+        "score": "scores-5ae152ef",
     }
 
 
