@@ -8,8 +8,7 @@ pieces of BERT's vocabulary (a median of 56, every eighth cut at 128). A word of
 the label, which is wrong in every twelfth pair. Tiny model (L2/H128, 30,522 pieces) of random weights,
 3 epochs, batch 32, length 128, 4 learning rates x 5 seeds.
 
-- ours: `multiberts sweep`'s function; with --workers 1 all runs are in one process, else that number of
-  processes share them and the threads;
+- ours: `multiberts sweep`, whose workers (--workers) share the runs and the threads;
 - the peer: one process a run of benchmarks/hugging_face_finetuning.py (transformers' Trainer, from
   our export of the same weights), which pads to 128 as that script does by default.
 
@@ -27,7 +26,6 @@ The peer needs accelerate, which `make bench-finetune` installs.
 from __future__ import annotations
 
 import argparse
-import functools
 import importlib.util
 import itertools
 import json
@@ -54,7 +52,6 @@ QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.874, 1.0)
 LENGTHS = (13, 33, 43, 56, 85, 128, 250)
 LABELS = ("entailment", "not_entailment")
 _LETTERS = "bcdfghklmnprstvz"
-_OURS_FLAG = "--only-ours"
 
 
 def words(count: int) -> list[str]:
@@ -116,60 +113,15 @@ def write_checkpoints(root: Path) -> None:
         write_checkpoint(root / layout, parameters, config, vocabulary, provenance, layout=layout)
 
 
-def sweep_ours(root: Path, workers: int) -> None:
-    """All runs; in this process it prints where the time went as one line of JSON."""
-    started = time.perf_counter()
-    import multiberts.finetune.finetuning as finetuning
-    from multiberts.launch.sweeping import sweep
-
-    evaluation = 0.0
-    write_sets = finetuning.write_sets
-
-    def timed(*arguments, **named):
-        nonlocal evaluation
-        before = time.perf_counter()
-        entries = write_sets(*arguments, **named)
-        evaluation += time.perf_counter() - before
-        return entries
-
-    finetuning.write_sets = timed
-    seconds = []
-    finetune = finetuning.finetune
-
-    @functools.wraps(finetune)
-    def one(**arguments):
-        before = time.perf_counter()
-        finetune(**arguments)
-        seconds.append(time.perf_counter() - before)
-
-    finetuning.finetune = one
-    failures = sweep(
-        root=str(root / "ours"),
-        checkpoints=[str(root / "tf1")],
-        tasks={
-            "RTE": {
-                "data_dir": str(root / "data"),
-                "batch_size": BATCH_SIZE,
-                "num_epochs": EPOCHS,
-                "sequence_length": LENGTH,
-            }
-        },
-        learning_rates=LEARNING_RATES,
-        finetune_seeds=SEEDS,
-        workers=workers,
-    )
-    assert not failures, failures
-    if workers > 1:
-        return  # other processes made the runs
-    usual = float(np.median(seconds[1:]))
-    total = time.perf_counter() - started
-    shares = {
-        "training": sum(seconds[1:]) + usual - evaluation,
-        "evaluation": evaluation,
-        "imports, data, compilation": seconds[0] - usual,
-        "rest": total - sum(seconds),
-    }
-    print(json.dumps({"median run": usual, **shares}))
+def sweep_command(root: Path, workers: int) -> list[str]:
+    settings = {
+        "root": root / "ours", "checkpoints": root / "tf1", "tasks": "RTE", "data_dir": root / "data",
+        "batch_size": BATCH_SIZE, "num_epochs": EPOCHS, "sequence_length": LENGTH,
+        "learning_rates": ",".join(map(str, LEARNING_RATES)),
+        "finetune_seeds": ",".join(map(str, SEEDS)), "workers": workers,
+    }  # fmt: skip
+    flags = [f"--{name}={value}" for name, value in settings.items()]
+    return [sys.executable, "-m", "multiberts", "sweep", *flags]
 
 
 def accuracies_of_ours(root: Path) -> list[float]:
@@ -234,12 +186,8 @@ def main() -> None:
     parser.add_argument("--peer-runs", type=int, default=20, help="of 20; the rest is extrapolated")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--workers", type=int, help="of our sweep; one per thread unless given")
-    parser.add_argument(_OURS_FLAG, type=Path, help=argparse.SUPPRESS)
     flags = parser.parse_args()
     workers = flags.workers or flags.threads
-    if flags.only_ours:
-        sweep_ours(flags.only_ours, workers)
-        return
     if flags.peer_runs and importlib.util.find_spec("accelerate") is None:
         sys.exit("error: accelerate is missing; give make bench-finetune, which installs it")
     runs = len(LEARNING_RATES) * len(SEEDS)
@@ -247,14 +195,9 @@ def main() -> None:
         root = Path(folder)
         write_data(root / "data", write_vocabulary(root / "vocab.txt"))
         write_checkpoints(root)
-        command = [sys.executable, "-m", "benchmarks.finetuning_speed", _OURS_FLAG, str(root)]
-        command += ["--workers", str(workers)]
-        wall, cpu, line = timed_process(command, flags.threads)
+        wall, cpu, _ = timed_process(sweep_command(root, workers), flags.threads)
         ours = accuracies_of_ours(root)
         print(f"ours, {runs} runs, {workers} workers: {wall:.1f} s wall, {cpu:.1f} s CPU")
-        if workers == 1:
-            shares = [f"{name} {took:.1f} s" for name, took in json.loads(line).items()]
-            print(f"  {', '.join(shares)}")
         print(f"  accuracy {described(ours)}", flush=True)
         if not flags.peer_runs:
             return

@@ -1,16 +1,16 @@
-"""Makes the arguments of a command of `multiberts launch` from a configuration."""
+"""Makes the arguments of `multiberts launch <command>` and `multiberts sweep` from a configuration."""
 
 from __future__ import annotations
 
 import contextlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.task import registered_tasks
-from multiberts.launch.imports.register import imported_runs
 from multiberts.launch.markers.failures import exit_with
 from multiberts.launch.plan.experiment import Experiment, make_plan
 from multiberts.launch.plan.input_digests import FILE as DIGESTS
@@ -54,9 +54,21 @@ _SETTINGS = {
     **_OTHER_SETTINGS,
 }
 
+# Arguments of `finetune` that the experiment does not set for each run.
+_SET_BY_EXPERIMENT = (
+    "run_dir", "checkpoint", "procedure", "pretrain_seed", "learning_rate", "finetune_seed",
+    "held_out_fold",
+)  # fmt: skip
+
 
 class LaunchArguments(Arguments):
-    """Options of a command of `multiberts launch`, and the plan for those that need it."""
+    """Options of a command of `multiberts launch`, and the plan for those that need it.
+
+    Attributes:
+      of_all_tasks: arguments of `finetune` that are flags, too.
+    """
+
+    of_all_tasks: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, function: Callable[..., Any]):
         super().__init__(function)
@@ -69,7 +81,8 @@ class LaunchArguments(Arguments):
         }
 
     def flags(self) -> dict[str, Any]:
-        return (_SETTINGS if self.needs_plan else {}) | self.options()
+        settings = _SETTINGS if self.needs_plan else {}
+        return {**settings, **self.options(), **self.of_all_tasks}
 
     def help(self) -> Iterator[str]:
         """Ends with the experiment's settings, for a command that needs the plan."""
@@ -83,6 +96,7 @@ class LaunchArguments(Arguments):
         """Parses Gin and makes the plan, if the command needs one."""
         by_flag = by_gin_name([self.gin_name], self.options(), given)
         by_flag |= by_gin_name(["launch"], self.flags().keys() & _SETTINGS.keys(), given)
+        by_flag |= by_gin_name(["finetune"], self.of_all_tasks, given)
 
         # Functions that this command does not need are not imported and take any parameter.
         def anything(**parameters: Any) -> None: ...
@@ -110,30 +124,21 @@ class LaunchArguments(Arguments):
             return {"plan": [], **options}  # needs the root alone
 
         # The experiment that Gin describes; each name in a list becomes its scope's bindings.
-        missing = [
-            f"launch.{field.name}"
-            for field in fields(Experiment)
-            if field.default is MISSING and field.name not in settings
-        ]
-        if missing:
-            raise UserError(
-                f"launch lacks {', '.join(missing)}; give a --gin_file that sets each (configs/demo.gin is "
-                "one to copy)"
-            )
         arguments = {name: settings[name] for name in settings if name not in _OTHER_SETTINGS}
         scopes: dict[str, set[str]] = {stage: set() for stage in STAGES}
         for names, stage in SCOPED_STAGES.items():
-            scopes[stage] = set(settings[names])
-            arguments[names] = {name: bindings_of(stage, name) for name in settings[names]}
+            scopes[stage] = set(settings.get(names, ()))
+            arguments[names] = {name: bindings_of(stage, name) for name in settings.get(names, ())}
+        for of_task in arguments["tasks"].values():
+            of_task |= {name: given[name] for name in self.of_all_tasks if name in given}
         modules = bindings_of("finetune").get("task_modules", ())
         refuse_unknown_scopes(scopes, "launch", unused=registered_tasks(tuple(modules)))
         for name, stage in _OF_STAGES.items():
             bound = bindings_of(stage) | bindings_of(gin_name_of(stage))
             arguments[name] = bound or None
-        imported = imported_runs(settings["root"])
         self._digests = InputDigests(Path(settings["root"]) / DIGESTS)
         try:
-            plan = make_plan(Experiment(**arguments), imported=imported, digests=self._digests)
+            plan = make_plan(Experiment(**arguments), digests=self._digests)
             return {"plan": plan, **options}
         except UserError:
             self._digests.keep()
@@ -157,6 +162,25 @@ class LaunchArguments(Arguments):
         if isinstance(result, list):
             exit_with(result)
         super().exit_with(result)
+
+
+class SweepArguments(LaunchArguments):
+    """`multiberts sweep`: `launch run` whose flags may be arguments of `finetune`, too, for all tasks."""
+
+    of_all_tasks: Mapping[str, Any] = {
+        name: kind
+        for name, kind in annotations_of(finetune).items()
+        if name not in _SET_BY_EXPERIMENT
+    }
+
+    def help(self) -> Iterator[str]:
+        yield from super().help()
+        yield ""
+        yield (
+            "For every task, as --name=value or, in a --gin_file, as finetune.name = value (for one task: "
+            "TASK/finetune.name = value):"
+        )
+        yield from parameter_lines(finetune, self.of_all_tasks)
 
 
 def _options(

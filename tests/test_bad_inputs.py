@@ -84,7 +84,7 @@ def parameters() -> Iterator[Any]:
 def bindings(row: dict[str, str]) -> list[str]:
     """Returns the Gin bindings of a call whose only fault is the row's value."""
     command = row["command"]
-    if command.startswith("launch"):
+    if command.startswith(("launch", "sweep")):
         return [*EXPERIMENT, f"{row['parameter']} = {row['value']}"]
     function = load(COMMANDS[command].target)
     stage, tried = gin_name_of(function.__name__), row["parameter"].partition(".")[2]

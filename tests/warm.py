@@ -41,7 +41,12 @@ ROOT = Path(__file__).resolve().parents[1]
 COMMAND = "multiberts.runs.command_line.command:main"
 
 # What commands import when they are given, and while they work.
-_COMMANDS = ("launch.sweeping", "launch.status.plan_report", "stats.report.reporting")
+_COMMANDS = (
+    "launch.running",
+    "launch.command",
+    "launch.status.plan_report",
+    "stats.report.reporting",
+)
 _PLAIN = ("scipy.stats", "pandas", "xarray", "matplotlib.figure", "distributed", "dask.config")
 _TRAINING = (
     "multiberts.bert.training.training_loop",

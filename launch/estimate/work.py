@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from multiberts.bert.checkpoint.checkpoint import Checkpoint
 from multiberts.bert.model.configuration import BertConfig, num_parameters
 from multiberts.bert.model.operations import model_flops_per_step
 from multiberts.bert.training.state import KEPT_STATES
 from multiberts.finetune.task import task_named
 from multiberts.launch.plan.planned_run import Output, PlannedRun, kept_steps, vocabulary_size
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import read_json_fields
 
 # Examples for training and prediction of tasks whose register lacks them.
 OTHER_EXAMPLES = (5_000, 1_000)
@@ -135,21 +134,15 @@ def finetuned_model(run: PlannedRun) -> tuple[BertConfig, bool]:
     """Returns the model that a run fine-tunes, and whether it is known; else BERT base."""
     checkpoint = run.parameters["checkpoint"]
     if isinstance(checkpoint, Output):
-        if "model" in checkpoint.run.parameters:
-            return pretrained_model(checkpoint.run)
-        # An imported run records where its checkpoint was found.
-        checkpoint = checkpoint.run.parameters.get("checkpoint")
+        return pretrained_model(checkpoint.run)
     return _model_in(checkpoint)
 
 
 @functools.lru_cache(maxsize=4096)
-def _model_in(directory: Any) -> tuple[BertConfig, bool]:
-    file = Path(str(directory)) / "bert_config.json"
-    if not file.is_file():
-        return _BERT_BASE, False
+def _model_in(name: str) -> tuple[BertConfig, bool]:
     try:
-        return BertConfig.from_mapping(read_json_fields(file), str(file)), True
-    except (UserError, ValueError, TypeError):  # the stage refuses it
+        return Checkpoint.open(name).config, True
+    except UserError:  # the stage refuses it
         return _BERT_BASE, False
 
 

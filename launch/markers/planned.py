@@ -58,9 +58,5 @@ def facts_of(run: PlannedRun) -> dict[str, Any]:
     facts = {name: parameters.get(name) for name in ("task", "learning_rate", "finetune_seed")}
     checkpoint = parameters.get("checkpoint")
     if isinstance(checkpoint, Output):
-        step = Path(checkpoint.inside).name.removeprefix("step_")
         facts["checkpoint_run"] = checkpoint.run.path
-        facts["checkpoint_step"] = int(step) if step.isdigit() else None
-        for name in ("procedure", "pretrain_seed"):
-            facts[name] = checkpoint.run.parameters.get(name)
-    return facts
+    return {**facts, **run.facts}

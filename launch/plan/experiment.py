@@ -6,26 +6,24 @@ Nothing here runs anything.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import graphlib
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from multiberts.bert.checkpoint.hub import is_name
-from multiberts.finetune.task import task_named
-from multiberts.launch.plan.graph import DATA, WORLD, Graph, complete, placed_in
+from multiberts.finetune.task import registered_tasks, task_named
+from multiberts.launch.plan.checkpoints import Checkpoints, Start, find_starts, starts_of
+from multiberts.launch.plan.graph import DATA, WORLD, Graph, complete, placed, placed_in
 from multiberts.launch.plan.input_digests import InputDigests
 from multiberts.launch.plan.planned_run import (
-    CHECKPOINT_STAGE,
-    PREDICTIONS_STAGE,
     Output,
     PlannedRun,
-    kept_steps,
-    last_of_seeds,
     stage_identity,
     vocabulary_size,
+    with_leaves,
 )
 from multiberts.launch.plan.seed_design import (
     FinetuneSource,
@@ -43,6 +41,7 @@ from multiberts.runs.parameters import (
 )
 
 Folds = Sequence[NonNegativeInt | None]
+Steps = Literal["last", "all"] | Sequence[NonNegativeInt]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,9 +54,16 @@ class Experiment:
       corpora: for each corpus, arguments of `prepare`.
       procedures: for each way of pre-training, arguments of `pretrain`; `corpus` names one of
         `corpora` (which may be left out if there is only one), `evaluation_corpus` another (or gives
-        the directory of a prepared one), `initial_checkpoint` a procedure: training starts from its
-        last checkpoint of the same seed; or `hub:<repository>`.
-      pretrain_seeds: seeds of every procedure.
+        the directory of a prepared one), `initial_checkpoint` a procedure, here or in `checkpoints`: training
+        starts from its last checkpoint of the same seed; or `hub:<repository>`.
+      pretrain_seeds: seeds of every procedure, or by procedure. By procedure they also choose among
+        `checkpoints`, of which all seeds are used where a procedure is not named.
+      checkpoints: checkpoints that exist, fine-tuned like those of `procedures`: a list of checkpoints
+        and folders of them (the released MultiBERTs in either layout, runs of `pretrain`, `hub:` names) that
+        say their procedure, seed and step; or such paths by procedure, e.g.
+        {"base": "multiberts", "original": "uncased_L-12_H-768_A-12"}.
+      predictions: predictions that others published, scored like those of `tasks`: for each source,
+        arguments of `import`, e.g. {"layout": "multiberts", "source": "GLUE"}.
       tasks: for each task, arguments of `finetune`; `task` is the entry's name unless given.
       learning_rates: of fine-tuning, by task. Empty: that of the task's arguments.
       finetune_seeds: by task.
@@ -69,8 +75,8 @@ class Experiment:
       finetune_sources: the same of fine-tuning, over finetune_seeds.
       seed_design: `crossed`: every seed of each source with every seed of the others; `one_at_a_time`: for
         each seed one run, and per source one more that differs in this source alone.
-      finetune_steps: the steps whose checkpoints are fine-tuned, by task; None: all that are kept. A
-        task's steps may be given by procedure; procedures that are not named do without the task.
+      finetune_steps: steps whose checkpoints are fine-tuned, by task: `last`, `all` or a list. A task's
+        steps may be given by procedure; procedures that are not named do without the task.
       world: arguments of `make_world`, or None. Input paths `world:<file>` of other stages lie in it,
         and `<corpus>:<file>` in that of another corpus (`<corpus>:.` is the corpus itself).
       report: arguments of `report` but `predictions`, or None for no report.
@@ -78,45 +84,53 @@ class Experiment:
       data: folder that input paths `data:<file>` lie in.
     """
 
-    corpora: Mapping[str, Mapping[str, Any]]
-    procedures: Mapping[str, Mapping[str, Any]]
-    pretrain_seeds: Sequence[NonNegativeInt]
-    tasks: Mapping[str, Mapping[str, Any]]
+    corpora: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    procedures: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    pretrain_seeds: Sequence[NonNegativeInt] | Mapping[str, Sequence[NonNegativeInt]] = ()
+    checkpoints: Checkpoints = ()
+    predictions: Sequence[Mapping[str, Any]] = ()
+    tasks: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     learning_rates: Sequence[PositiveFloat] | Mapping[str, Sequence[PositiveFloat]] = ()
     finetune_seeds: Sequence[NonNegativeInt] | Mapping[str, Sequence[NonNegativeInt]] = (0,)
     held_out_folds: Folds | Mapping[str, Folds] = (None,)
     pretrain_sources: Sequence[PretrainSource] = ()
     finetune_sources: Sequence[FinetuneSource] = ()
     seed_design: SeedDesign = "crossed"
-    finetune_steps: Sequence[NonNegativeInt] | Mapping[str, Any] | None = None
+    finetune_steps: Steps | Mapping[str, Steps | Mapping[str, Steps]] = "last"
     world: Mapping[str, Any] | None = None
     report: Mapping[str, Any] | None = None
     paper: Mapping[str, Any] | None = None
     data: str | None = None
 
-    def axes(self, entry: str) -> Axes:
-        """Returns what the fine-tuning runs of a checkpoint on a task differ in."""
+    def trials(
+        self, entry: str
+    ) -> Iterator[tuple[float | None, int, int | None, Mapping[str, int]]]:
+        """Yields what the runs of a checkpoint on a task differ in.
+
+        These are the learning rate (None: that of the task's arguments), the fine-tuning seed, the held-out
+        fold, and the seeds of single sources that are varied apart.
+        """
         folds = self.held_out_folds
+        rates = of_task("launch.learning_rates", self.learning_rates, entry) or (None,)
         seeds = of_task("launch.finetune_seeds", self.finetune_seeds, entry)
         apart = self._seeds_apart(seeds, self.finetune_sources, get_args(FinetuneSource))
-        return Axes(
-            of_task("launch.learning_rates", self.learning_rates, entry),
-            list(apart) if apart else seeds,
-            folds.get(entry, (None,)) if isinstance(folds, Mapping) else folds,
-            apart,
-        )
+        folds = folds.get(entry, (None,)) if isinstance(folds, Mapping) else folds
+        for rate, seed, fold in itertools.product(rates, apart or seeds, folds):
+            yield rate, seed, fold, apart.get(seed, {})
 
     def steps(self, entry: str) -> Any:
-        """Returns which checkpoints are fine-tuned on a task: steps, or steps by procedure, or None."""
+        """Returns the steps that are fine-tuned on a task, maybe by procedure."""
         return of_task("launch.finetune_steps", self.finetune_steps, entry)
 
-    @property
-    def pretraining_seeds(self) -> dict[int, dict[str, int]]:
-        """Returns the seeds of single sources by pretrain_seed; none where none are varied apart."""
+    def pretraining_seeds(self, procedure: str) -> Mapping[int, Mapping[str, int]]:
+        """Returns a procedure's seeds, each with those of single sources that are varied apart."""
+        seeds = self.pretrain_seeds
+        if isinstance(seeds, Mapping):
+            seeds = seeds.get(procedure, ())
         # Masks stay as the corpus has them unless they are varied.
         held = [name for name in get_args(PretrainSource) if name != "mask_seed"]
-        apart = self._seeds_apart(self.pretrain_seeds, self.pretrain_sources, held)
-        return apart or {seed: {} for seed in self.pretrain_seeds}
+        apart = self._seeds_apart(seeds, self.pretrain_sources, held)
+        return apart or {seed: {} for seed in seeds}
 
     def _seeds_apart(
         self, seeds: Sequence[int], sources: Sequence[str], held: Sequence[str]
@@ -126,41 +140,20 @@ class Experiment:
         return dict(enumerate(seeds_of_runs(sources, held, seeds, self.seed_design)))
 
 
-@dataclasses.dataclass(frozen=True)
-class Axes:
-    """Axes along which fine-tuning runs of one checkpoint on one task differ; without learning rates that of
-    the task's arguments is taken.
-    """
-
-    learning_rates: Sequence[float]
-    finetune_seeds: Sequence[int]
-    held_out_folds: Sequence[int | None] = (None,)
-    apart: Mapping[int, Mapping[str, int]] = dataclasses.field(default_factory=dict)
-
-
-def make_plan(
-    experiment: Experiment,
-    *,
-    imported: Sequence[PlannedRun] = (),
-    digests: InputDigests | None = None,
-) -> list[PlannedRun]:
+def make_plan(experiment: Experiment, *, digests: InputDigests | None = None) -> list[PlannedRun]:
     """Lists all runs of an experiment, each after its parents.
 
+    A task that fits none of the checkpoints that exist is left out with a note.
+
     Args:
-      imported: runs that are done (see `launch.imports.register`): checkpoints, which are fine-tuned and
-        which procedures may start from as from those of the plan, and predictions. A task that none
-        of the checkpoints is meant for is then left out, and a line reports it.
-      digests: what is known of the content of input files; None: all are read.
+      digests: remembered digests of input files; None: all files are read.
 
     Returns:
       The runs in an order in which they could be carried out one by one.
     """
     corpora, procedures, tasks = experiment.corpora, experiment.procedures, experiment.tasks
-    _check_lists(experiment, bool(imported))
+    _check_lists(experiment)
     graph = Graph(digests)
-    graph.keep(imported)
-    checkpoints = [run for run in imported if run.stage == CHECKPOINT_STAGE]
-    predicted = [run for run in imported if run.stage == PREDICTIONS_STAGE]
     places: dict[str, PlannedRun | Path] = {}
     if experiment.data is not None:
         places[DATA] = Path(experiment.data)
@@ -180,49 +173,60 @@ def make_plan(
             corpora[name],
             {**places, **corpus_runs},
         )
-    pretrained = last_of_seeds(checkpoints)
-    starts: dict[str, set[str]] = {}
+    # Checkpoints: those that exist, and those that procedures will save.
+    seeds = experiment.pretrain_seeds
+    located = with_leaves(
+        experiment.checkpoints,
+        functools.partial(placed, places=places, name="launch.checkpoints"),
+    )
+    to_use = seeds if isinstance(seeds, Mapping) else {}
+    starts = find_starts(located, {name: to_use[name] for name in to_use if name not in procedures})
+    last = {(start.procedure, start.pretrain_seed): start for start in starts}
+    existing = {procedure for procedure, _ in last}
+    parents: dict[str, set[str]] = {}
     for name, arguments in procedures.items():
-        start = arguments.get("initial_checkpoint")
-        is_imported = start not in procedures and any(start == known for known, _ in pretrained)
-        if start is None or is_name(start) or is_imported:
-            starts[name] = set()
-        elif start in procedures:
-            starts[name] = {start}
+        parent = arguments.get("initial_checkpoint")
+        if parent is None or is_name(parent) or parent in existing - {name}:
+            parents[name] = set()
+        elif parent in procedures:
+            parents[name] = {parent}
         else:
             raise UserError(
-                f"{name}/pretrain.initial_checkpoint is {start!r}, expected another of "
-                f"launch.procedures ({', '.join(procedures)}); name one of them"
+                f"{name}/pretrain.initial_checkpoint is {parent!r}, expected another of "
+                f"launch.procedures ({', '.join(procedures)}) or launch.checkpoints; name one of them"
             )
     relation = "{name}/pretrain.initial_checkpoint is '{used}'"
-    for procedure in _in_order(starts, "launch.procedures", relation):
-        for seed, apart_seeds in experiment.pretraining_seeds.items():
+    for procedure in _in_order(parents, "launch.procedures", relation):
+        for seed, apart_seeds in experiment.pretraining_seeds(procedure).items():
             given = {**apart_seeds, **procedures[procedure]}
             if "initial_checkpoint" in given:  # whose weights it starts from
                 given.pop("initialisation_seed", None)
-            pretrained[procedure, seed] = _add_pretraining(
-                graph, procedure, given, seed, corpus_runs, pretrained
-            )
-    parents = (*checkpoints, *(run for run in pretrained.values() if run.stage == "pretrain"))
+            run = _add_pretraining(graph, procedure, given, seed, corpus_runs, last)
+            starts += (saved := starts_of(run))
+            last[procedure, seed] = saved[-1]
+
+    # Fine-tuning.
     finetuned: list[PlannedRun] = []
-    for parent in parents:
-        procedure, seed = parent.parameters["procedure"], parent.parameters["pretrain_seed"]
-        for step, (entry, arguments) in itertools.product(kept_steps(parent), tasks.items()):
-            steps = experiment.steps(entry)
-            if isinstance(steps, Mapping):
-                steps = steps.get(procedure, ())
-            if steps is None or step in steps:
-                checkpoint = Output(parent, f"checkpoints/step_{step}")
-                finetuned += finetuning_runs(
-                    graph,
-                    {"task": entry, **arguments, "checkpoint": checkpoint},
-                    f"finetune/{arguments.get('task', entry)}/{procedure}-seed_{seed}-step_{step}",
-                    experiment.axes(entry),
-                    {**places, **corpus_runs},
-                )
-    _refuse_unused(experiment, finetuned, bool(imported))
-    _note_missing_steps(experiment, parents)
-    finetuned += predicted
+    used: set[str] = set()
+    steps_of = _steps_by_procedure(starts)
+    for start, (entry, arguments) in itertools.product(starts, tasks.items()):
+        if _is_wanted(start, experiment.steps(entry), steps_of):
+            used.add(entry)
+            finetuned += _finetuning_runs(
+                graph,
+                start,
+                {"task": entry, **arguments},
+                experiment.trials(entry),
+                {**places, **corpus_runs},
+            )
+    _refuse_unused(experiment, used)
+    _note_missing_steps(experiment, steps_of)
+
+    # Predictions of others, and what is made of all predictions.
+    for arguments in experiment.predictions:
+        name = Path(str(arguments.get("source"))).name
+        path = f"predictions/{arguments.get('layout')}-{name}"
+        finetuned.append(graph.add("import_predictions", f"import {name}", path, arguments, places))
     if finetuned:
         predictions = {"predictions": [Output(run) for run in dict.fromkeys(finetuned)]}
         graph.add("score", "scores", "scores", predictions)
@@ -239,7 +243,7 @@ def _add_pretraining(
     given: Mapping[str, Any],
     seed: int,
     corpus_runs: Mapping[str, PlannedRun],
-    pretrained: Mapping[tuple[str, int], PlannedRun],
+    last: Mapping[tuple[str | None, int | None], Start],
 ) -> PlannedRun:
     """Adds the pre-training of one seed of one procedure."""
     arguments = {"procedure": procedure, **given, "pretrain_seed": seed}
@@ -266,56 +270,84 @@ def _add_pretraining(
             f"{procedure}/pretrain.evaluation_corpus is {held_out!r}, expected one of launch.corpora "
             f"({', '.join(corpus_runs)}) or the directory of a prepared corpus; name one of them"
         )
-    if (procedure, seed) in pretrained:
+    if (procedure, seed) in last:
         raise UserError(
-            f"seed {seed} of {procedure} was imported and is to be pre-trained, too; give the procedure "
-            "another name, or leave it out of launch.procedures"
+            f"seed {seed} of {procedure} is among launch.checkpoints and is to be pre-trained, too; give the "
+            "procedure another name, or leave the seed out of launch.pretrain_seeds"
         )
-    start = arguments.get("initial_checkpoint")
-    if start is not None and not is_name(start):
-        if (start, seed) not in pretrained:
+    parent = arguments.get("initial_checkpoint")
+    if parent is not None and not is_name(parent):
+        if (parent, seed) not in last:
             raise UserError(
-                f"{procedure}/pretrain.initial_checkpoint is {start!r}, of which no seed {seed} was "
-                "imported; import it, or leave the seed out of launch.pretrain_seeds"
+                f"{procedure}/pretrain.initial_checkpoint is {parent!r}, of which launch.checkpoints has no "
+                f"seed {seed}; add it there, or leave the seed out of launch.pretrain_seeds"
             )
-        parent = pretrained[start, seed]
-        arguments["initial_checkpoint"] = Output(
-            parent, f"checkpoints/step_{parent.parameters['num_steps']}"
-        )
+        arguments["initial_checkpoint"] = last[parent, seed].checkpoint
     directory = f"pretrain/{arguments['procedure']}/seed_{seed}"
     return graph.add("pretrain", f"pretrain {procedure} seed {seed}", directory, arguments)
 
 
-def finetuning_runs(
+def _finetuning_runs(
     graph: Graph,
+    start: Start,
     arguments: Mapping[str, Any],
-    folder: str,
-    axes: Axes,
-    places: Mapping[str, PlannedRun | Path] = MappingProxyType({}),
+    trials: Iterable[tuple[float | None, int, int | None, Mapping[str, int]]],
+    places: Mapping[str, PlannedRun | Path],
 ) -> Iterator[PlannedRun]:
-    """Adds all fine-tuning of one checkpoint on one task to a graph, and yields it.
-
-    Args:
-      arguments: of `finetune`, the task and the checkpoint among them.
-      folder: of the runs' directories; its last part names the checkpoint.
-      places: as in `Graph.add`.
-    """
-    name = f"{arguments['task']} {folder.rpartition('/')[2]}"
+    """Adds all fine-tuning of one checkpoint on one task to a graph, and yields it."""
+    name = f"{arguments['task']} {start.name}"
+    folder = f"finetune/{arguments['task']}/{start.name}"
+    arguments = {**arguments, **start.renamed, "checkpoint": start.checkpoint}
     if not is_trained(arguments):
-        yield graph.add("finetune", name, f"{folder}/run", arguments, places)
+        yield graph.add("finetune", name, f"{folder}/run", arguments, places, start.facts)
         return
-    rates = axes.learning_rates or (complete("finetune", name, arguments)["learning_rate"],)
-    for rate, seed, fold in itertools.product(rates, axes.finetune_seeds, axes.held_out_folds):
-        given = {**axes.apart.get(seed, {}), **arguments}
-        given |= {"learning_rate": rate, "finetune_seed": seed}
-        ending = "" if fold is None else f" fold {fold}"
+    for rate, seed, fold, apart in trials:
+        given = {**apart, **arguments, "finetune_seed": seed}
+        if rate is None:
+            rate = complete("finetune", name, arguments)["learning_rate"]
+        if fold is not None:
+            given["held_out_fold"] = fold
         yield graph.add(
             "finetune",
-            f"{name} learning rate {rate:g} seed {seed}{ending}",
-            f"{folder}/lr_{rate:g}-ft_seed_{seed}{ending.replace(' fold ', '-fold_')}",
-            given if fold is None else {**given, "held_out_fold": fold},
+            f"{name} learning rate {rate:g} seed {seed}"
+            + ("" if fold is None else f" fold {fold}"),
+            f"{folder}/lr_{rate:g}-ft_seed_{seed}" + ("" if fold is None else f"-fold_{fold}"),
+            {**given, "learning_rate": rate},
             places,
+            start.facts,
         )
+
+
+def _steps_by_procedure(starts: Iterable[Start]) -> dict[str, dict[Any, set[int]]]:
+    """Returns the steps of the checkpoints by procedure and seed."""
+    steps: dict[str, dict[Any, set[int]]] = {}
+    for start in starts:
+        of_procedure = steps.setdefault(start.procedure or start.name, {})
+        of_procedure.setdefault(start.pretrain_seed, set()).add(start.step or 0)
+    return steps
+
+
+def _is_wanted(start: Start, steps: Any, steps_of: Mapping[str, Mapping[Any, set[int]]]) -> bool:
+    """Returns whether a checkpoint is fine-tuned on a task.
+
+    Args:
+      steps: of the task, see `Experiment.finetune_steps`.
+      steps_of: all steps that there are, by procedure and seed.
+    """
+    name = start.procedure or start.name
+    if isinstance(steps, Mapping):
+        steps = steps.get(name, ())
+    if steps != "last":
+        return steps == "all" or (start.step or 0) in steps
+    last = max(set[int]().union(*steps_of[name].values()))
+    for seed, of_seed in steps_of[name].items():
+        if last not in of_seed:
+            raise UserError(
+                f"{name}, seed {seed} has no checkpoint of step {last}, only of "
+                f"{', '.join(map(str, sorted(of_seed)))}; finish its pre-training, or choose with "
+                "launch.finetune_steps"
+            )
+    return (start.step or 0) == last
 
 
 def is_trained(arguments: Mapping[str, Any]) -> bool:
@@ -365,33 +397,46 @@ def _refuse_seeds(
                 )
 
 
-def _check_lists(experiment: Experiment, has_imports: bool) -> None:
+def _check_lists(experiment: Experiment) -> None:
     """Refuses values of another type, and lists that leave a procedure or a task without runs."""
-    procedures, tasks = experiment.procedures, experiment.tasks
+    procedures, tasks, seeds = experiment.procedures, experiment.tasks, experiment.pretrain_seeds
     check_types("launch", vars(experiment), annotations_of(Experiment))
-    if procedures and not experiment.pretrain_seeds:
+    if not (procedures or experiment.checkpoints or experiment.predictions or experiment.corpora):
         raise UserError(
-            f"launch.pretrain_seeds is empty, so {', '.join(procedures)} would have no runs; give at "
-            "least one seed, such as [0]"
+            "launch lists nothing to do; set launch.procedures, launch.checkpoints or launch.predictions in "
+            "a --gin_file (configs/demo.gin is one to copy)"
         )
+    for procedure in procedures:
+        if not (seeds.get(procedure) if isinstance(seeds, Mapping) else seeds):
+            raise UserError(
+                f"launch.pretrain_seeds is {seeds!r}, so {procedure} would have no runs; give at least one "
+                "seed, such as [0]"
+            )
     _refuse_seeds("pretrain", procedures, experiment.pretrain_sources)
     _refuse_seeds("finetune", tasks, experiment.finetune_sources)
-    if tasks and not procedures and not has_imports:
+    if tasks and not (procedures or experiment.checkpoints or experiment.predictions):
         raise UserError(
-            f"launch.procedures is empty, so {', '.join(tasks)} would have no checkpoint to start "
-            "from; name a procedure, import checkpoints (`multiberts launch import`), or empty "
-            "launch.tasks"
+            f"{', '.join(tasks)} would have no checkpoint to start from; name a procedure in "
+            "launch.procedures or checkpoints in launch.checkpoints, or empty launch.tasks"
         )
+    for setting in ("learning_rates", "finetune_seeds", "held_out_folds", "finetune_steps"):
+        values = getattr(experiment, setting)
+        for name in values if isinstance(values, Mapping) else ():
+            if name not in tasks and name not in registered_tasks():
+                raise UserError(
+                    f"launch.{setting} names {name}, expected one of {', '.join(tasks)}; correct it"
+                )
     for entry, arguments in tasks.items():
-        axes = experiment.axes(entry)
-        if not axes.held_out_folds:
+        for name in ("checkpoint", "procedure", "pretrain_seed"):
+            if name in arguments:
+                raise UserError(
+                    f"{entry}/finetune.{name} is set; set launch.checkpoints instead, which names "
+                    "checkpoints for all runs"
+                )
+        if is_trained({"task": entry, **arguments}) and not [*experiment.trials(entry)]:
             raise UserError(
-                f"launch.held_out_folds is empty for {entry}, which would have no runs; give [None]"
-            )
-        if not axes.finetune_seeds and is_trained({"task": entry, **arguments}):
-            raise UserError(
-                f"launch.finetune_seeds is empty for {entry}, which would have no runs; give at least "
-                "one seed, such as [0]"
+                f"launch.finetune_seeds or launch.held_out_folds is empty for {entry}, which would have no "
+                "runs; give at least one seed, such as [0], and [None] for no held-out fold"
             )
 
 
@@ -406,41 +451,38 @@ def of_task(setting: str, values: Any, entry: str) -> Any:
     return values[entry]
 
 
-def _refuse_unused(experiment: Experiment, finetuned: Sequence[PlannedRun], may_lack: bool) -> None:
-    """Refuses a task without a run; some imported checkpoints may be missing."""
-    present = {run.parameters["task"] for run in finetuned}
-    for entry, arguments in experiment.tasks.items():
-        if arguments.get("task", entry) in present:
-            continue
-        steps = experiment.steps(entry)
-        if not may_lack:
-            raise UserError(
-                f"launch.finetune_steps {steps} holds no step that pre-training keeps, so {entry} would "
-                "have no runs; correct it or pretrain.checkpoint_steps"
-            )
-        console.report(f"note: {entry} is left out: no checkpoint that was imported is of {steps}")
+def _refuse_unused(experiment: Experiment, used: Collection[str]) -> None:
+    """Refuses a task without a run, or leaves it out where checkpoints or predictions are given."""
+    unused = [entry for entry in experiment.tasks if entry not in used]
+    if unused and not experiment.checkpoints and not experiment.predictions:
+        raise UserError(
+            f"launch.finetune_steps {experiment.steps(unused[0])} holds no step that pre-training keeps, so "
+            f"{unused[0]} would have no runs; correct it or pretrain.checkpoint_steps"
+        )
+    if unused:
+        console.report(
+            f"note: left out, as no checkpoint fits launch.finetune_steps: {', '.join(unused)}"
+        )
 
 
-def _note_missing_steps(experiment: Experiment, parents: Sequence[PlannedRun]) -> None:
-    """Says which checkpoints tasks ask for that no run keeps: after training they cannot be had."""
-    kept: dict[str, set[int]] = {}
-    for run in parents:
-        kept.setdefault(run.parameters["procedure"], set()).update(kept_steps(run))
-    # Steps for all procedures are kept if one of them does.
-    every = ", ".join(kept)
-    kept[every] = set().union(*kept.values())
+def _note_missing_steps(
+    experiment: Experiment, steps_of: Mapping[str, Mapping[Any, set[int]]]
+) -> None:
+    """Says which steps tasks ask for that no checkpoint has: after training they cannot be had."""
+    present = {name: set[int]().union(*seeds.values()) for name, seeds in steps_of.items()}
+    # A list for all procedures is met if one of them has the step.
+    every = ", ".join(present)
+    present[every] = set[int]().union(*present.values())
     missing: dict[tuple[str, int], list[str]] = {}
     for entry in experiment.tasks:
-        wanted = experiment.steps(entry)
-        for procedure, steps in (
-            wanted if isinstance(wanted, Mapping) else {every: wanted}
-        ).items():
-            # A procedure that is neither planned nor imported is left out knowingly.
-            if kept.get(procedure):
-                for step in sorted({*(steps or ())} - kept[procedure]):
+        steps = experiment.steps(entry)
+        for procedure, wanted in (steps if isinstance(steps, Mapping) else {every: steps}).items():
+            # A procedure without checkpoints is left out knowingly.
+            if not isinstance(wanted, str) and present.get(procedure):
+                for step in sorted({*wanted} - present[procedure]):
                     missing.setdefault((procedure, step), []).append(entry)
     for (procedure, step), entries in missing.items():
         console.report(
-            f"note: {', '.join(entries)}: step {step:,} of {procedure} is asked for, and no run keeps it; "
-            "add it to pretrain.checkpoint_steps before training"
+            f"note: {', '.join(entries)}: step {step:,} of {procedure} is asked for, and no checkpoint has "
+            "it; add it to pretrain.checkpoint_steps before training"
         )

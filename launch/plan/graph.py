@@ -12,7 +12,7 @@ import functools
 import hashlib
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -42,25 +42,13 @@ _PATHS = (Output, Path)
 class Graph:
     """Runs in the order in which they were added, which is after their parents; equal ones once."""
 
-    def __init__(self, digests: InputDigests | None = None, is_hashed: bool = True) -> None:
-        """Starts empty.
-
-        Args:
-          is_hashed: whether directories are named after their runs' identities; if not, inputs are
-            not read, and a directory that another run has made is refused by the stage.
-        """
-        self._is_hashed = is_hashed
+    def __init__(self, digests: InputDigests | None = None) -> None:
         self._runs: dict[tuple[str, str], PlannedRun] = {}
         self._digests = InputDigests() if digests is None else digests
 
     @property
     def runs(self) -> list[PlannedRun]:
         return list(self._runs.values())
-
-    def keep(self, runs: Iterable[PlannedRun]) -> None:
-        """Takes runs as they are: done, with an identity of their own."""
-        for run in runs:
-            self._runs.setdefault((run.path, run.identity), run)
 
     def add(
         self,
@@ -69,6 +57,7 @@ class Graph:
         place: str,
         given: Mapping[str, Any],
         places: Mapping[str, PlannedRun | Path] = MappingProxyType({}),
+        facts: Mapping[str, Any] = MappingProxyType({}),
     ) -> PlannedRun:
         """Adds a run, unless an equal one is there.
 
@@ -78,22 +67,21 @@ class Graph:
           place: its directory without the hash.
           given: the stage's arguments; the rest are its defaults.
           places: the runs that paths `<name>:<inside>` of input files may refer to.
+          facts: see `PlannedRun`.
         """
         arguments = complete(stage, name, given)
         declared = stage_identity(stage)
         for parameter in declared.of(arguments)[1]:
-            place_one = functools.partial(_placed, places=places, name=f"{stage}.{parameter}")
+            place_one = functools.partial(placed, places=places, name=f"{stage}.{parameter}")
             arguments[parameter] = with_leaves(arguments[parameter], place_one)
         parameters, inputs = declared.on_disk(arguments)
         # Such as the files that a pattern stands for now.
         arguments |= {name: inputs[name] for name in inputs if name in arguments}
-        identity = ""
-        if self._is_hashed:
-            identity = identity_of(stage, parameters, inputs, self._digests)
-            place = f"{place}-{identity[:8]}"
+        identity = identity_of(stage, parameters, inputs, self._digests)
+        place = f"{place}-{identity[:8]}"
         outputs = (leaf for leaf in leaves(arguments) if isinstance(leaf, Output))
         parents = tuple(dict.fromkeys(output.run for output in outputs))
-        run = PlannedRun(stage, name, arguments, parents, identity, place)
+        run = PlannedRun(stage, name, arguments, parents, identity, place, facts)
         return self._runs.setdefault((run.path, identity), run)
 
 
@@ -169,7 +157,7 @@ def placed_in(value: Any) -> set[str]:
     return {match["place"] for text in texts if (match := _PLACED_PATH.fullmatch(text))}
 
 
-def _placed(path: Any, places: Mapping[str, PlannedRun | Path], name: str) -> Any:
+def placed(path: Any, places: Mapping[str, PlannedRun | Path], name: str) -> Any:
     """Turns a path `<name>:<inside>` into an output of the run of that name."""
     match = _PLACED_PATH.fullmatch(path) if isinstance(path, str) else None
     if match is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,19 +20,14 @@ from multiberts.runs.plan_marker import is_done
 # Where each stage's function lives. The modules import nothing heavy until the function is called.
 STAGES = {
     "make_world": "multiberts.pretrain.world.synthetic_world",
-    "import_checkpoint": "multiberts.launch.imports.register",
     "prepare": "multiberts.pretrain.corpus.preparation",
     "pretrain": "multiberts.pretrain.training.pretraining",
     "finetune": "multiberts.finetune.finetuning",
-    "import_predictions": "multiberts.evaluate.imports.importing",
+    "import_predictions": "multiberts.launch.published_predictions",
     "score": "multiberts.evaluate.scoring",
     "report": "multiberts.stats.report.reporting",
     "paper": "multiberts.stats.paper.reproduction",
 }
-
-# Stages of what was imported: a run that made one checkpoint, or one that made predictions.
-CHECKPOINT_STAGE = "import_checkpoint"
-PREDICTIONS_STAGE = "import_predictions"
 
 
 @dataclass(frozen=True)
@@ -55,6 +50,7 @@ class PlannedRun:
       parents: the runs that must be done before.
       identity: SHA-256 over all that changes the numbers, in hexadecimal.
       path: the directory, relative to the experiment's root.
+      facts: of fine-tuning: the procedure, the pretrain_seed and the checkpoint_step that it starts from.
     """
 
     stage: str
@@ -63,6 +59,7 @@ class PlannedRun:
     parents: tuple[PlannedRun, ...] = field(repr=False, compare=False)
     identity: str
     path: str
+    facts: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Refuses a directory outside the root, which names in configurations and imports could give."""
@@ -95,12 +92,6 @@ def kept_steps(run: PlannedRun) -> list[int]:
     """Returns the steps of a pre-training run whose checkpoints it keeps."""
     parameters = run.parameters
     return sorted({*(parameters.get("checkpoint_steps") or ()), parameters["num_steps"]})
-
-
-def last_of_seeds(checkpoints: Sequence[PlannedRun]) -> dict[tuple[str, int], PlannedRun]:
-    """Returns the checkpoint of the last step by procedure and seed."""
-    in_order = sorted(checkpoints, key=lambda run: run.parameters["num_steps"])
-    return {(run.parameters["procedure"], run.parameters["pretrain_seed"]): run for run in in_order}
 
 
 def stage_function(stage: str) -> Callable[..., None]:

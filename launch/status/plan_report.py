@@ -14,7 +14,7 @@ from multiberts.launch.estimate.estimate import (
     refuse_above,
 )
 from multiberts.launch.estimate.quantities import duration
-from multiberts.launch.plan.planned_run import CHECKPOINT_STAGE, STAGES, PlannedRun, command_of
+from multiberts.launch.plan.planned_run import STAGES, PlannedRun, command_of
 from multiberts.runs import registration
 from multiberts.runs.console import report
 from multiberts.runs.errors import UserError, counted
@@ -73,9 +73,9 @@ def show_plan(
             )
         seeds: dict[str, set[int]] = {}
         for run in plan:
-            if run.stage in ("pretrain", CHECKPOINT_STAGE):
-                of_procedure = seeds.setdefault(run.parameters["procedure"], set())
-                of_procedure.add(run.parameters["pretrain_seed"])
+            facts = run.parameters if run.stage == "pretrain" else run.facts
+            if facts.get("procedure") and facts.get("pretrain_seed") is not None:
+                seeds.setdefault(facts["procedure"], set()).add(facts["pretrain_seed"])
         arguments = reports[0].parameters
         line = registration.register(
             root,

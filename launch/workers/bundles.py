@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from multiberts.launch.plan.planned_run import STAGES, Output, PlannedRun
+from multiberts.launch.plan.planned_run import STAGES, PlannedRun
 
 _RANKS = {stage: rank for rank, stage in enumerate(STAGES)}
 # A stage from outside the project comes first.
@@ -131,21 +131,17 @@ def _key(run: PlannedRun) -> Key:
     """Grouping key: runs with equal keys share data and compiled steps."""
     if run.stage != "finetune":
         return (run.path,)
-    task, checkpoint = run.parameters["task"], run.parameters["checkpoint"]
-    if not isinstance(checkpoint, Output):
-        return ("finetune", str(task), str(checkpoint))
-    parameters = checkpoint.run.parameters
-    start = (parameters.get("procedure"), parameters.get("pretrain_seed"))
-    return ("finetune", str(task), *map(str, start))
+    return "finetune", str(run.parameters["task"]), _start(run)
+
+
+def _start(run: PlannedRun) -> str:
+    facts = run.facts
+    if facts.get("pretrain_seed") is None:
+        return str(run.parameters["checkpoint"])
+    return f"{facts['procedure']} seed {facts['pretrain_seed']}"
 
 
 def _name(runs: Sequence[PlannedRun]) -> str:
     if len(runs) == 1:
         return runs[0].name
-    task, checkpoint = runs[0].parameters["task"], runs[0].parameters["checkpoint"]
-    start = (
-        checkpoint.run.name.removeprefix("pretrain ")
-        if isinstance(checkpoint, Output)
-        else str(checkpoint)
-    )
-    return f"finetune {task} {start} ({len(runs)} runs)"
+    return f"finetune {runs[0].parameters['task']} {_start(runs[0])} ({len(runs)} runs)"

@@ -152,9 +152,10 @@ PURPOSES = {
             computes=True,
         ),
         "sweep": Command(
-            "launch.sweeping:sweep",
-            "fine-tune many checkpoints, tasks, rates and seeds",
-            arguments="launch.sweeping:SweepArguments",
+            "launch.running:run_plan",
+            "fine-tune many checkpoints, tasks, rates and seeds: `launch run` with finetune's flags",
+            gin_name="run",
+            arguments="launch.command:SweepArguments",
             computes=True,
         ),
         "predict": Command(
@@ -247,12 +248,6 @@ PURPOSES = {
             "launch.checkup:doctor",
             "report what works on this machine",
             gin_name="doctor",
-            arguments=_LAUNCH,
-        ),
-        "launch import": Command(
-            "launch.imports.released:import_released",
-            "take released checkpoints or predictions as done runs",
-            gin_name="import_released",  # `import` begins another kind of line in Gin
             arguments=_LAUNCH,
         ),
     },
@@ -542,7 +537,8 @@ def parameter_lines(
             required = parameter.default is parameter.empty
             kind = "required" if required else f"default {parameter.default!r}"
             text = described(annotations[name])
-            if parameter.default in (None, ()):
+            # The last is how a dataclass shows a default that is made for each instance.
+            if parameter.default in (None, ()) or repr(parameter.default) == "<factory>":
                 text, kind = text.removesuffix(" or None"), "optional"
             yield f"  {prefix}{name} ({text}; {kind})"
             yield from (f"      {line}" for line in meanings.get(name, []))

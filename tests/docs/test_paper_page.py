@@ -10,8 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from multiberts.evaluate.scoring import score
-
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "paper.md"
 
@@ -28,13 +26,12 @@ def scores(shared_data, tmp_path_factory):
         check=True,
     )
     subprocess.run(
-        [sys.executable, "-m", "launch", "import", f"--root={root}",
+        [sys.executable, "-m", "launch", "run", f"--root={root}",
          "--gin_file=configs/launch/published_predictions.gin",
          f"--gin_param=DATA = {str(shared_data)!r}",
          f"--gin_param=TEN_SEEDS = {str(root / 'ten_seeds.csv.gz')!r}"],
         cwd=ROOT, check=True, capture_output=True,
     )  # fmt: skip
-    score(run_dir=str(root / "scores"), predictions=[str(root / "finetune")])
     names = ("task", "evaluation_set", "metric", "procedure", "finetune_seed")
     return {
         tuple(row[name] for name in names): float(row["score"])

@@ -1,12 +1,16 @@
-"""Inputs of configs/launch/paper.gin that have the right names and nothing in them, for plans."""
+"""Inputs of configs/launch/paper.gin for plans: data with the right names, and tiny checkpoints."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from pathlib import Path
 
+from multiberts.bert.checkpoint.checkpoint import write_checkpoint
+from multiberts.bert.model.configuration import BertConfig
+from multiberts.bert.model.initialization import initial_parameters
+from multiberts.bert.tokenization import SPECIAL_TOKENS
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.finetune.coreference.winogender_schemas import FILES as WINOGENDER_FILES
-from multiberts.launch.imports.register import FILE, checkpoint_run, entry_of, write_entries
 
 
 def write_data(folder: Path) -> Path:
@@ -27,13 +31,20 @@ def write_data(folder: Path) -> Path:
     return folder
 
 
-def pretend_to_have(root: Path, checkpoints: list[tuple[str, int, int | None]]) -> None:
-    """Lists checkpoints as imported, without their weights."""
-    entries = []
+def write_checkpoints(
+    folder: Path, checkpoints: Sequence[tuple[str, int | None, int | None]]
+) -> dict[str, str]:
+    """Writes tiny checkpoints of equal weights, and returns their folders by procedure."""
+    vocabulary = folder / "vocab.txt"
+    folder.mkdir(parents=True, exist_ok=True)
+    vocabulary.write_text("\n".join([*SPECIAL_TOKENS, "a", "b"]) + "\n")
+    config = BertConfig(
+        vocab_size=7, hidden_size=8, num_hidden_layers=1, num_attention_heads=1,
+        intermediate_size=16, max_position_embeddings=512,
+    )  # fmt: skip
+    parameters = initial_parameters(config, 0)
     for procedure, seed, step in checkpoints:
-        run = checkpoint_run(procedure, seed, step, f"{procedure} {seed} {step}", "somewhere")
-        (root / run.path).mkdir(parents=True)
-        (root / run.path / "DONE").write_text(json.dumps({"outputs": {}}))
-        entries.append(entry_of(run))
-    write_entries(root, entries)
-    assert (root / FILE).is_file()
+        facts = {"procedure": procedure, "pretrain_seed": seed, "step": step}
+        place = folder / procedure / f"{seed}-{step}"
+        write_checkpoint(place, parameters, config, Vocabulary.open(vocabulary), facts)
+    return {procedure: str(folder / procedure) for procedure, *_ in checkpoints}

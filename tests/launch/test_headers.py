@@ -10,7 +10,7 @@ import pytest
 
 from multiberts.bert.tokenization import SPECIAL_TOKENS
 from multiberts.tests import warm
-from multiberts.tests.launch.paper_inputs import pretend_to_have, write_data
+from multiberts.tests.launch.paper_inputs import write_checkpoints, write_data
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = {
@@ -55,14 +55,14 @@ def test_the_headers_command_can_be_planned(name: str, tmp_path: Path) -> None:
     make_inputs(tmp_path, command)
     if name == "paper.gin":
         # Few seeds: tests/launch/test_paper.py has the paper's.
-        seeds = [("base", seed, step) for seed in range(2) for step in (1000000, 2000000)]
+        seeds = [("multiberts", seed, step) for seed in range(5) for step in (1000000, 2000000)]
         others = [(name, seed, 2000000) for name in ("cda_incr", "cda_full") for seed in range(2)]
-        more = [("base_extra_seeds", seed, 2000000) for seed in range(2)]
-        pretend_to_have(tmp_path / "paper", [*seeds, *others, *more, ("original", 0, None)])
+        write_checkpoints(tmp_path, [*seeds, *others, ("uncased_L-12_H-768_A-12", None, None)])
+    (tmp_path / "ten_seeds.csv.gz").touch()
     run = warm.run(["launch", "plan", *command], tmp_path)
     assert run.returncode == 0, run.stderr
     assert re.search(r"\b\d[\d,]* device-hours", run.stdout) or "nothing is left" in run.stdout
-    assert "no run keeps it" not in run.stdout
+    assert "no checkpoint has it" not in run.stdout
     if name == "tpu.gin":
         [(hours, dollars)] = re.findall(r"([\d,.]+) device-hours, ([\d,.]+) dollars", run.stdout)
         a_seed = [float(number.replace(",", "")) / 25 for number in (hours, dollars)]

@@ -31,7 +31,7 @@ pretrain.num_steps = 1000
 base/pretrain.corpus = 'other'
 finetune.data_dir = 'world:facts'
 # Options of commands that are not called are not looked at.
-import_released.checkpoints = 'somewhere'
+doctor.data = 'somewhere'
 """
 
 
@@ -109,14 +109,12 @@ def test_a_root_on_the_command_line_wins(tmp_path: Path, config: str) -> None:
         (["--gin_param=launch.pretrain_seed = [0]"], "'pretrain_seed'"),
         (["run", "--gin_param=run.workers = '2'"], "run.workers is '2'"),
         (["status", "--gin_param=status.watch = 'no'"], "status.watch is 'no'"),
-        (["import", "--gin_param=import_released.placing = 'move'"], "import_released.placing is "
-         "'move'"),
         (["plan", "--gin_param=plan.devise = 'cpu'"], "no parameter 'devise'"),
         (["plan", "--gin_param=pretran.num_steps = 3"], "'pretran'"),
         (["plan", "--gin_param=plan.root = 'x'"], "plan.root is set"),
         (["plan", "--gin_param=launch.world = {}"], "launch.world is set"),
         (["plan", "--gin_param=launch.tasks = 'facts'"], "launch.tasks is 'facts'"),
-        (["plan", "--gin_param=launch.pretrain_seeds = []"], "launch.pretrain_seeds is empty"),
+        (["plan", "--gin_param=launch.pretrain_seeds = []"], "launch.pretrain_seeds is []"),
         (["plan", "--gin_param=facs/finetune.num_epochs = 1"], "facs/finetune.num_epochs is set"),
         (["plan", "--device=v4-8", "--budget=0"], "budget of 0.00 dollars"),
         (["plan", "--device=v9"], "unknown device 'v9'"),
@@ -158,13 +156,13 @@ def test_what_is_missing_is_named(run_python: RunPython) -> None:
     result = launch("plan")
     assert result.returncode == 2 and "plan lacks launch.root" in result.stderr
     result = launch("plan", "--root=root")
-    assert "launch lacks launch.corpora, launch.procedures" in result.stderr
+    assert "launch lists nothing to do; set launch.procedures" in result.stderr
 
 
 def test_help_shows_options_and_the_experiment(run_python: RunPython) -> None:
     options = launch("plan", "--help")
     assert "--budget (float at least 0; optional)\n      dollars that" in options.stdout
-    assert "--pretrain_seeds (list of int at least 0; required)\n      seeds of" in options.stdout
+    assert "--data (str; optional)\n      folder that" in options.stdout
     assert options.returncode == 0 and options.stderr == ""
     doctor = launch("doctor", "--help").stdout
     assert "--pretrain_seeds" not in doctor

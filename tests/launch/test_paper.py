@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from multiberts.bert.vocabulary import Vocabulary
 from multiberts.tests import warm
-from multiberts.tests.launch.paper_inputs import pretend_to_have, write_data
+from multiberts.tests.launch.paper_inputs import write_checkpoints, write_data
 
 # Of the report, at the size of the smoke test as at full size; and for each GLUE-like task a curve.
 TABLES = {
@@ -84,14 +85,8 @@ def test_every_table_and_figure_from_checkpoints_of_others(
     tmp_path: Path, checkpoints: dict[str, str]
 ) -> None:
     root = tmp_path / "paper"
-    imported = [
-        "import", f"--root={root}", f"--gin_param=import_released.checkpoints = {checkpoints!r}",
-        "--gin_param=import_released.pretrain_seeds = {'base_extra_seeds': [0, 1]}",
-    ]  # fmt: skip
-    # 3 + 2 of base, of its two seeds once more, 3 of each CDA, and the original.
-    assert "16 checkpoints of" in (said := launch(*imported)) and said.endswith("; 16 new\n")
-    assert launch(*imported).endswith("; 0 new\n")
-    run = ["run", "--gin_file=configs/launch/paper_smoke.gin", f"--root={root}"]
+    run = ["run", "--gin_file=configs/launch/paper_smoke.gin", f"--root={root}",
+           f"--checkpoints={json.dumps(checkpoints)}"]  # fmt: skip
     launch(*run)
     report = root / "paper" / "report"
     index = (report / "index.md").read_text()
@@ -112,7 +107,7 @@ def test_every_table_and_figure_from_checkpoints_of_others(
         ("accuracy", "base"): (3, 6), ("accuracy", "base_extra_seeds"): (2, 6),
         ("accuracy", "cda_incr"): (3, 6), ("accuracy", "cda_full"): (3, 6),
     }  # fmt: skip
-    # What was imported and what was trained is done: nothing runs again.
+    # All is done: nothing runs again.
     before = {path: path.stat().st_mtime_ns for path in root.rglob("DONE")}
     launch(*run)
     assert {path: path.stat().st_mtime_ns for path in root.rglob("DONE")} == before
@@ -127,31 +122,46 @@ def _counts(output: str) -> dict[str, int]:
 def test_the_whole_paper_has_as_many_runs_as_its_sections_say(tmp_path: Path) -> None:
     data, root = write_data(tmp_path / "data"), tmp_path / "root"
     million = 1_000_000
-    pretend_to_have(
-        root,
+    checkpoints = write_checkpoints(
+        tmp_path / "release",
         [
             *(("base", seed, 2 * million) for seed in range(25)),
             *(("base", seed, million) for seed in range(5)),
-            *(("base_extra_seeds", seed, 2 * million) for seed in range(5)),
             *(("cda_incr", seed, 2_050_000) for seed in range(25)),
             *(("cda_full", seed, 2 * million) for seed in range(25)),
-            ("original", 0, None),
+            ("original", None, None),
         ],
     )
+    checkpoints["base_extra_seeds"] = checkpoints["base"]
     plan = ["plan", "--gin_file=configs/launch/paper.gin", f"--root={root}",
+            f"--checkpoints={json.dumps(checkpoints)}",
             f"--gin_param=DATA = {str(data)!r}"]  # fmt: skip
     counts = _counts(launch(*plan))
     glue = 8 * 26 * 4 * 5 + 3 * 5 * 4 * 5
     assert counts["finetune"] == glue + 2 * 26 * 5 + 3 * 25 * 5 + 5 * 25
     assert counts["paper"] == counts["evaluate"] == 1
-    assert counts["import-checkpoint"] == 25 + 5 + 5 + 50 + 1
 
 
 def test_with_the_base_alone_the_other_procedures_tasks_are_left_out(tmp_path: Path) -> None:
     data, root = write_data(tmp_path / "data"), tmp_path / "root"
-    pretend_to_have(root, [("base", seed, 2_000_000) for seed in range(2)])
+    checkpoints = write_checkpoints(
+        tmp_path / "release", [("base", seed, 2_000_000) for seed in range(2)]
+    )
     output = launch(
         "plan", "--gin_file=configs/launch/paper.gin", f"--root={root}",
-        f"--gin_param=DATA = {str(data)!r}",
+        f"--checkpoints={json.dumps(checkpoints)}", f"--gin_param=DATA = {str(data)!r}",
     )  # fmt: skip
     assert _counts(output)["finetune"] == 8 * 2 * 4 * 5 + 2 * 2 * 5 + 2 * 5
+    assert (
+        "note: left out, as no checkpoint fits launch.finetune_steps: coreference_extra" in output
+    )
+
+
+def test_from_the_published_predictions_nothing_is_trained(tmp_path: Path) -> None:
+    source = write_data(tmp_path / "GLUE")
+    predictions = [{"layout": "multiberts", "source": str(source)}]
+    output = launch(
+        "plan", "--gin_file=configs/launch/paper.gin", f"--root={tmp_path / 'root'}",
+        f"--predictions={json.dumps(predictions)}", "--checkpoints=[]", f"--gin_param=DATA = {str(source)!r}",
+    )  # fmt: skip
+    assert _counts(output) == {"import-predictions": 1, "evaluate": 1, "paper": 1}

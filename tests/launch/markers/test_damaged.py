@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from multiberts.launch.estimate.measured import examples_in
-from multiberts.launch.imports.register import imported_runs
 from multiberts.launch.markers.attempts import attempts_of, begin_attempt, end_attempt
 from multiberts.launch.markers.lease import launcher_at_a_glance, launching
 from multiberts.launch.status.snapshot import collect_status
@@ -30,13 +29,10 @@ ATTEMPT: dict[str, Any] = {
 RUN = {"stage": "import_checkpoint", "name": "a run", "identity": "a" * 64, "path": "pretrain/a"}
 PLANNED = {**RUN, "stage": "pretrain", "parents": [], "facts": {}}
 FACTS = {"procedure": "base", "pretrain_seed": 0, "num_steps": 1, "checkpoint_steps": []}
-IMPORTED = {**RUN, "parameters": FACTS}
-
 # By marker: its file, what a whole one holds, and who reads it.
 MARKERS: dict[str, tuple[str, dict[str, Any], Callable[[Path], object]]] = {
     "plan": ("launch/plan.json", {"version": 1, "runs": [PLANNED]}, read_plan),
     "lease": ("launch/lease.json", LEASE, launcher_at_a_glance),
-    "imported": ("launch/imported.json", {"version": 1, "runs": [IMPORTED]}, imported_runs),
     "run": (
         "run.json",
         {"evaluation_sets": {"dev": {"examples": 3}}},

@@ -62,6 +62,7 @@ FINETUNING = PlannedRun(
     (PRETRAINING,),
     "b" * 64,
     "finetune/RTE/base-seed_3-step_10/lr_1e-05-ft_seed_1-bbbbbbbb",
+    {"procedure": "base", "pretrain_seed": 3, "checkpoint_step": 10},
 )
 PLAN = [PRETRAINING, FINETUNING]
 

@@ -56,6 +56,7 @@ def experiment(**changes: Any) -> dict[str, Any]:
         },
         "learning_rates": [1e-3, 1e-4],
         "finetune_seeds": [0, 1, 2],
+        "finetune_steps": "all",
         "report": {"title": "a title", "comparisons": []},
     }
     return {**arguments, **changes}
@@ -228,7 +229,16 @@ BASE = experiment()["procedures"]["base"]
             r"model\['vocab_size'\] is 1000, expected \d+, .* corpus base",
         ),
         ({"finetune_steps": [3]}, r"launch\.finetune_steps .* no step"),
-        ({"learning_rates": {"facts": [1e-3]}}, "but not for 'pronoun_probe'"),
+        ({"learning_rates": {"pronoun_probe": []}}, "but not for 'facts'"),
+        (
+            {"learning_rates": {"facts": [1e-3], "fact": [1e-3]}},
+            "launch.learning_rates names fact, exp",
+        ),
+        (
+            {"tasks": {"facts": {"checkpoint": "somewhere"}}},
+            "facts/finetune.checkpoint is set; set launch",
+        ),
+        ({"finetune_seeds": []}, "launch.finetune_seeds or .* empty for facts"),
         (
             {"tasks": {"facts": {"data_dir": "nowhere/at/all"}}},
             "nowhere/at/all has no table named train",
@@ -279,11 +289,11 @@ def test_corpora_may_be_listed_in_any_order_but_not_in_a_circle() -> None:
     [
         (
             {"pretrain_seeds": []},
-            "launch.pretrain_seeds is empty, .*cda_incr, base",
+            r"launch.pretrain_seeds is \[\], so cda_incr would have no runs",
         ),
-        ({"finetune_seeds": []}, "launch.finetune_seeds is empty for facts"),
+        ({"pretrain_seeds": {"base": [0]}}, r"launch.pretrain_seeds is .*, so cda_incr would"),
         ({"finetune_seeds": {"facts": [], "pronoun_probe": []}}, "is empty for facts"),
-        ({"procedures": {}}, "launch.procedures is empty, .*facts, pronoun_probe"),
+        ({"procedures": {}}, "facts, pronoun_probe would have no checkpoint to start from"),
         ({"pretrain_seeds": 5}, "launch.pretrain_seeds is 5,"),
         ({"pretrain_seeds": "01"}, "launch.pretrain_seeds is '01',"),
         ({"pretrain_seeds": [0.5]}, r"launch.pretrain_seeds is \[0.5\],"),

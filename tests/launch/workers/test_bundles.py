@@ -16,7 +16,8 @@ def finetuning(parent: PlannedRun, task: str, step: int, seed: int) -> PlannedRu
     checkpoint = Output(parent, f"checkpoints/step_{step}")
     parameters = {"task": task, "checkpoint": checkpoint, "finetune_seed": seed}
     path = f"finetune/{task}/{parent.path}/{step}-{seed}"
-    return PlannedRun("finetune", path, parameters, (parent,), path, path)
+    facts = {name: parent.parameters[name] for name in ("procedure", "pretrain_seed")}
+    return PlannedRun("finetune", path, parameters, (parent,), path, path, facts)
 
 
 def take_all(waiting: WaitingRuns, workers: int = 1) -> list[Bundle]:

@@ -121,8 +121,8 @@ def test_a_sweep_from_flags_alone(tmp_path):
     refused = call("sweep", *given, f"--checkpoints={tmp_path}")
     assert refused.returncode == 2 and str(tmp_path) in refused.stderr
     wrong = call("sweep", *given, "--checkpoints=a,b", "--finetune_seeds=0,x")
-    assert wrong.stderr.startswith("error: sweep.finetune_seeds is [0, 'x'],")
-    assert "lacks sweep.checkpoints;" in call("sweep", *given).stderr
+    assert wrong.stderr.startswith("error: launch.finetune_seeds is [0, 'x'],")
+    assert "no checkpoint to start from" in call("sweep", "--root=sweep", "--tasks=RTE").stderr
 
 
 def test_quiet_and_verbose(tmp_path):

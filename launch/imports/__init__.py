@@ -1,1 +1,0 @@
-"""Checkpoints and predictions that are there already, as finished runs."""

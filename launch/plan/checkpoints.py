@@ -1,0 +1,240 @@
+"""The checkpoints of `launch.checkpoints`: found in folders, and called by procedure, seed and step."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from multiberts.bert.checkpoint.checkpoint import Checkpoint
+from multiberts.bert.checkpoint.hub import checkpoint_directory
+from multiberts.bert.checkpoint.release_names import (
+    OWN_NAME_OF_RELEASED_PROCEDURE,
+    RELEASED_PROCEDURE,
+    parse_release_name,
+)
+from multiberts.launch.plan.planned_run import Output, PlannedRun, kept_steps
+from multiberts.runs import console
+from multiberts.runs.directory import CONFIG, DONE
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import UNFINISHED_SUFFIX, PathLike
+
+# By procedure; or folders and single checkpoints whose records say the procedure.
+Checkpoints = Sequence[str] | Mapping[str, str | Sequence[str]]
+# Endings of files that are still being downloaded.
+_PARTIAL = (".part", ".partial", ".incomplete", ".crdownload", ".download", ".gstmp", ".aria2")
+# Folders that hold no checkpoints: the hub cache's own, and our state of training.
+_SKIPPED = {"blobs", "refs", ".no_exist", ".locks", "state", "logs"}
+_MODEL_FILES = ("bert_config.json", "config.json")
+
+
+@dataclass(frozen=True)
+class Start:
+    """A checkpoint that fine-tuning or further pre-training starts from.
+
+    Attributes:
+      name: `<procedure>-seed_<n>-step_<n>`, or the directory's name where these are not known; the folder of
+        its fine-tuning runs has this name.
+      checkpoint: its directory or `hub:` name, or the output of a planned run.
+      procedure: how it was pre-trained; None: not known.
+      pretrain_seed: None: not known.
+      step: finished updates; None: not known.
+      renamed: arguments of `finetune` that replace what the checkpoint records.
+    """
+
+    name: str
+    checkpoint: str | Output
+    procedure: str | None
+    pretrain_seed: int | None
+    step: int | None
+    renamed: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        seed, step = self.pretrain_seed, self.step or 0
+        return {"procedure": self.procedure, "pretrain_seed": seed, "checkpoint_step": step}
+
+
+def starts_of(run: PlannedRun) -> list[Start]:
+    """Returns the checkpoints that a planned pre-training run will save."""
+    procedure, seed = run.parameters["procedure"], run.parameters["pretrain_seed"]
+    return [
+        Start(
+            f"{procedure}-seed_{seed}-step_{step}",
+            Output(run, f"checkpoints/step_{step}"),
+            procedure,
+            seed,
+            step,
+        )
+        for step in kept_steps(run)
+    ]
+
+
+def find_starts(
+    checkpoints: Checkpoints, seeds: Mapping[str, Sequence[int]] = MappingProxyType({})
+) -> list[Start]:
+    """Finds the checkpoints that an experiment lists, sorted by procedure, seed and step.
+
+    Args:
+      checkpoints: see `Experiment.checkpoints`.
+      seeds: pre-training seeds to use, by procedure; of other procedures all are used.
+
+    Raises:
+      UserError: a folder without checkpoints, a checkpoint with missing or truncated files, one that does not
+        say what it is, two of one procedure, seed and step, a seed that is not there.
+    """
+    by_procedure = checkpoints if isinstance(checkpoints, Mapping) else {None: checkpoints}
+    listed = [
+        (procedure, path)
+        for procedure, paths in by_procedure.items()
+        for path in ([paths] if isinstance(paths, str) else paths)
+    ]
+    starts: dict[str, Start] = {}
+    for procedure, path in listed:
+        folder = checkpoint_directory(path)
+        opened = find_checkpoints(folder)
+        for checkpoint in opened:
+            is_by_itself = checkpoint.directory == folder
+            start = _start_from(
+                checkpoint,
+                path if is_by_itself else str(checkpoint.directory),
+                procedure,
+                may_lack_seed=len(opened) == 1,
+                may_lack_all=is_by_itself and procedure is None,
+            )
+            if start.name in starts:
+                raise UserError(
+                    f"launch.checkpoints has {starts[start.name].checkpoint} and {start.checkpoint}, both "
+                    f"{start.name}; leave one out, or name them: "
+                    '{"a name": "a path", "another name": "another path"}'
+                )
+            starts[start.name] = start
+    for name, wanted in seeds.items():
+        known = {start.pretrain_seed for start in starts.values() if start.procedure == name}
+        if known and (missing := {*wanted} - known):
+            raise UserError(
+                f"launch.pretrain_seeds has seed {min(missing)} of {name}, but launch.checkpoints has only "
+                f"{', '.join(map(str, sorted(known)))}; correct either"
+            )
+    chosen = [
+        start
+        for start in starts.values()
+        if start.pretrain_seed in seeds.get(start.procedure or "", (start.pretrain_seed,))
+    ]
+    chosen.sort(
+        key=lambda start: (start.procedure or "", start.pretrain_seed or 0, start.step or 0)
+    )
+    return chosen
+
+
+def _start_from(
+    checkpoint: Checkpoint,
+    path: str,
+    procedure: str | None,
+    *,
+    may_lack_seed: bool,
+    may_lack_all: bool,
+) -> Start:
+    directory, recorded = checkpoint.directory, checkpoint.provenance
+    procedure = procedure or recorded["procedure"]
+    seed, step = recorded["pretrain_seed"], recorded["step"]
+    if procedure == RELEASED_PROCEDURE:
+        procedure = OWN_NAME_OF_RELEASED_PROCEDURE
+    if may_lack_all and None in (procedure, seed):
+        name = path.rpartition("/")[2]
+        return Start(name, path, procedure, seed, step)
+    if procedure is None:
+        raise UserError(
+            f"{directory} does not say which procedure it is of; give the folders by procedure, such as "
+            f"launch.checkpoints = {{'base': '{directory.parent}'}}"
+        )
+    if seed is None and not may_lack_seed:
+        raise UserError(
+            f"{directory} does not say its pre-training seed; call it seed_<number>, or "
+            "multiberts-seed_<number>-step_<thousands>k"
+        )
+    if seed is None:
+        console.note_once(f"{directory} does not say its pre-training seed; it counts as seed 0")
+        seed = 0
+    names = {"procedure": procedure, "pretrain_seed": seed}
+    return Start(
+        f"{procedure}-seed_{seed}-step_{step or 0}",
+        path,
+        procedure,
+        seed,
+        step,
+        {key: value for key, value in names.items() if value != recorded[key]},
+    )
+
+
+def find_checkpoints(folder: PathLike) -> list[Checkpoint]:
+    """Opens every checkpoint below a folder, checked for missing and truncated files.
+
+    The MultiBERTs in either of their layouts (`multiberts-seed_0-step_20k`, the archives'
+    `seed_0/step_20k`, the hub's local cache), other checkpoints with one directory each, or our own
+    pre-training runs. A directory that looks like an unfinished download is refused, not skipped.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise UserError(f"{folder} is not a folder; give the folder that holds the checkpoints")
+    opened, problems = [], []
+    for directory in _candidates(folder):
+        try:
+            _refuse_unfinished(directory)
+            opened.append(Checkpoint.open(directory))
+        except UserError as error:
+            problems.append((directory, str(error)))
+    if problems:
+        others = [str(directory.relative_to(folder)) for directory, _ in problems[1:]]
+        shown = f"; {', '.join(others[:3])} failed, too" if others else ""
+        more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+        raise UserError(f"{problems[0][1]}{shown}{more}")
+    if not opened:
+        raise UserError(
+            f"{folder} holds no checkpoint; give the folder of directories such as multiberts-seed_0"
+        )
+    return opened
+
+
+def _candidates(folder: Path) -> Iterator[Path]:
+    """Yields directories that are checkpoints, unfinished ones, or unfinished runs of pre-training."""
+    seen = set()
+    for path, folders, files in os.walk(folder, followlinks=True):
+        folders[:] = sorted(set(folders) - _SKIPPED)
+        directory = Path(path)
+        if (real := directory.resolve()) in seen:  # a link back would never end
+            folders.clear()
+            continue
+        seen.add(real)
+        if path.endswith(UNFINISHED_SUFFIX):  # left over from a kill; its run has not finished
+            folders.clear()
+            continue
+        is_checkpoint = any(
+            name.endswith((".index", ".safetensors", "pytorch_model.bin")) or ".data-" in name
+            for name in files
+        )
+        is_partial = any(name.endswith(_PARTIAL) for name in files)
+        was_to_be = not folders and (
+            any(name in files for name in _MODEL_FILES) or parse_release_name(directory) is not None
+        )
+        if is_checkpoint or is_partial or was_to_be or _is_unfinished_run(files, folders):
+            yield directory
+
+
+def _is_unfinished_run(files: Collection[str], folders: Collection[str]) -> bool:
+    return CONFIG in files and "checkpoints" in folders and DONE not in files
+
+
+def _refuse_unfinished(directory: Path) -> None:
+    names = {path.name for path in directory.iterdir()}
+    if _is_unfinished_run(names, names):
+        raise UserError(f"{directory} is a run that has not finished; run it to its end first")
+    partial = sorted(name for name in names if name.endswith(_PARTIAL))
+    if partial:
+        raise UserError(
+            f"{directory} holds {partial[0]}, a download that has not finished; finish it, or remove "
+            "the file if it is left over"
+        )
