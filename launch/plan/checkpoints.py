@@ -113,7 +113,7 @@ def find_starts(
                 )
             starts[start.name] = start
     for name, wanted in seeds.items():
-        known = {start.pretrain_seed for start in starts.values() if start.procedure == name}
+        known = {start.pretrain_seed or 0 for start in starts.values() if start.procedure == name}
         if known and (missing := {*wanted} - known):
             raise UserError(
                 f"launch.pretrain_seeds has seed {min(missing)} of {name}, but launch.checkpoints has only "
