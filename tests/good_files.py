@@ -430,7 +430,7 @@ def _status(folder: Path, _: str) -> None:
 
 DOORS: dict[str, Callable[[Path, str], None]] = {
     "compare": _compare,
-    "import-predictions": _import,
+    "import": _import,
     "predict": _predict,
     "prepare": _prepare,
     "finetune": _finetune,

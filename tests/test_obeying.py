@@ -513,7 +513,7 @@ ATTEMPTS: dict[str, Attempt] = {
     ),
     "answers for SQuAD's scorer": Attempt(
         written({"predictions.json": {"q1": "the cat", "q2": ""}}), "compare predictions.json",
-        "import-predictions", ends=REFUSAL,
+        "import", ends=REFUSAL,
     ),
     "GLUE's test predictions": Attempt(
         written({f"{arm}/seed_{seed}/predict_results_rte.txt":

@@ -249,18 +249,18 @@ ATTEMPTS = {
     ),
     "a Gin file in Latin-1": Attempt(
         files(a__gin="make_world.run_dir = 'wörld'\nmake_world.num_documents = 40\n".encode("latin-1")),
-        "make-world --gin_file=a.gin", "^wörld: 13 files", {},
+        "world --gin_file=a.gin", "^wörld: 13 files", {},
         {"convert the file": files(a__gin="make_world.run_dir = 'wörld'\nmake_world.num_documents = 40\n")},
     ),
     "a path with a variable that is not set": Attempt(
-        files(), "make-world --run_dir='$NO_SUCH/world' --num_documents=40", "^world: 13 files", {},
-        {"write the path without it": lambda folder: "make-world --run_dir=world --num_documents=40"},
+        files(), "world --run_dir='$NO_SUCH/world' --num_documents=40", "^world: 13 files", {},
+        {"write the path without it": lambda folder: "world --run_dir=world --num_documents=40"},
     ),
     "an include beside its file": Attempt(
         lambda folder: [(folder / "exp").mkdir(), files(
             exp_a__gin="")(folder), (folder / "exp" / "base.gin").write_text("make_world.num_documents = 40"),
             (folder / "exp" / "a.gin").write_text("include 'base.gin'\n")],
-        "make-world --gin_file=exp/a.gin --run_dir=world", "^world: 13 files",
+        "world --gin_file=exp/a.gin --run_dir=world", "^world: 13 files",
     ),
     # Texts to train on.
     "names of labels with commas between them": Attempt(

@@ -168,7 +168,7 @@ def test_the_wheel_brings_the_command_without_tensorflow(installed: Path, tmp_pa
     version = run_there(installed, tmp_path, "multiberts", "--version")
     assert version.stdout == f"multiberts {multiberts.__version__}\n", version.stderr
     overview = run_there(installed, tmp_path, "multiberts", "--help")
-    assert overview.returncode == 0 and "  learning-rates " in overview.stdout
+    assert overview.returncode == 0 and "  stats rates " in overview.stdout
     code = (
         "import importlib.util as u, pathlib, multiberts as m\n"
         "folder = pathlib.Path(m.__file__).parent\n"

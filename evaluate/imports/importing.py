@@ -1,4 +1,4 @@
-"""Imports predictions of others as runs: the command `import-predictions`."""
+"""Imports predictions of others as runs: the command `import`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exports predictions as one Parquet or CSV file, one row per run and example: the command `export`."""
+"""The command `export`: predictions as one Parquet or CSV file, or as files of SQuAD's official scorer."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from multiberts.evaluate.prediction_files.predictions import read_run_predictions, texts_of_runs
 from multiberts.evaluate.prediction_files.run_file import RUN_COORDINATES, find_runs, set_of
+from multiberts.evaluate.prediction_files.squad_files import write_squad_files
 from multiberts.runs import console
 from multiberts.runs.console import ProgressBar
 from multiberts.runs.errors import UserError, counted
@@ -25,30 +26,54 @@ _DICTIONARY_BYTES = 64 << 20
 _FIRST = ("task", "evaluation_set", "epochs", *RUN_COORDINATES, "example_id", "label", "prediction")
 
 
-def export(*, path: str, predictions: str | Sequence[str]) -> None:
-    """Writes all predictions of finished runs below a folder into one Parquet or CSV file.
+def export(
+    *,
+    path: str,
+    predictions: str | Sequence[str],
+    evaluation_set: str = "dev",
+    null_threshold: float | None = None,
+) -> None:
+    """Writes predictions of finished runs for other programs, in the format that the path's ending says.
 
-    Columns: task, evaluation_set, epochs (null at the end of training where run.json does not have it),
-    the run's coordinates, example_id, label (null where unknown), prediction, scores (a list), and
-    every further column of the prediction files (lists of texts as lists) and the texts of the
-    examples; null where a set has no such column. CSV has lists as JSON.
+    `.parquet` and `.csv`: all predictions below a folder, one row per run and example. Columns: task,
+    evaluation_set, epochs (null at the end of training where run.json does not have it), the run's
+    coordinates, example_id, label (null where unknown), prediction, scores (a list), and every further
+    column of the prediction files (lists of texts as lists) and the texts of the examples; null where a set
+    has no such column. CSV has lists as JSON.
+
+    No ending: a folder with one run's answers as SQuAD's official scorer takes them (`predictions.json`,
+    `null_odds.json`, `nbest_predictions.json`) and the `scores.json` that it prints for them.
 
     Args:
-      path: the file to write, whose name ends in `.parquet` or `.csv`.
-      predictions: a folder that is searched for finished fine-tuning runs, or several.
+      path: the file or folder to write.
+      predictions: a folder that is searched for finished fine-tuning runs, or several; for SQuAD's files one
+        run.
+      evaluation_set: the set of SQuAD's files.
+      null_threshold: for SQuAD's files: questions with null odds above it go unanswered, such as the best
+        threshold in `scores.json`; None: as the run decided.
 
     Raises:
       UserError: no finished run there, a damaged prediction file, or another ending.
     """
-    if Path(path).suffix not in (".parquet", ".csv"):
+    folders = [predictions] if isinstance(predictions, str) else list(predictions)
+    suffix = Path(path).suffix
+    if not suffix and len(folders) == 1:
+        write_squad_files(path, folders[0], evaluation_set, null_threshold)
+        return
+    if suffix not in (".parquet", ".csv"):
         raise UserError(
-            f"export.path is {path}, expected a name that ends in .parquet or .csv; rename it"
+            f"export.path is {path}, expected a name that ends in .parquet or .csv, or for the files of "
+            "SQuAD's scorer a folder and one run; rename it"
+        )
+    if null_threshold is not None:
+        raise UserError(
+            f"export.null_threshold is {null_threshold}, which counts for the files of SQuAD's scorer only; "
+            "leave it out, or give a path without an ending"
         )
     need_pyarrow(path)
     import pyarrow
     import pyarrow.parquet
 
-    folders = [predictions] if isinstance(predictions, str) else list(predictions)
     runs = [run for folder in folders for run in find_runs(folder)]
     if not runs:
         raise UserError(

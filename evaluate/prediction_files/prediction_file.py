@@ -42,6 +42,11 @@ from multiberts.runs.files import PathLike, write_atomically
 
 ANSWERS = "answers"
 PREDICTION_TEXT = "prediction_text"
+# The best answer that is not empty, how far the empty one is above it, and other answers.
+BEST_TEXT = "best_text"
+NULL_ODDS = "null_odds"
+N_BEST_TEXTS = "n_best_texts"
+N_BEST_LOGITS = "n_best_logits"
 _OUTPUTS = "outputs/"
 _LIST = "[]"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")

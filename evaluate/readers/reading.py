@@ -451,7 +451,7 @@ def _table_of_json(path: Path, content: Any) -> pandas.DataFrame:
         if len(parts) > 1 and all(isinstance(part, str) for part in parts):
             raise NoPredictionsError(
                 f"{path} holds a text for each of {len(content)} names, as SQuAD's scorer takes answers; "
-                "make runs of it with `multiberts import-predictions --layout=squad` and compare these"
+                "make runs of it with `multiberts import --layout=squad` and compare these"
             )
         raise NoPredictionsError(
             f"{path}: found one value per name ({shortened(', '.join(content))}), expected one per "

@@ -18,14 +18,15 @@ from typing import Any
 import numpy as np
 
 from multiberts.bert.tokenization import split_words
-from multiberts.evaluate.prediction_files.prediction_file import PREDICTION_TEXT
+from multiberts.evaluate.prediction_files.prediction_file import (
+    BEST_TEXT,
+    N_BEST_LOGITS,
+    N_BEST_TEXTS,
+    NULL_ODDS,
+    PREDICTION_TEXT,
+)
 from multiberts.finetune.squad.windows import Context, SquadWindows
 from multiberts.runs.parameters import PositiveInt
-
-BEST_TEXT = "best_text"
-NULL_ODDS = "null_odds"
-N_BEST_TEXTS = "n_best_texts"
-N_BEST_LOGITS = "n_best_logits"
 
 # The null score of a question without any window.
 _LARGE = 1000000.0
@@ -43,7 +44,7 @@ class SquadOptions:
       max_query_length: word pieces that a question is cut to.
       n_best_size: starts and ends that an answer is chosen from.
       max_answer_length: word pieces of the longest answer.
-      dump_n_best: whether the other answers are kept, too, for `multiberts squad-export`.
+      dump_n_best: whether the other answers are kept, too, for `multiberts export`.
     """
 
     doc_stride: PositiveInt = 128

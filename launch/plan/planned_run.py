@@ -11,7 +11,6 @@ from typing import Any
 
 from multiberts.bert.vocabulary import Vocabulary
 from multiberts.runs.bucket.objects import is_url
-from multiberts.runs.command_line.command import gin_name_of
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import is_name_inside
 from multiberts.runs.identity import Identity
@@ -99,11 +98,6 @@ def stage_function(stage: str) -> Callable[..., None]:
     module, _, name = stage.rpartition(":")
     function: Callable[..., None] = getattr(importlib.import_module(module or STAGES[stage]), name)
     return function
-
-
-def command_of(stage: str) -> str:
-    """Returns the stage's name for people, that of its command: `evaluate` for `score`."""
-    return gin_name_of(stage).replace("_", "-")
 
 
 def stage_identity(stage: str) -> Identity:

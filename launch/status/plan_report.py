@@ -14,8 +14,9 @@ from multiberts.launch.estimate.estimate import (
     refuse_above,
 )
 from multiberts.launch.estimate.quantities import duration
-from multiberts.launch.plan.planned_run import STAGES, PlannedRun, command_of
+from multiberts.launch.plan.planned_run import STAGES, PlannedRun
 from multiberts.runs import registration
+from multiberts.runs.command_line.command import command_of
 from multiberts.runs.console import report
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.parameters import NonNegativeFloat, PositiveInt

@@ -15,12 +15,13 @@ from typing import Any
 from multiberts.launch.markers.attempts import Attempt, attempts_of, orphaned
 from multiberts.launch.markers.failures import last_lines
 from multiberts.launch.markers.lease import launcher_at_a_glance, time_of_disk
-from multiberts.launch.plan.planned_run import STAGES, command_of
+from multiberts.launch.plan.planned_run import STAGES
 from multiberts.launch.status.progress import (
     Pretraining,
     pretraining_of,
     seconds_of,
 )
+from multiberts.runs.command_line.command import command_of
 from multiberts.runs.console import printable
 from multiberts.runs.files import PathLike
 from multiberts.runs.lease_holder import Holder

@@ -1,6 +1,6 @@
 r"""Sets whole documents of a text aside, to measure on what was not trained on.
 
-    multiberts hold-out --gin_param='hold_out.run_dir = "text"' \
+    multiberts holdout --gin_param='hold_out.run_dir = "text"' \
         --gin_param='hold_out.sources = ["text.txt.gz"]' \
         --gin_param='hold_out.source_format = "wikiextractor"'
 

@@ -1,6 +1,6 @@
 """The batch of any step of a pre-training run.
 
-    multiberts show-batch --run_dir=results/base-seed_0 --step=1200
+    multiberts show results/base-seed_0 --step=1200
 
 Steps count as in `metrics.jsonl`: the first update is step 1.
 """

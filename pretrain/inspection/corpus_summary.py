@@ -1,6 +1,6 @@
 """Summary of a corpus: sizes, lengths, share of random next, masks.
 
-    multiberts describe --corpus=results/corpus
+    multiberts show results/corpus
 
 The files are compared with their checksums first.
 """
@@ -8,7 +8,6 @@ The files are compared with their checksums first.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
 
@@ -17,8 +16,8 @@ from multiberts.pretrain.batches.masking import number_of_predictions
 from multiberts.pretrain.corpus.description import check_corpus
 from multiberts.pretrain.corpus.instances import NUM_SPECIAL_TOKENS, InstanceTable
 from multiberts.pretrain.corpus.token_store import TokenStore, unknown_share
+from multiberts.pretrain.training.settings import PretrainingSettings
 from multiberts.runs.files import PathLike
-from multiberts.runs.parameters import Range
 
 _ROWS_AT_ONCE = 1 << 20
 
@@ -28,14 +27,11 @@ def describe_run(*, run_dir: PathLike) -> str:
     return describe(corpus=run_dir)
 
 
-def describe(
-    *, corpus: PathLike, masked_lm_probability: Annotated[float, Range(above=0, below=1)] = 0.15
-) -> str:
-    """Sums up a corpus.
+def describe(*, corpus: PathLike) -> str:
+    """Sums up a corpus, with as many masks as the recipe has.
 
     Args:
       corpus: directory that `prepare` made.
-      masked_lm_probability: share of tokens to predict.
 
     Returns:
       Text: the directory, then a line a fact.
@@ -55,7 +51,8 @@ def describe(
         lengths += np.bincount(length, minlength=lengths.size)
         random_next += int(part["is_random_next"].sum())
     masks = np.bincount(
-        number_of_predictions(np.arange(lengths.size), masked_lm_probability), weights=lengths
+        number_of_predictions(np.arange(lengths.size), PretrainingSettings.masked_lm_probability),
+        weights=lengths,
     )
     total, counts = len(table), facts["counts"]
     mean_length, mean_masks = (

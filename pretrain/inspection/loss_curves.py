@@ -1,6 +1,6 @@
 """Loss curves of several runs in one figure, and their held-out accuracy with the spread of seeds.
 
-multiberts curves --run_dirs=results/seed_0,results/seed_1 --output_dir=results/curves
+multiberts show results/seed_0 results/seed_1 --output_dir=results/curves
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ def curves(*, run_dirs: Sequence[PathLike], output_dir: PathLike = "curves") -> 
         for run, run_dir in zip(runs, run_dirs, strict=True)
     ]
     if len({Path(run_dir).resolve() for run_dir in run_dirs}) < len(run_dirs):
-        raise UserError("--run_dirs names a run twice; give each once, or its spread is too small")
+        raise UserError("a run is named twice; give each once, or its spread is too small")
     if not runs:
-        raise UserError("--run_dirs is empty; give directories of pre-training runs")
+        raise UserError("no run is named; give directories of pre-training runs")
     _draw(runs, Path(output_dir))
 
     # Held-out accuracy at the last step that all runs have.

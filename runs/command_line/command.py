@@ -85,61 +85,67 @@ PURPOSES = {
     "Compare models": {
         "compare": Command(
             "stats.report.own_predictions:compare_files",
-            "compare predictions of your own: files in, an answer out",
+            "compare models by their predictions: files in, an answer out",
             ("results", "experiment..."),
         ),
         "reproduce": Command(
             "stats.report.own_reproduction:reproduce_files",
-            "ask how probable a published number is, from runs of your own",
+            "say how probable a published number is, given runs of your own",
             ("results",),
-        ),
-        "learning-rates": Command(
-            "stats.report.selection:learning_rates", "print the best learning rate of each task"
         ),
         "stats": Command(
             "stats.report.reporting:report",
-            "compare runs: tables, figures and a report",
+            "compare fine-tuned runs: a page, tables and figures",
             report="stats.report.reporting:describe_report",
+        ),
+        "stats rates": Command(
+            "stats.report.selection:learning_rates",
+            "print the best learning rate of each task",
+            gin_name="learning_rates",
+        ),
+        "stats instances": Command(
+            "stats.report.size_comparison:instances",
+            "compare model sizes example by example, as Zhong et al. (2021)",
+            report="stats.report.page_run:describe",
+            gin_name="instances",
+        ),
+        "stats learned": Command(
+            "stats.report.learning_report:learned",
+            "find when pre-training learns each example, and which it forgets",
+            report="stats.report.page_run:describe",
+            gin_name="learned",
+        ),
+        "stats shares": Command(
+            "stats.report.randomness_report:seed_shares",
+            "estimate how much of a score's variance each random seed causes",
+            report="stats.report.randomness_report:describe_shares",
+            gin_name="seed_shares",
         ),
         "verify": Command(
             "stats.report.verification:verify",
-            "make a report again from the prediction files, and say which of its numbers hold",
+            "make a page again from its predictions, and say which numbers hold",
             ("page", "runs..."),
-        ),
-        "instances": Command(
-            "stats.report.size_comparison:instances",
-            "compare model sizes example by example: tables and figures of Zhong et al.",
-            report="stats.report.page_run:describe",
-        ),
-        "learned": Command(
-            "stats.report.learning_report:learned",
-            "find when single examples are learned along pre-training, and which are forgotten",
-            report="stats.report.page_run:describe",
-        ),
-        "seed-shares": Command(
-            "stats.report.randomness_report:seed_shares",
-            "estimate which source of randomness moves a score: shares of its variance",
-            report="stats.report.randomness_report:describe_shares",
         ),
         "paper": Command(
             "stats.paper.reproduction:paper",
-            "tables and figures of the MultiBERTs paper from runs",
+            "make the tables and figures of the MultiBERTs paper from runs",
             report="stats.report.page_run:describe",
         ),
     },
     "Predictions of others": {
-        "import-predictions": Command(
+        "import": Command(
             "evaluate.imports.importing:import_predictions",
-            "take predictions that others published as run directories",
+            "turn predictions of other programs into runs",
             report="evaluate.imports.importing:describe_imports",
+            gin_name="import_predictions",  # `import` begins another kind of line in Gin
         ),
         "export": Command(
             "evaluate.prediction_files.parquet:export",
-            "write predictions as one Parquet or CSV file",
+            "write predictions as Parquet, CSV, or files of SQuAD's scorer",
         ),
         "evaluate": Command(
             "evaluate.scoring:score",
-            "score fine-tuning runs from their predictions",
+            "score fine-tuned runs",
             report="evaluate.scoring:describe_scores",
         ),
     },
@@ -153,7 +159,7 @@ PURPOSES = {
         ),
         "sweep": Command(
             "launch.running:run_plan",
-            "fine-tune many checkpoints, tasks, rates and seeds: `launch run` with finetune's flags",
+            "fine-tune many checkpoints on many tasks, rates and seeds",
             gin_name="run",
             arguments="launch.command:SweepArguments",
             computes=True,
@@ -163,11 +169,6 @@ PURPOSES = {
             "predict with a fine-tuned model on new data",
             ("model", "files..."),
             computes=True,
-        ),
-        "squad-export": Command(
-            "finetune.squad.scorer_files:squad_export",
-            "write answers as SQuAD's official scorer takes them",
-            report="runs.directory:describe_outputs",
         ),
     },
     "Pre-train": {
@@ -182,20 +183,15 @@ PURPOSES = {
             report="pretrain.inspection.loss_curves:describe_training",
             computes=True,
         ),
-        "curves": Command(
-            "pretrain.inspection.loss_curves:curves",
-            "draw loss curves of pre-training runs",
-            ("run_dirs...",),
+        "show": Command(
+            "pretrain.inspection.showing:show",
+            "show what a corpus holds, what a training step saw, or how losses fell",
+            ("paths...",),
         ),
-        "describe": Command(
-            "pretrain.inspection.corpus_summary:describe", "print what a corpus holds", ("corpus",)
-        ),
-        "show-batch": Command(
-            "pretrain.inspection.batch_view:show_batch", "print what a pre-training step saw"
-        ),
-        "hold-out": Command(
+        "holdout": Command(
             "pretrain.corpus.held_out_documents:hold_out",
-            "set whole documents of a text aside",
+            "set aside whole documents of a text",
+            gin_name="hold_out",
             report="runs.directory:describe_outputs",
         ),
     },
@@ -207,71 +203,81 @@ PURPOSES = {
         ),
         "checkpoint convert": Command(
             "bert.checkpoint.commands:convert_checkpoints",
-            "write checkpoints in another layout, bit for bit, with a model card",
+            "write checkpoints in another layout, bit for bit",
             ("sources...", "target"),
         ),
         "checkpoint compare": Command(
             "bert.checkpoint.commands:compare_checkpoints",
-            "print how far two checkpoints are apart",
+            "print how two checkpoints differ",
             ("first", "second"),
         ),
         "checkpoint audit": Command(
             "bert.checkpoint.audit:audit_checkpoints",
-            "check over seeds and steps that checkpoints are what they say",
+            "check that checkpoints of many seeds and steps are what they say",
             ("paths...",),
         ),
         "push": Command(
             "finetune.pushing:push",
-            "make a folder of checkpoints, predictions and report for the Hugging Face Hub, and upload it",
+            "upload checkpoints, predictions and a report to the Hugging Face Hub",
         ),
     },
     "Whole experiments": {
         "launch plan": Command(
             "launch.status.plan_report:show_plan",
-            "print an estimate of hours, dollars and disk, and what is done already",
+            "print what is left to do, and its hours, dollars and disk",
             gin_name="plan",
             arguments=_LAUNCH,
         ),
         "launch run": Command(
             "launch.running:run_plan",
-            "carry out what is not done yet (`multiberts launch` alone, too)",
+            "do what is left (also `multiberts launch` alone)",
             gin_name="run",
             arguments=_LAUNCH,
         ),
         "launch status": Command(
             "launch.status.command:show_status",
-            "show what is running, done and failed, from any machine that sees launch.root",
+            "show what is running, done and failed",
             gin_name="status",
             arguments=_LAUNCH,
         ),
         "launch doctor": Command(
             "launch.checkup:doctor",
-            "report what works on this machine",
+            "check what works on this machine",
             gin_name="doctor",
             arguments=_LAUNCH,
         ),
     },
     "Else": {
-        "make-world": Command(
+        "world": Command(
             "pretrain.world.synthetic_world:make_world",
-            "write the synthetic world: text and tasks whose truth is known",
+            "write synthetic text and tasks whose truth is known",
+            gin_name="make_world",
             report="runs.directory:describe_outputs",
         ),
-        "list": Command(
-            "launch.listing:list_names", "list tasks, metrics or Gin files by name", ("kind",)
-        ),
+        "list": Command("launch.listing:list_names", "list tasks, metrics or Gin files", ("kind",)),
     },
 }
 COMMANDS = {name: command for named in PURPOSES.values() for name, command in named.items()}
 
-# Groups of commands, each with the command that its name alone stands for.
-GROUPS = {"checkpoint": None, "launch": "launch run"}
+# Groups of commands, each with the command that its name alone runs.
+GROUPS = {"checkpoint": None, "launch": "launch run", "stats": "stats"}
 
 # The name of a command's function -> the name that its parameters have in Gin.
 _GIN_NAMES = {
     command.target.partition(":")[2]: command.gin_name or re.sub("[- ]", "_", name)
     for name, command in COMMANDS.items()
 }
+
+
+def command_of(function: str) -> str:
+    """Returns the name of a function's command, or the function's own where it has none.
+
+    Example:
+      >>> command_of("score"), command_of("make_world")
+      ('evaluate', 'world')
+    """
+    names = [one for one, it in COMMANDS.items() if it.target.partition(":")[2] == function]
+    return names[0] if names else function
 
 
 def gin_name_of(function: str) -> str:
@@ -305,10 +311,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             default = GROUPS[name]
             if rest and not rest[0].startswith("-"):
                 name = f"{name} {rest.pop(0)}"
-            elif asks_for_help(rest) or default is None:
-                console.report(_overview(name))
-                sys.exit(0 if asks_for_help(rest) else EXIT_USER_ERROR)
             else:
+                if asks_for_help(rest) or default is None:
+                    console.report(_overview(name))
+                if default is None or (asks_for_help(rest) and default != name):
+                    sys.exit(0 if asks_for_help(rest) else EXIT_USER_ERROR)
                 name = default
         if name not in COMMANDS:
             known = COMMANDS if " " in name else {one.partition(" ")[0]: one for one in COMMANDS}
@@ -349,7 +356,7 @@ def load(target: str) -> Callable[..., Any]:
 
 
 def _overview(group: str = "") -> str:
-    listed = {name: one for name, one in COMMANDS.items() if name.startswith(group)}
+    listed = {name: one for name, one in COMMANDS.items() if f"{name} ".startswith(group)}
     width = max(map(len, listed))
     lines = []
     for title, commands in PURPOSES.items():
@@ -363,7 +370,7 @@ def _overview(group: str = "") -> str:
             *lines,
             "`multiberts <command> --help` lists a command's parameters. With -q a command prints results,",
             "warnings and errors alone; with -v its parameters and time, too, and where an error came from.",
-            "pretrain, finetune and sweep take --engine=tensorflow or --engine=jax.",
+            "pretrain, finetune, predict and sweep take --engine=tensorflow or --engine=jax.",
         ]
     )
 

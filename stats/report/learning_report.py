@@ -1,6 +1,6 @@
 """The command `learned`: when single examples are learned along pre-training, and which are forgotten.
 
-multiberts learned --run_dir=results/learned --predictions=results/runs
+multiberts stats learned --run_dir=results/learned --predictions=results/runs
 """
 
 from __future__ import annotations

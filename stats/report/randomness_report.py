@@ -1,6 +1,6 @@
-"""The command `seed-shares`: how much of a score's variance each source of randomness has.
+"""The command `stats shares`: how much of a score's variance each source of randomness has.
 
-multiberts seed-shares --run_dir=results/seeds --predictions=results/runs
+multiberts stats shares --run_dir=results/seeds --predictions=results/runs
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Selects the runs of a report: finished fine-tuning runs, selected, grouped, of one learning rate each.
 
-Example: `multiberts learning-rates` with the parameters `learning_rates.predictions = "results/sweep"`
+Example: `multiberts stats rates` with the parameters `learning_rates.predictions = "results/sweep"`
 and `learning_rates.rule = "dev"`.
 """
 
@@ -184,7 +184,7 @@ def make_groups(runs: Sequence[FinishedRun]) -> list[RunGroup]:
             raise UserError(
                 f"{run.directory / 'run.json'} has no pretrain_seed, expected one to know which runs "
                 "share it; take checkpoints over their fine-tuning seeds (--seeds=finetune of compare and "
-                "learning-rates), or write it into the checkpoint.json that was fine-tuned"
+                "stats rates), or write it into the checkpoint.json that was fine-tuned"
             )
         key = (run.facts["task"], str(run.facts["procedure"]), run.step_or_less)
         members.setdefault(key, []).append(run)

@@ -1,6 +1,6 @@
 """The instance-level tables and figures of Zhong et al. (2021) from finished fine-tuning runs.
 
-multiberts instances --run_dir=results/sizes --predictions=results --sizes="['mini', 'large']"
+multiberts stats instances --run_dir=results/sizes --predictions=results --sizes="['mini', 'large']"
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ def test_an_evaluator_compares_the_logs_of_a_harness(tmp_path: Path) -> None:
 
 def test_a_reader_of_the_paper_asks_whether_a_number_fits(tmp_path: Path) -> None:
     """From the paper's question to its published library's call, with the made-up world; one attempt each."""
-    typed("multiberts make-world --run_dir=world", tmp_path)
+    typed("multiberts world --run_dir=world", tmp_path)
     said = typed(
         "multiberts reproduce world/predictions/base.csv --published=0.8 --of=best:5", tmp_path
     )
@@ -195,7 +195,7 @@ def test_one_who_pretrains_compares_two_seeds(pretrained: Path) -> None:
     first, second = (f"results/base/seed_{seed}/checkpoints/step_6" for seed in (0, 1))
     said = typed(f"multiberts checkpoint compare {first} {second}", pretrained)
     assert "differ" in said
-    typed("multiberts curves results/base/seed_0 results/base/seed_1", pretrained)
+    typed("multiberts show results/base/seed_0 results/base/seed_1", pretrained)
     assert (pretrained / "curves/loss.png").is_file()
 
 

@@ -26,7 +26,7 @@ def test_from_others_files_to_a_table(tmp_path: Path):
     runs, scores, table_file = (tmp_path / name for name in ("runs", "scores", "all.parquet"))
     for arguments in (
         (
-            "import-predictions",
+            "import",
             "--gin_file=configs/evaluate/multiberts_release.gin",
             f"--run_dir={runs}",
             f"--source={folder}",

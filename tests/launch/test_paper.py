@@ -164,4 +164,4 @@ def test_from_the_published_predictions_nothing_is_trained(tmp_path: Path) -> No
         "plan", "--gin_file=configs/launch/paper.gin", f"--root={tmp_path / 'root'}",
         f"--predictions={json.dumps(predictions)}", "--checkpoints=[]", f"--gin_param=DATA = {str(source)!r}",
     )  # fmt: skip
-    assert _counts(output) == {"import-predictions": 1, "evaluate": 1, "paper": 1}
+    assert _counts(output) == {"import": 1, "evaluate": 1, "paper": 1}

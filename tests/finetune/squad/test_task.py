@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from multiberts.evaluate.prediction_files.parquet import export
 from multiberts.evaluate.prediction_files.prediction_file import read_file
 from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.evaluate.prediction_files.run_file import read_run
@@ -18,7 +19,6 @@ from multiberts.finetune import packing
 from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.packing import PACKING, Shape
 from multiberts.finetune.squad import task as squad_task
-from multiberts.finetune.squad.scorer_files import squad_export
 from multiberts.finetune.squad.task import SquadModel
 from multiberts.finetune.task import DataArguments, task_named
 from multiberts.finetune.training_options import TrainingOptions
@@ -119,12 +119,12 @@ def test_questions_are_learnt_and_written_down(
     questions = [paragraph["qas"][0]["question"] for paragraph in official]
     assert dataset["question"].values.tolist() == questions
     assert same_when_replayed(run)
-    export = tmp_path / "export"
+    exported = tmp_path / "export"
     with pytest.raises(UserError, match="has no null odds, as all its questions have answers"):
-        squad_export(run_dir=str(export), predictions=str(run), null_threshold=0.0)
-    assert not export.exists()
-    squad_export(run_dir=str(export), predictions=str(run))
-    assert {path.name for path in export.glob("*.json")} == {"predictions.json", "scores.json"}
+        export(path=str(exported), predictions=str(run), null_threshold=0.0)
+    assert not exported.exists()
+    export(path=str(exported), predictions=str(run))
+    assert {path.name for path in exported.iterdir()} == {"predictions.json", "scores.json"}
 
 
 def test_leaving_questions_unanswered_is_learnt(
@@ -165,7 +165,7 @@ def test_leaving_questions_unanswered_is_learnt(
 
     files = {}
     for name, arguments in (("as_run", {}), ("other", {"null_threshold": -1.5})):
-        squad_export(run_dir=str(tmp_path / name), predictions=str(run), **arguments)
+        export(path=str(tmp_path / name), predictions=str(run), **arguments)
         files[name] = {
             path.stem: json.loads(path.read_text()) for path in (tmp_path / name).glob("*.json")
         }
@@ -191,9 +191,9 @@ def test_leaving_questions_unanswered_is_learnt(
         assert files["other"]["predictions"][name] == ("" if odds[name] > -1.5 else best["text"])
     process = warm.run(
         [
-            "squad-export",
-            f"--gin_param=squad_export.run_dir = '{tmp_path / 'third'}'",
-            f"--gin_param=squad_export.predictions = '{tmp_path / 'nowhere'}'",
+            "export",
+            f"--gin_param=export.path = '{tmp_path / 'third'}'",
+            f"--gin_param=export.predictions = '{tmp_path / 'nowhere'}'",
         ]
     )
     assert process.returncode == 2 and process.stderr.count("\n") == 1, process.stderr

@@ -134,7 +134,7 @@ def test_an_experiment_that_has_just_begun(browser: Browser, tmp_path: Path) -> 
     write_status_page(collect_status(made.root), page)
     browser.open(page)
     assert browser.complaints == []
-    assert cells(browser, 0) == ["make-world"]
+    assert cells(browser, 0) == ["world"]
     assert not re.search("Failed|Attempts", browser.run("document.body.innerText"))
 
 

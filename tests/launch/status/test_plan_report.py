@@ -78,7 +78,7 @@ def test_measured_times_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFix
     show_plan(plan=plan, root=tmp_path)
     rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.strip()}
     assert rows["pretrain"].endswith("measured") and rows["finetune"].endswith("assumed")
-    assert rows["make-world"].split() == ["make-world", "1", "1", "0.000", "0.00", "done"]
+    assert rows["world"].split() == ["world", "1", "1", "0.000", "0.00", "done"]
     # Two seeds, of which one step is done, at a step a second.
     assert float(rows["pretrain"].split()[3]) == pytest.approx(1999 / 3600, abs=1e-3)
 

@@ -87,13 +87,13 @@ def test_corpus_that_was_moved_or_changed(seen: Any, corpus: Path, tmp_path: Pat
 @pytest.mark.slow
 def test_command(seen: Any) -> None:
     run, _, _ = seen
-    shown = warm.run(["show-batch", f"--run_dir={run}", "--step=3", "--rows=1"])
+    shown = warm.run(["show", str(run), "--step=3", "--rows=1"])
     assert (shown.returncode, shown.stderr) == (0, "")
     assert shown.stdout.strip() == show_batch(run_dir=run, step=3, rows=1)
-    late = warm.run(["show-batch", f"--run_dir={run}", "--step=7"])
+    late = warm.run(["show", str(run), "--step=7"])
     assert late.returncode == 2
     assert late.stderr.strip() == (
         f"error: --step is 7, but the steps of {run} are 1 to 6; give one of them"
     )
-    nothing = warm.run(["show-batch", "--step=7"])
+    nothing = warm.run(["show", "--step=7"])
     assert (nothing.returncode, nothing.stderr.count("\n")) == (2, 1)

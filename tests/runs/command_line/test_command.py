@@ -127,13 +127,13 @@ def test_a_sweep_from_flags_alone(tmp_path):
 
 def test_quiet_and_verbose(tmp_path):
     run_dir = f"--run_dir={tmp_path / 'world'}"
-    made = call("-q", "make-world", run_dir, "--num_documents=2")
+    made = call("-q", "world", run_dir, "--num_documents=2")
     assert made.stderr == "" and f"{tmp_path / 'world'}: 13 files, " in made.stdout
-    again = call("make-world", run_dir, "--num_documents=2", "-v").stderr
+    again = call("world", run_dir, "--num_documents=2", "-v").stderr
     assert "make_world.num_documents = 2\n" in again and "was done already" in again
     assert "make_world took " in again
-    assert call("make-world", run_dir, "--num_documents=2", "--quiet").stderr == ""
-    wrong = call("make-world", run_dir, "--num_documents=3", "-v").stderr
+    assert call("world", run_dir, "--num_documents=2", "--quiet").stderr == ""
+    wrong = call("world", run_dir, "--num_documents=3", "-v").stderr
     assert wrong.startswith("make_world.run_dir") and "Traceback" in wrong
     assert wrong.splitlines()[-1].startswith("error: ")
 
@@ -150,7 +150,7 @@ def test_every_command_says_what_it_made():
         "checkpoint compare",
         "compare",
         "export",
-        "learning-rates",
+        "stats rates",
         "predict",
         "push",
         "reproduce",
@@ -172,10 +172,10 @@ def test_compare_takes_any_number_of_files(tmp_path):
 
 
 def test_a_flag_may_have_hyphens(tmp_path):
-    made = call("make-world", f"--run-dir={tmp_path / 'a-b'}", "--num-documents=3")
+    made = call("world", f"--run-dir={tmp_path / 'a-b'}", "--num-documents=3")
     assert made.returncode == 0, made.stderr
     assert (tmp_path / "a-b" / "corpus.txt").is_file()
-    wrong = call("make-world", "--num-document=3")
+    wrong = call("world", "--num-document=3")
     assert re.search(r"--num_document; .*num_documents", wrong.stderr)
 
 

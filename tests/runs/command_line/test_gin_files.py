@@ -156,7 +156,7 @@ def test_paths_begin_in_the_home_folder(tmp_path: Path, path: str) -> None:
     (work / "a.gin").write_text(f"{WORLD}\nmake_world.run_dir = {path + '/in_gin'!r}\n")
     environment = {**os.environ, "HOME": str(home)}
     for arguments in (["--gin_file=a.gin"], [f"--run_dir={path}/in_flag", f"--gin_param={WORLD}"]):
-        done = warm.run(["make-world", *arguments], work, environment=environment)
+        done = warm.run(["world", *arguments], work, environment=environment)
         assert done.returncode == 0, done.stderr
     assert sorted(file.name for file in (home / "runs").iterdir()) == ["in_flag", "in_gin"]
     assert [file.name for file in work.iterdir()] == ["a.gin"]
@@ -166,7 +166,7 @@ def test_a_file_in_the_home_folder_is_found(tmp_path: Path) -> None:
     (tmp_path / "a.gin").write_text("include '~/b.gin'\nmake_world.run_dir = 1\n")
     (tmp_path / "b.gin").write_text(WORLD + "\n")
     done = warm.run(
-        ["make-world", "--gin_file=~/a.gin"],
+        ["world", "--gin_file=~/a.gin"],
         tmp_path,
         environment={**os.environ, "HOME": str(tmp_path)},
     )
@@ -174,7 +174,7 @@ def test_a_file_in_the_home_folder_is_found(tmp_path: Path) -> None:
 
 
 def test_an_unset_variable_in_a_path_makes_no_folder(tmp_path: Path) -> None:
-    done = warm.run(["make-world", "--run_dir=$NO_SUCH/runs"], tmp_path)
+    done = warm.run(["world", "--run_dir=$NO_SUCH/runs"], tmp_path)
     assert (done.returncode, [*tmp_path.iterdir()]) == (2, [])
     assert "'$NO_SUCH/runs' has $NO_SUCH, which is not set" in done.stderr
 

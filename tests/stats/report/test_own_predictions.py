@@ -487,7 +487,7 @@ def test_pasted_tables_have_the_corrected_p_and_the_result(tmp_path: Path) -> No
 
 
 def write_run(folder: Path, seed: int, answers: np.ndarray, labels: np.ndarray) -> Path:
-    """A finished run of seed `seed`, as `import-predictions` writes it."""
+    """A finished run of seed `seed`, as `import` writes it."""
     predictions = predictions_of([f"x/{number}" for number in range(len(labels))], labels, answers)
     facts = facts_of("t", "base", seed, 0, "made up")
     dev = ImportedSet("dev", predictions, ("accuracy",))

@@ -1,4 +1,4 @@
-"""`seed-shares` on made-up runs, whose answers depend on the seeds of some sources and not of others."""
+"""`stats shares` on made-up runs, whose answers depend on the seeds of some sources and not of others."""
 
 from __future__ import annotations
 

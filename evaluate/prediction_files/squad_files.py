@@ -1,4 +1,4 @@
-"""A run's answers as SQuAD's official scorer takes them: `multiberts squad-export`.
+"""A run's answers as SQuAD's official scorer takes them: `multiberts export --path=FOLDER`.
 
 The files have the names and layouts of google-research/bert's run_squad.py: `predictions.json`, for
 SQuAD 2.0 `null_odds.json`, and `nbest_predictions.json` where the run kept its n-best lists
@@ -16,56 +16,41 @@ from typing import Any
 from multiberts.evaluate.metrics.squad import official_scores
 from multiberts.evaluate.prediction_files.prediction_file import (
     ANSWERS,
+    BEST_TEXT,
+    N_BEST_LOGITS,
+    N_BEST_TEXTS,
+    NULL_ODDS,
     PREDICTION_TEXT,
     Predictions,
 )
 from multiberts.evaluate.prediction_files.predictions import read_run_predictions
-from multiberts.finetune.squad.answers import BEST_TEXT, N_BEST_LOGITS, N_BEST_TEXTS, NULL_ODDS
-from multiberts.runs.directory import RunDirectory
+from multiberts.runs import console
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import write_atomically
+from multiberts.runs.files import PathLike, write_atomically
 
 
-def squad_export(
-    *,
-    run_dir: str,
-    predictions: str,
-    evaluation_set: str = "dev",
-    null_threshold: float | None = None,
+def write_squad_files(
+    folder: PathLike, run: PathLike, evaluation_set: str, null_threshold: float | None
 ) -> None:
     """Writes the answers of one fine-tuning run in the official layouts.
 
-    Outputs in run_dir: `predictions.json` and `scores.json`; for SQuAD 2.0 `null_odds.json`; with
-    n-best lists in the predictions `nbest_predictions.json`.
-
     Args:
-      run_dir: the directory of this run.
-      predictions: a finished fine-tuning run on questions.
-      evaluation_set: which of its sets.
-      null_threshold: questions with null odds above it go unanswered, such as the best threshold of
-        `scores.json`; None: as the run decided. For SQuAD 2.0 only.
+      folder: gets `predictions.json` and `scores.json`; for SQuAD 2.0 `null_odds.json`; with n-best lists
+        in the predictions `nbest_predictions.json`.
+      null_threshold: questions with null odds above it go unanswered; None: as the run decided.
     """
     if null_threshold is not None and math.isnan(null_threshold):
-        raise UserError("squad_export.null_threshold is not a number; give one, or leave it out")
-    read = read_run_predictions(Path(predictions), evaluation_set)
-    if PREDICTION_TEXT not in read.outputs or ANSWERS not in read.extras:
+        raise UserError("export.null_threshold is not a number; give one, or leave it out")
+    predictions = read_run_predictions(Path(run), evaluation_set)
+    if PREDICTION_TEXT not in predictions.outputs or ANSWERS not in predictions.extras:
         raise UserError(
-            f"{predictions}, set {evaluation_set}: has no text answers, expected those of a SQuAD "
-            "task; give a run of one"
+            f"{run}, set {evaluation_set}: has no text answers, expected those of a SQuAD task; give a run "
+            "of one, or a path that ends in .parquet or .csv"
         )
-    run = RunDirectory(
-        run_dir,
-        stage="squad_export",
-        parameters={"evaluation_set": evaluation_set, "null_threshold": null_threshold},
-        inputs={"predictions": [Path(predictions)]},
-    )
-    if run.done:
-        return
-    files = official_files(read, null_threshold, predictions)
-    with run:
-        for name, content in files.items():
-            write_atomically(run.path / name, json.dumps(content, indent=4) + "\n")
-        run.finish(list(files))
+    files = official_files(predictions, null_threshold, str(run))
+    for name, content in files.items():
+        write_atomically(Path(folder) / name, json.dumps(content, indent=4) + "\n")
+    console.report(f"{folder}: {', '.join(files)}")
 
 
 def official_files(
@@ -80,7 +65,7 @@ def official_files(
         if null_odds is None or BEST_TEXT not in predictions.outputs:
             raise UserError(
                 f"{source} has no null odds, as all its questions have answers; leave "
-                "squad_export.null_threshold out"
+                "export.null_threshold out"
             )
         best = [str(text) for text in predictions.outputs[BEST_TEXT]]
         texts = [
