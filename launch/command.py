@@ -102,11 +102,11 @@ class LaunchArguments(Arguments):
         def anything(**parameters: Any) -> None: ...
 
         others = (other.gin_name for name, other in COMMANDS.items() if name.startswith("launch "))
-        known = dict.fromkeys(filter(None, others), anything)
+        functions = dict.fromkeys(filter(None, others), anything)
         for stage in STAGES:
             function = stage_function(stage) if self.needs_plan else anything
-            known |= {stage: function, gin_name_of(stage): function}
-        parse_gin_flags(known | {self.gin_name: self.function, "launch": anything}, by_flag)
+            functions |= {stage: function, gin_name_of(stage): function}
+        parse_gin_flags(functions | {self.gin_name: self.function, "launch": anything}, by_flag)
         settings = bindings_of("launch")
         settings |= {name: value for name, value in given.items() if name in _SETTINGS}
         for name in settings:
@@ -190,7 +190,7 @@ def _options(
     flags_given: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Returns a command's keyword arguments without `plan`: from flags, Gin, and the experiment."""
-    known = inspect.signature(function).parameters
+    parameters = inspect.signature(function).parameters
     bound = bindings_of(name)
     for reserved in bound.keys() & {"plan", "root"}:
         raise UserError(f"{name}.{reserved} is set; set launch.root instead")
@@ -200,16 +200,16 @@ def _options(
         inherited |= of_run.get("engine_options") or {}
     inherited |= of_run
     inherited |= {setting: settings[setting] for setting in ("root", "data") if setting in settings}
-    given = {option: value for option, value in inherited.items() if option in known} | bound
-    given |= {option: value for option, value in flags_given.items() if option in known}
+    options = {option: value for option, value in inherited.items() if option in parameters} | bound
+    options |= {option: value for option, value in flags_given.items() if option in parameters}
     missing = [
         option
-        for option, details in known.items()
-        if details.default is details.empty and option not in given and option != "plan"
+        for option, details in parameters.items()
+        if details.default is details.empty and option not in options and option != "plan"
     ]
     if missing:
         first = "launch.root" if missing[0] == "root" else f"{name}.{missing[0]}"
         raise UserError(
             f"{name} lacks {first}; give --{missing[0]}=..., or {first} in a --gin_file"
         )
-    return given
+    return options

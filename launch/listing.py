@@ -65,7 +65,7 @@ def _metrics_by_input() -> str:
     for title, names in groups.items():
         lines += ["", f"{title}:"]
         for name in names:
-            usual = ", ".join(other for other, known in USUAL_NAMES.items() if known == name)
+            usual = ", ".join(usual for usual, metric in USUAL_NAMES.items() if metric == name)
             also = f" Also {usual}." if usual else ""
             lines.append(f"  {name:<{width}}{metric_meaning(name)}{also}".rstrip())
     return "\n".join(lines[1:])

@@ -185,9 +185,9 @@ class _Look:
             progress(f"asking SkyPilot for the jobs of {counted(len(left), 'run')}")
             self._jobs = _queue(_prefix(self._bucket))
         for run in left:
-            if self._place(run).read(DONE) is not None:
-                progress(f"{run.name} is done: fetching it from {self._place(run).url}")
-                fetch_run(self._place(run), self._root / run.path)
+            if self._bucket_of(run).read(DONE) is not None:
+                progress(f"{run.name} is done: fetching it from {self._bucket_of(run).url}")
+                fetch_run(self._bucket_of(run), self._root / run.path)
         left = [run for run in left if not run.done(self._root)]
 
         # Those that are due get a job.
@@ -230,7 +230,7 @@ class _Look:
             )
         return list(self._failed.values())
 
-    def _place(self, run: PlannedRun) -> Bucket:
+    def _bucket_of(self, run: PlannedRun) -> Bucket:
         return Bucket(f"{self._bucket.url}/{run.path}")
 
     def _name(self, run: PlannedRun) -> str:
@@ -283,9 +283,9 @@ class _Look:
 
     def _write_markers(self) -> None:
         """Writes for `launch status` which runs have a job, and how their last one ended."""
-        known = attempts_of(self._root)
+        attempts_by_run = attempts_of(self._root)
         for run in self._pretraining:
-            attempts, is_done = known.get(run.path, []), run.done(self._root)
+            attempts, is_done = attempts_by_run.get(run.path, []), run.done(self._root)
             jobs = {str(job.id): job for job in self._of(run)}
             under_way = [a for a in attempts if a.engine == ENGINE and a.ended is None]
             for attempt in under_way:
@@ -323,10 +323,12 @@ class _Look:
                 ours = (str(job.id), job.status, str(job.recoveries), job.machine, job.zone)
             # How far it has come; its log is copied here, where status looks.
             step = "-"
-            if (pushed := last_push(self._place(run))) is not None:
+            if (pushed := last_push(self._bucket_of(run))) is not None:
                 files, when = pushed
                 for name in (CONFIG, METRICS):  # with its configuration the folder counts as a run
-                    data = self._place(run).read(files[name]["object"]) if name in files else None
+                    data = (
+                        self._bucket_of(run).read(files[name]["object"]) if name in files else None
+                    )
                     if data is not None:
                         write_atomically(self._root / run.path / name, data)
                 steps = [int(match[1]) for name in files if (match := _STATE.match(name))]

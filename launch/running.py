@@ -17,9 +17,9 @@ from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.status.page import PAGE, write_status_page
 from multiberts.launch.status.snapshot import collect_status
 from multiberts.launch.workers.engines import make_engine, options_of
+from multiberts.launch.workers.launcher import Outcomes, carry_out
 from multiberts.launch.workers.leftovers import close_attempts, end_processes, end_slurm_jobs
-from multiberts.launch.workers.one_pass import Outcomes, carry_out
-from multiberts.launch.workers.worker import WorkerPlace
+from multiberts.launch.workers.worker import LaunchContext
 from multiberts.runs.bucket.lease import LeaseHeldError
 from multiberts.runs.bucket.objects import BucketUnreachableError
 from multiberts.runs.console import progress, report
@@ -108,13 +108,13 @@ def run_plan(
         with launching(root) as lease:
             end_processes(root, None)
             end_slurm_jobs(root)
-            place = WorkerPlace(root, engine, lease.owner, workers_per_accelerator)
+            context = LaunchContext(root, engine, lease.owner, workers_per_accelerator)
             outcomes = Outcomes(plan, Path(root), attempts, settings.is_local)
             had_work = len(outcomes.done) < len(plan)
             carry_out(
                 outcomes,
                 settings,
-                place,
+                context,
                 lease,
                 budget=budget,
                 silent_seconds=silent_seconds,

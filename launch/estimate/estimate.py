@@ -157,7 +157,7 @@ def _estimate_run(
     """Returns what is left of a run that is carried out on a device."""
     stages = {name: figure.value for name, figure in load_prices().stages.items()}
     work = _work_of(run, measured, stages, root)
-    seconds, known, assumed = work.seconds, None, work.assumed
+    seconds, measured_seconds, assumed = work.seconds, None, work.assumed
     if run.stage in DEVICE_STAGES:
         is_pretraining = run.stage == "pretrain"
         model = pretrained_model(run) if is_pretraining else finetuned_model(run)
@@ -171,22 +171,22 @@ def _estimate_run(
         left = max(0, work.steps - measured.steps.get(run.path, 0))
         step_seconds = measured.seconds_per_step.get(shape_of(run))
         if step_seconds is not None:
-            known = left * step_seconds
+            measured_seconds = left * step_seconds
         elif work.steps:
             seconds *= left / work.steps
     elif run.stage in _MEASURED_STAGES:
-        known = measured.seconds_per_run.get(shape_of(run))
-    if known is None:
+        measured_seconds = measured.seconds_per_run.get(shape_of(run))
+    if measured_seconds is None:
         is_short = run.stage == "finetune"
         seconds += stages["seconds_to_start_finetuning" if is_short else "seconds_to_start"]
     else:
-        seconds = known
+        seconds = measured_seconds
     return RunEstimate(
         device=device.name,
         seconds=seconds,
         dollars=seconds / 3600 * device.dollars_per_hour(spot),
         bytes=work.bytes,
-        measured=known is not None,
+        measured=measured_seconds is not None,
         assumed=assumed,
     )
 

@@ -94,7 +94,9 @@ class Device:
     def compiled_for(self, hidden_size: int, length: int) -> CompiledShare | None:
         """Returns the compiler's share for the model of the nearest shape; None where it has none."""
         shares = self.chip.compiled
-        return min(shares, key=lambda one: one.distance(hidden_size, length)) if shares else None
+        return (
+            min(shares, key=lambda share: share.distance(hidden_size, length)) if shares else None
+        )
 
     def peak(self, compute_dtype: str = "bfloat16") -> float:
         """Returns the FLOP/s of all chips; of float32 if there is no other."""
@@ -173,11 +175,11 @@ class Prices:
         count = int(several["count"]) if several else 1
         if counts.get(single) == "none" and count:
             return Device(name, self.chips[single], count, self.spot_share.value)
-        known = [one if kind == "none" else f"{one}-<{kind}>" for one, kind in counts.items()]
+        names = [one if kind == "none" else f"{one}-<{kind}>" for one, kind in counts.items()]
         spellings = {one.lower(): one for one in counts}
         near = difflib.get_close_matches(name.partition("-")[0].lower(), spellings, n=1)
         cure = f"did you mean {spellings[near[0]]}?" if near else f"or add it to {FILE.name}"
-        raise UserError(f"unknown device {name!r}, expected one of {', '.join(known)}; {cure}")
+        raise UserError(f"unknown device {name!r}, expected one of {', '.join(names)}; {cure}")
 
 
 @functools.cache

@@ -1,6 +1,6 @@
 """Markers of attempts: which worker carries out which run, since when, and how it ended.
 
-They are in journals, `launch/attempts/<journal>.jsonl` below the experiment's root: one per bundle of runs,
+They are in journals, `launch/attempts/<journal>.jsonl` below the experiment's root: one per chunk of runs,
 as calls are what costs on a network file system. A line is a whole attempt as JSON, written when it begins
 and when it ends; the last line about an attempt counts. The file's time of change is the heartbeat of its
 open attempt: the worker touches it. A file per attempt in a folder per run is an earlier version's journal.
@@ -218,11 +218,11 @@ def read_journal(file: PathLike) -> list[Attempt]:
     attempts = []
     for number in newest.values():
         try:
-            found = parse_json_fields(lines[number], f"{file} line {number + 1}", _KINDS, cure)
+            line = parse_json_fields(lines[number], f"{file} line {number + 1}", _KINDS, cure)
         except UserError as error:
             _warn_once(str(error))
             continue
-        fields: dict[str, Any] = {name: found.get(name) for name in _KINDS}
+        fields: dict[str, Any] = {name: line.get(name) for name in _KINDS}
         journal = str(file).rpartition(f"{FOLDER}/")[2]
         attempts.append(Attempt(**fields, heartbeat=heartbeat, journal=journal))
     return attempts

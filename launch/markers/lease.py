@@ -34,8 +34,8 @@ def launching(root: PathLike) -> Iterator[Lease]:
         raise BucketUnreachableError(
             f"cannot write {lock.parent}: {error.strerror}; choose another launch.root"
         ) from error
-    with contextlib.ExitStack() as held:
-        held.callback(os.close, descriptor)
+    with contextlib.ExitStack() as cleanup:
+        cleanup.callback(os.close, descriptor)
         lease = Lease(
             Bucket(f"file://{lock.parent.absolute()}"),
             SECONDS_UNTIL_STALE,
@@ -56,7 +56,7 @@ def launching(root: PathLike) -> Iterator[Lease]:
             reason = str(error).partition("; ")[0]
             note_once(f"{reason}: only {FILE}, which is renewed, keeps other launchers out")
         lease.acquire()
-        held.callback(lease.release)
+        cleanup.callback(lease.release)
         yield lease
 
 

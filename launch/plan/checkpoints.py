@@ -113,11 +113,11 @@ def find_starts(
                 )
             starts[start.name] = start
     for name, wanted in seeds.items():
-        known = {start.pretrain_seed or 0 for start in starts.values() if start.procedure == name}
-        if known and (missing := {*wanted} - known):
+        present = {start.pretrain_seed or 0 for start in starts.values() if start.procedure == name}
+        if present and (missing := {*wanted} - present):
             raise UserError(
                 f"launch.pretrain_seeds has seed {min(missing)} of {name}, but launch.checkpoints has only "
-                f"{', '.join(map(str, sorted(known)))}; correct either"
+                f"{', '.join(map(str, sorted(present)))}; correct either"
             )
     chosen = [
         start

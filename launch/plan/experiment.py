@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 from multiberts.bert.checkpoint.hub import is_name
 from multiberts.finetune.task import registered_tasks, task_named
 from multiberts.launch.plan.checkpoints import Checkpoints, Start, find_starts, starts_of
-from multiberts.launch.plan.graph import DATA, WORLD, Graph, complete, placed, placed_in
+from multiberts.launch.plan.graph import DATA, WORLD, Graph, complete, located, placed_in
 from multiberts.launch.plan.input_digests import InputDigests
 from multiberts.launch.plan.planned_run import (
     Output,
@@ -128,16 +128,16 @@ class Experiment:
         if isinstance(seeds, Mapping):
             seeds = seeds.get(procedure, ())
         # Masks stay as the corpus has them unless they are varied.
-        held = [name for name in get_args(PretrainSource) if name != "mask_seed"]
-        apart = self._seeds_apart(seeds, self.pretrain_sources, held)
+        fixed_sources = [name for name in get_args(PretrainSource) if name != "mask_seed"]
+        apart = self._seeds_apart(seeds, self.pretrain_sources, fixed_sources)
         return apart or {seed: {} for seed in seeds}
 
     def _seeds_apart(
-        self, seeds: Sequence[int], sources: Sequence[str], held: Sequence[str]
+        self, seeds: Sequence[int], sources: Sequence[str], fixed_sources: Sequence[str]
     ) -> dict[int, dict[str, int]]:
         if not sources or not seeds:
             return {}
-        return dict(enumerate(seeds_of_runs(sources, held, seeds, self.seed_design)))
+        return dict(enumerate(seeds_of_runs(sources, fixed_sources, seeds, self.seed_design)))
 
 
 def make_plan(experiment: Experiment, *, digests: InputDigests | None = None) -> list[PlannedRun]:
@@ -154,11 +154,11 @@ def make_plan(experiment: Experiment, *, digests: InputDigests | None = None) ->
     corpora, procedures, tasks = experiment.corpora, experiment.procedures, experiment.tasks
     _check_lists(experiment)
     graph = Graph(digests)
-    places: dict[str, PlannedRun | Path] = {}
+    folders: dict[str, PlannedRun | Path] = {}
     if experiment.data is not None:
-        places[DATA] = Path(experiment.data)
+        folders[DATA] = Path(experiment.data)
     if experiment.world is not None:
-        places[WORLD] = graph.add("make_world", "world", "world", experiment.world)
+        folders[WORLD] = graph.add("make_world", "world", "world", experiment.world)
     corpus_runs: dict[str, PlannedRun] = {}
     uses: dict[str, set[str]] = {}
     for name, arguments in corpora.items():
@@ -171,16 +171,16 @@ def make_plan(experiment: Experiment, *, digests: InputDigests | None = None) ->
             f"prepare {name}",
             f"corpora/{name}",
             corpora[name],
-            {**places, **corpus_runs},
+            {**folders, **corpus_runs},
         )
     # Checkpoints: those that exist, and those that procedures will save.
     seeds = experiment.pretrain_seeds
-    located = with_leaves(
+    paths = with_leaves(
         experiment.checkpoints,
-        functools.partial(placed, places=places, name="launch.checkpoints"),
+        functools.partial(located, folders=folders, name="launch.checkpoints"),
     )
     to_use = seeds if isinstance(seeds, Mapping) else {}
-    starts = find_starts(located, {name: to_use[name] for name in to_use if name not in procedures})
+    starts = find_starts(paths, {name: to_use[name] for name in to_use if name not in procedures})
     last = {(start.procedure, start.pretrain_seed): start for start in starts}
     existing = {procedure for procedure, _ in last}
     parents: dict[str, set[str]] = {}
@@ -198,10 +198,10 @@ def make_plan(experiment: Experiment, *, digests: InputDigests | None = None) ->
     relation = "{name}/pretrain.initial_checkpoint is '{used}'"
     for procedure in _in_order(parents, "launch.procedures", relation):
         for seed, apart_seeds in experiment.pretraining_seeds(procedure).items():
-            given = {**apart_seeds, **procedures[procedure]}
-            if "initial_checkpoint" in given:  # whose weights it starts from
-                given.pop("initialisation_seed", None)
-            run = _add_pretraining(graph, procedure, given, seed, corpus_runs, last)
+            arguments = {**apart_seeds, **procedures[procedure]}
+            if "initial_checkpoint" in arguments:  # whose weights it starts from
+                arguments.pop("initialisation_seed", None)
+            run = _add_pretraining(graph, procedure, arguments, seed, corpus_runs, last)
             starts += (saved := starts_of(run))
             last[procedure, seed] = saved[-1]
 
@@ -217,7 +217,7 @@ def make_plan(experiment: Experiment, *, digests: InputDigests | None = None) ->
                 start,
                 {"task": entry, **arguments},
                 experiment.trials(entry),
-                {**places, **corpus_runs},
+                {**folders, **corpus_runs},
             )
     _refuse_unused(experiment, used)
     _note_missing_steps(experiment, steps_of)
@@ -226,12 +226,14 @@ def make_plan(experiment: Experiment, *, digests: InputDigests | None = None) ->
     for arguments in experiment.predictions:
         name = Path(str(arguments.get("source"))).name
         path = f"predictions/{arguments.get('layout')}-{name}"
-        finetuned.append(graph.add("import_predictions", f"import {name}", path, arguments, places))
+        finetuned.append(
+            graph.add("import_predictions", f"import {name}", path, arguments, folders)
+        )
     if finetuned:
         predictions = {"predictions": [Output(run) for run in dict.fromkeys(finetuned)]}
         graph.add("score", "scores", "scores", predictions)
         if experiment.report is not None:
-            graph.add("report", "report", "report", {**predictions, **experiment.report}, places)
+            graph.add("report", "report", "report", {**predictions, **experiment.report}, folders)
         if experiment.paper is not None:
             graph.add("paper", "paper", "paper", {**predictions, **experiment.paper})
     return graph.runs
@@ -240,13 +242,13 @@ def make_plan(experiment: Experiment, *, digests: InputDigests | None = None) ->
 def _add_pretraining(
     graph: Graph,
     procedure: str,
-    given: Mapping[str, Any],
+    arguments: Mapping[str, Any],
     seed: int,
     corpus_runs: Mapping[str, PlannedRun],
     last: Mapping[tuple[str | None, int | None], Start],
 ) -> PlannedRun:
     """Adds the pre-training of one seed of one procedure."""
-    arguments = {"procedure": procedure, **given, "pretrain_seed": seed}
+    arguments = {"procedure": procedure, **arguments, "pretrain_seed": seed}
     corpus = str(arguments.get("corpus", *(corpus_runs if len(corpus_runs) == 1 else [None])))
     if corpus not in corpus_runs:
         raise UserError(
@@ -292,28 +294,28 @@ def _finetuning_runs(
     start: Start,
     arguments: Mapping[str, Any],
     trials: Iterable[tuple[float | None, int, int | None, Mapping[str, int]]],
-    places: Mapping[str, PlannedRun | Path],
+    folders: Mapping[str, PlannedRun | Path],
 ) -> Iterator[PlannedRun]:
     """Adds all fine-tuning of one checkpoint on one task to a graph, and yields it."""
     name = f"{arguments['task']} {start.name}"
     folder = f"finetune/{arguments['task']}/{start.name}"
     arguments = {**arguments, **start.renamed, "checkpoint": start.checkpoint}
     if not is_trained(arguments):
-        yield graph.add("finetune", name, f"{folder}/run", arguments, places, start.facts)
+        yield graph.add("finetune", name, f"{folder}/run", arguments, folders, start.facts)
         return
     for rate, seed, fold, apart in trials:
-        given = {**apart, **arguments, "finetune_seed": seed}
+        trial = {**apart, **arguments, "finetune_seed": seed}
         if rate is None:
             rate = complete("finetune", name, arguments)["learning_rate"]
         if fold is not None:
-            given["held_out_fold"] = fold
+            trial["held_out_fold"] = fold
         yield graph.add(
             "finetune",
             f"{name} learning rate {rate:g} seed {seed}"
             + ("" if fold is None else f" fold {fold}"),
             f"{folder}/lr_{rate:g}-ft_seed_{seed}" + ("" if fold is None else f"-fold_{fold}"),
-            {**given, "learning_rate": rate},
-            places,
+            {**trial, "learning_rate": rate},
+            folders,
             start.facts,
         )
 

@@ -54,9 +54,9 @@ class Graph:
         self,
         stage: str,
         name: str,
-        place: str,
-        given: Mapping[str, Any],
-        places: Mapping[str, PlannedRun | Path] = MappingProxyType({}),
+        path: str,
+        arguments: Mapping[str, Any],
+        folders: Mapping[str, PlannedRun | Path] = MappingProxyType({}),
         facts: Mapping[str, Any] = MappingProxyType({}),
     ) -> PlannedRun:
         """Adds a run, unless an equal one is there.
@@ -64,24 +64,24 @@ class Graph:
         Args:
           stage: key of `launch.plan.planned_run.STAGES`.
           name: for people.
-          place: its directory without the hash.
-          given: the stage's arguments; the rest are its defaults.
-          places: the runs that paths `<name>:<inside>` of input files may refer to.
+          path: its directory without the hash.
+          arguments: the stage's arguments; those that are missing have their defaults.
+          folders: the runs that paths `<name>:<inside>` of input files may refer to.
           facts: see `PlannedRun`.
         """
-        arguments = complete(stage, name, given)
+        arguments = complete(stage, name, arguments)
         declared = stage_identity(stage)
         for parameter in declared.of(arguments)[1]:
-            place_one = functools.partial(placed, places=places, name=f"{stage}.{parameter}")
-            arguments[parameter] = with_leaves(arguments[parameter], place_one)
+            locate = functools.partial(located, folders=folders, name=f"{stage}.{parameter}")
+            arguments[parameter] = with_leaves(arguments[parameter], locate)
         parameters, inputs = declared.on_disk(arguments)
         # Such as the files that a pattern stands for now.
         arguments |= {name: inputs[name] for name in inputs if name in arguments}
         identity = identity_of(stage, parameters, inputs, self._digests)
-        place = f"{place}-{identity[:8]}"
+        path = f"{path}-{identity[:8]}"
         outputs = (leaf for leaf in leaves(arguments) if isinstance(leaf, Output))
         parents = tuple(dict.fromkeys(output.run for output in outputs))
-        run = PlannedRun(stage, name, arguments, parents, identity, place, facts)
+        run = PlannedRun(stage, name, arguments, parents, identity, path, facts)
         return self._runs.setdefault((run.path, identity), run)
 
 
@@ -121,34 +121,36 @@ def _canonical(value: Any, digests: InputDigests | None) -> str:
     return repr(value)
 
 
-def complete(stage: str, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def complete(stage: str, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a stage's arguments with its defaults, without `run_dir`; errors name the run."""
     defaults, required = _signature(stage_function(stage))
-    unknown = sorted(given.keys() - defaults.keys() - required)
+    unknown = sorted(arguments.keys() - defaults.keys() - required)
     if unknown:
         raise UserError(
             f"{name}: {stage} has no parameter {unknown[0]!r} that a plan can set, expected one of "
             f"{', '.join(sorted(defaults.keys() | required))}; correct the name"
         )
-    missing = sorted(required - given.keys())
+    missing = sorted(required - arguments.keys())
     if missing:
         raise UserError(
             f"{name} lacks {', '.join(f'{stage}.{parameter}' for parameter in missing)}; give it in "
             f"a --gin_file or as --gin_param='{stage}.{missing[0]} = ...'"
         )
-    written = with_leaves(given, lambda leaf: str(leaf) if isinstance(leaf, _PATHS) else leaf)
+    written = with_leaves(arguments, lambda leaf: str(leaf) if isinstance(leaf, _PATHS) else leaf)
     check_arguments(stage_function(stage), written)
-    return {**defaults, **given}
+    return {**defaults, **arguments}
 
 
 @functools.cache
 def _signature(function: Callable[..., None]) -> tuple[dict[str, Any], frozenset[str]]:
     """Returns a stage's defaults by parameter, and the parameters without any; not `run_dir`."""
-    known = dict(inspect.signature(function).parameters)
-    known.pop("run_dir")
+    parameters = dict(inspect.signature(function).parameters)
+    parameters.pop("run_dir")
     empty = inspect.Parameter.empty
-    defaults = {name: each.default for name, each in known.items() if each.default is not empty}
-    return defaults, frozenset(known.keys() - defaults.keys())
+    defaults = {
+        name: each.default for name, each in parameters.items() if each.default is not empty
+    }
+    return defaults, frozenset(parameters.keys() - defaults.keys())
 
 
 def placed_in(value: Any) -> set[str]:
@@ -157,12 +159,12 @@ def placed_in(value: Any) -> set[str]:
     return {match["place"] for text in texts if (match := _PLACED_PATH.fullmatch(text))}
 
 
-def placed(path: Any, places: Mapping[str, PlannedRun | Path], name: str) -> Any:
+def located(path: Any, folders: Mapping[str, PlannedRun | Path], name: str) -> Any:
     """Turns a path `<name>:<inside>` into an output of the run of that name."""
     match = _PLACED_PATH.fullmatch(path) if isinstance(path, str) else None
     if match is None:
         return path
-    parent = places.get(match["place"])
+    parent = folders.get(match["place"])
     if isinstance(parent, PlannedRun):
         return Output(parent, match["inside"])
     if parent is not None:

@@ -78,8 +78,8 @@ class InputDigests:
         before = path.stat()
         state: list[int | str] = [before.st_size, before.st_mtime_ns, before.st_ino]
         name = str(path.absolute())
-        *known, digest = self._of_files.get(name, [""])
-        if known == state:
+        *state_then, digest = self._of_files.get(name, [""])
+        if state_then == state:
             return str(digest)
         digest = sha256_of_file(path)
         self.files_read += 1

@@ -12,12 +12,12 @@ FinetuneSource = Literal["head_seed", "order_seed", "dropout_seed"]
 
 
 def seeds_of_runs(
-    sources: Sequence[str], held: Sequence[str], seeds: Sequence[int], design: SeedDesign
+    sources: Sequence[str], fixed_sources: Sequence[str], seeds: Sequence[int], design: SeedDesign
 ) -> list[dict[str, int]]:
     """Returns the seeds of each run by source, in the order of the runs.
 
     Args:
-      held: other sources, which have the first seed in every run.
+      fixed_sources: other sources, which have the first seed in every run.
       design: `crossed`: every seed of each with every seed of the others. `one_at_a_time`: for each seed a
         run with this seed for all sources, and one more per source, in which only that source has
         another seed, which no other run has.
@@ -29,13 +29,13 @@ def seeds_of_runs(
       >>> [list(run.values()) for run in runs]
       [[0, 0], [2, 0], [0, 2], [1, 1], [3, 1], [1, 3]]
     """
-    rest = dict.fromkeys([name for name in held if name not in sources], seeds[0])
+    fixed_seeds = dict.fromkeys([name for name in fixed_sources if name not in sources], seeds[0])
     if design == "crossed":
         rows = itertools.product(seeds, repeat=len(sources))
-        return [rest | dict(zip(sources, row, strict=True)) for row in rows]
+        return [fixed_seeds | dict(zip(sources, row, strict=True)) for row in rows]
     unused = max(seeds) + 1
     runs = []
     for number, seed in enumerate(seeds):
-        same = rest | dict.fromkeys(sources, seed)
+        same = fixed_seeds | dict.fromkeys(sources, seed)
         runs += [same, *(same | {name: unused + number} for name in sources)]
     return runs

@@ -175,10 +175,10 @@ def make_engine(
     return Engine(name, chosen, count, max(1, cores // count))
 
 
-def options_of(kind: type[_Options], engine: str, given: Mapping[str, Any]) -> _Options:
-    """Returns the options of an engine, given as `run.engine_options`, checked against their annotations."""
+def options_of(kind: type[_Options], engine: str, arguments: Mapping[str, Any]) -> _Options:
+    """Returns the options of an engine from `run.engine_options`, checked against their annotations."""
     annotations = annotations_of(kind)  # type: ignore[arg-type]
-    for name, value in given.items():
+    for name, value in arguments.items():
         if name not in annotations:
             raise UserError(
                 f"run.engine_options has {name!r}, which engine {engine!r} does not know; "
@@ -192,10 +192,11 @@ def options_of(kind: type[_Options], engine: str, given: Mapping[str, Any]) -> _
     missing = sorted(
         field.name
         for field in dataclasses.fields(kind)  # type: ignore[arg-type]
-        if field.default is field.default_factory is dataclasses.MISSING and field.name not in given
+        if field.default is field.default_factory is dataclasses.MISSING
+        and field.name not in arguments
     )
     if missing:
         raise UserError(
             f"run.engine_options lacks {', '.join(missing)}; engine {engine!r} needs them"
         )
-    return kind(**given)
+    return kind(**arguments)

@@ -1,4 +1,4 @@
-"""Our code that runs within Dask: the task that carries out a bundle, and plugins that let its runs save.
+"""Our code that runs within Dask: the task that carries out a chunk, and plugins that let its runs save.
 
 Dask calls tasks in a thread, where Python delivers no signals: SIGTERM, and Dask's wish to close a worker or
 to cancel a task, reach the run as a notice (`runs.preemption.ask_to_stop`).
@@ -24,8 +24,8 @@ from multiberts.launch.markers.attempts import file_of_journal, read_journal
 from multiberts.launch.workers.worker import (
     SECONDS_TO_SAVE,
     Call,
+    LaunchContext,
     Outcome,
-    WorkerPlace,
     carry_out_calls,
     end_if_it_cannot_save,
 )
@@ -38,7 +38,7 @@ _SECONDS_BETWEEN_LOOKS = 0.05
 _SECONDS_TO_PREPARE = 10
 
 # Runs have the process's output and signals to themselves, so that a worker of Dask with several threads
-# carries out one bundle at a time all the same.
+# carries out one chunk at a time all the same.
 _ONE_AT_A_TIME = threading.Lock()
 
 
@@ -47,7 +47,7 @@ class LaunchWorker(WorkerPlugin):
 
     Attributes:
       rank: of the worker among those that share a node, and so its GPUs; its name ends in it.
-      launch: whose bundle it carries out now, or None.
+      launch: whose chunk it carries out now, or None.
       left: launches that start no more runs here.
       is_closing: whether nobody does.
     """
@@ -145,15 +145,15 @@ async def leave(launch: str | None, dask_worker: Any) -> None:
 
 
 def carry_out(
-    launch: str, calls: Sequence[Call], journal: str, place: WorkerPlace
+    launch: str, calls: Sequence[Call], journal: str, context: LaunchContext
 ) -> tuple[dict[str, Outcome], float]:
-    """Carries out a bundle in this worker, as a task of Dask; see `worker.carry_out_calls`.
+    """Carries out a chunk in this worker, as a task of Dask; see `worker.carry_out_calls`.
 
     Dask may call a task again: its result stays where it was made until the launcher fetches it, and is
-    lost with its worker; and a cluster of others may be set to try again by itself. Then the bundle's
+    lost with its worker; and a cluster of others may be set to try again by itself. Then the chunk's
     journal has attempts, which count: the launcher alone decides what is tried again.
 
-    Where a worker has begun a run of the bundle before this one, and is gone, it raises `LostWorkerError`.
+    Where a worker has begun a run of the chunk before this one, and is gone, it raises `LostWorkerError`.
     """
     worker = get_worker()
     with _ONE_AT_A_TIME:
@@ -163,7 +163,7 @@ def carry_out(
         if plugin is None or plugin.is_closing:  # a worker that closes has no plugins
             raise BlamelessLossError("its worker is leaving")
         outcomes: dict[str, Outcome] = {}
-        for attempt in read_journal(file_of_journal(place.root, journal)):
+        for attempt in read_journal(file_of_journal(context.root, journal)):
             if attempt.outcome is None:
                 raise LostWorkerError(f"attempt {attempt.attempt} at {attempt.path} has no end")
             outcomes[attempt.path] = attempt.outcome, attempt.error
@@ -171,6 +171,6 @@ def carry_out(
         try:
             if outcomes or launch in plugin.left:
                 return outcomes, 0.0
-            return carry_out_calls(calls, place, plugin.rank, journal)
+            return carry_out_calls(calls, context, plugin.rank, journal)
         finally:
             plugin.launch = None

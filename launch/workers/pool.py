@@ -2,7 +2,7 @@
 
 On this machine and on Slurm the scheduler lives in the launcher's process. Here the workers are its children
 (`LocalCluster`), on Slurm they come in jobs (`workers.slurm`). Any other Dask cluster is used by the address
-of its scheduler. A bundle of runs is one task (`workers.in_dask.carry_out`).
+of its scheduler. A chunk of runs is one task (`workers.in_dask.carry_out`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any
 from multiberts.launch.workers.engines import DaskOptions, Engine, SlurmOptions
 from multiberts.launch.workers.leftovers import FOLDER, VARIABLE, mark_of_this_process
 from multiberts.launch.workers.slurm import SlurmJobs, name_of_jobs, script_of_jobs
-from multiberts.launch.workers.worker import Call, WorkerPlace
+from multiberts.launch.workers.worker import Call, LaunchContext
 from multiberts.runs.console import progress
 from multiberts.runs.dask_cluster import Workers, connect, first_cause, import_distributed
 from multiberts.runs.environment import ATTENTION, ENGINE, PRECISION
@@ -72,7 +72,7 @@ class Pool:
 
     Usage:
 
-        pool = Pool(engine, place, silent_seconds=90)
+        pool = Pool(engine, context, silent_seconds=90)
         future = pool.submit(calls, journal)
         ...
         pool.look_after(outstanding=1)   # now and then
@@ -80,18 +80,23 @@ class Pool:
     """
 
     def __init__(
-        self, engine: Engine, place: WorkerPlace, silent_seconds: float, *, dashboard: bool = False
+        self,
+        engine: Engine,
+        context: LaunchContext,
+        silent_seconds: float,
+        *,
+        dashboard: bool = False,
     ):
         """Starts a scheduler, and on this machine its workers; or connects to another cluster's."""
         self._engine = engine
-        self._place = place
-        self._name = f"launch-{place.owner}"
+        self._context = context
+        self._name = f"launch-{context.owner}"
         self._cluster: Any = None
         self._client: Any = None
         self._workers: Any = None
         self._jobs: SlurmJobs | None = None
         self._failed_starts = 0
-        self._folder = Path(place.root).absolute() / FOLDER
+        self._folder = Path(context.root).absolute() / FOLDER
         self._stack = contextlib.ExitStack()
         if not isinstance(engine.options, DaskOptions):
             # For keys, logs and workers' files.
@@ -115,7 +120,7 @@ class Pool:
         # The environment that workers start in.
         code_digest()  # before a worker is started
         engine, options = self._engine, self._engine.options
-        mark = mark_of_this_process(os.path.abspath(self._place.root), self._place.owner)
+        mark = mark_of_this_process(os.path.abspath(self._context.root), self._context.owner)
         environment = {
             **environment_of_workers(engine.threads, options.compute),
             **{
@@ -189,7 +194,7 @@ class Pool:
             waiting_for=lambda: self._jobs.waiting_for() if self._jobs else waiting_for,
         )
         if isinstance(options, SlurmOptions):
-            name = name_of_jobs(self._place.root, self._place.owner)
+            name = name_of_jobs(self._context.root, self._context.owner)
             self._jobs = SlurmJobs(
                 options,
                 script=script_of_jobs(
@@ -264,17 +269,17 @@ class Pool:
         It raises `LostWorkerError` where the worker died or is silent.
 
         Args:
-          journal: that their attempts are written into, of no other bundle of this launch.
+          journal: that their attempts are written into, of no other chunk of this launch.
         """
         from multiberts.launch.workers.in_dask import carry_out
 
         future: Future[Any] = self._workers.submit(
-            carry_out, self._name, list(calls), journal, self._place
+            carry_out, self._name, list(calls), journal, self._context
         )
         return future
 
     def look_after(self, outstanding: int) -> None:
-        """Sees that there are workers for the bundles that are not finished, and gives them what waits."""
+        """Sees that there are workers for the chunks that are not finished, and gives them what waits."""
         self._workers.look_after()
         if self._jobs is not None:
             self._jobs.look_after(-(-outstanding // self._engine.workers_per_node))

@@ -170,7 +170,7 @@ class SlurmJobs:
 
         Args:
           script: for sbatch.
-          workers: returns whether each connected worker has a bundle, by its name: `<job>` or `<job>-<rank>`.
+          workers: returns whether each connected worker has a chunk, by its name: `<job>` or `<job>-<rank>`.
         """
         self._options = options
         self._script = script
@@ -253,9 +253,9 @@ class SlurmJobs:
         """Compares the jobs that there are with those that are wanted, and brings them together."""
         listed = jobs_named(self._name)
         workers: dict[str, bool] = {}
-        for worker, has_bundle in self._workers().items():
+        for worker, is_busy in self._workers().items():
             job = worker.split("-")[0]
-            workers[job] = workers.get(job, False) or has_bundle
+            workers[job] = workers.get(job, False) or is_busy
         if workers.keys() - self._has_worked:
             self._has_replaced_held = False
         self._has_worked |= workers.keys()
@@ -265,15 +265,15 @@ class SlurmJobs:
         states = {job: state for job, (state, _) in listed.items()}
         ended = {job for job, state in states.items() if state in ENDED}
         self._not_ended = (self._not_ended | states.keys()) - ended
-        held = {job for job, state in states.items() if state == _HELD} - self._cancelled
-        if held and not self._has_replaced_held:
-            for job in held:
+        held_jobs = {job for job, state in states.items() if state == _HELD} - self._cancelled
+        if held_jobs and not self._has_replaced_held:
+            for job in held_jobs:
                 self._give_up(job)
             self._has_replaced_held = True
         alive = {
             job
             for job in states.keys() - ended - self._cancelled
-            if states[job] in _ALIVE or job in held or job in workers
+            if states[job] in _ALIVE or job in held_jobs or job in workers
         }
         for job in self._jobs - alive - self._cancelled:
             if job in states.keys() - ended:
@@ -298,8 +298,8 @@ class SlurmJobs:
 
         # Fewer where they are not wanted and have been idle for long.
         now = time.monotonic()
-        for job, has_bundle in workers.items():
-            if has_bundle:
+        for job, is_busy in workers.items():
+            if is_busy:
                 self._idle_since.pop(job, None)
             else:
                 self._idle_since.setdefault(job, now)

@@ -1,4 +1,4 @@
-"""The work on a bundle: calls stages one after the other, with a marker and a log for each."""
+"""The work on a chunk: calls stages one after the other, with a marker and a log for each."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class WorkerPlace:
+class LaunchContext:
     """Where a worker works.
 
     Attributes:
@@ -78,7 +78,7 @@ class WorkerPlace:
 
 
 def carry_out_calls(
-    calls: Sequence[Call], place: WorkerPlace, rank: int, journal: str
+    calls: Sequence[Call], context: LaunchContext, rank: int, journal: str
 ) -> tuple[dict[str, Outcome], float]:
     """Carries out runs one after the other.
 
@@ -88,11 +88,11 @@ def carry_out_calls(
       The outcome and error of each run that was started, by its path; and the seconds that all took.
     """
     started = time.monotonic()
-    device = _take_device(rank, place.workers_per_accelerator)
+    device = _take_device(rank, context.workers_per_accelerator)
     outcomes: dict[str, Outcome] = {}
     with preemption_notice() as should_stop:
         for call in calls:
-            outcome = outcomes[call.path] = _carry_out(call, place, device, journal, should_stop)
+            outcome = outcomes[call.path] = _carry_out(call, context, device, journal, should_stop)
             give_back_memory()
             if outcome[0] == "preempted" or should_stop():
                 break
@@ -115,26 +115,26 @@ def end_if_it_cannot_save() -> None:
 
 
 def _carry_out(
-    call: Call, place: WorkerPlace, device: str, journal: str, should_stop: Callable[[], bool]
+    call: Call, context: LaunchContext, device: str, journal: str, should_stop: Callable[[], bool]
 ) -> Outcome:
-    if (Path(place.root) / call.path / DONE).is_file():
+    if (Path(context.root) / call.path / DONE).is_file():
         return "done", None
     try:
         attempt = begin_attempt(
-            place.root,
+            context.root,
             call.path,
             attempt=call.attempt,
             journal=journal,
-            engine=place.engine,
-            job=os.environ.get("SLURM_JOB_ID") if place.engine == "slurm" else None,
+            engine=context.engine,
+            job=os.environ.get("SLURM_JOB_ID") if context.engine == "slurm" else None,
             device=device,
             log=call.log,
-            owner=place.owner,
+            owner=context.owner,
         )
-        _OPEN_ATTEMPTS.append((place.root, attempt, num_opened_blocks()))
-        with _beating(place.root, attempt):
+        _OPEN_ATTEMPTS.append((context.root, attempt, num_opened_blocks()))
+        with _beating(context.root, attempt):
             try:
-                log = Path(place.root) / call.log
+                log = Path(context.root) / call.log
                 log.parent.mkdir(parents=True, exist_ok=True)
                 # A pipe would wait for a reader.
                 if os.path.lexists(log) and not log.is_file():
@@ -144,7 +144,7 @@ def _carry_out(
             except Exception as problem:  # the log cannot be written
                 outcome, error = "failed", _described(problem)
         _OPEN_ATTEMPTS.clear()
-        end_attempt(place.root, attempt, outcome, error)
+        end_attempt(context.root, attempt, outcome, error)
     except OSError as problem:  # the marker cannot be written
         outcome, error = "failed", _described(problem)
     return outcome, error

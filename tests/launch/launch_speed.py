@@ -8,7 +8,7 @@ is done. Each in a temporary folder.
 
 Then it counts calls of the file system, which are what costs on a network, for 28,000 runs (25 seeds, 28
 checkpoints, 8 tasks, 5 learning rates), half of them done, every second of these at the second attempt: of
-`launch run` until its first bundle, of one drawing of its bar with 50 workers, and of `launch status`.
+`launch run` until its first chunk, of one drawing of its bar with 50 workers, and of `launch status`.
 
 Targets: planning and status 5 s each, the 4,000 runs 2 minutes, the second look 2 s; 60,000 calls of a start,
 200 of a drawing, 40,000 and 4 s of CPU of the status.
@@ -38,7 +38,7 @@ from multiberts.launch.status.command import show_status
 from multiberts.launch.status.page import render_status_page
 from multiberts.launch.status.plan_report import show_plan
 from multiberts.launch.status.snapshot import collect_status
-from multiberts.launch.workers.one_pass import Outcomes, show_progress
+from multiberts.launch.workers.launcher import Outcomes, show_progress
 from multiberts.runs.console import report
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.files import write_atomically
@@ -56,7 +56,7 @@ CALLS_TO_SHOW = 40_000
 CPU_SECONDS_TO_SHOW = 4.0
 
 RATES = (1e-5, 2e-5, 3e-5, 4e-5, 5e-5)
-# Of a bundle, where 28 checkpoints are fine-tuned at 5 rates.
+# Of a chunk, where 28 checkpoints are fine-tuned at 5 rates.
 RUNS_OF_A_BUNDLE = 140
 WORKERS = 50
 
@@ -131,12 +131,12 @@ def _count(folder: Path) -> tuple[list[tuple[str, float, float]], float]:
     known = Outcomes(plan, root, 3, is_local=True)
     jobs = []
     for number in range(2 * WORKERS):
-        bundle = known.waiting.take(WORKERS)
-        assert bundle is not None
+        chunk = known.waiting.take(WORKERS)
+        assert chunk is not None
         journal = make_journal(root, f"launch-a-{number}.jsonl")
-        jobs.append((bundle, journal))
+        jobs.append((chunk, journal))
         if number < WORKERS:
-            begin_attempt(root, bundle.runs[0].path, engine="local", journal=journal)
+            begin_attempt(root, chunk.runs[0].path, engine="local", journal=journal)
     with tqdm(total=len(plan), file=io.StringIO()) as bar:
         show_progress(bar, known, jobs, WORKERS)
         with counted_calls() as calls:

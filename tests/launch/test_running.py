@@ -31,9 +31,9 @@ from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.running import run_plan
 from multiberts.launch.status.snapshot import collect_status
 from multiberts.launch.workers import pool
-from multiberts.launch.workers.bundles import Bundle
-from multiberts.launch.workers.one_pass import Outcomes, show_progress
-from multiberts.launch.workers.worker import Call, WorkerPlace, carry_out_calls
+from multiberts.launch.workers.chunks import Chunk
+from multiberts.launch.workers.launcher import Outcomes, show_progress
+from multiberts.launch.workers.worker import Call, LaunchContext, carry_out_calls
 from multiberts.runs.dask_cluster import BlamelessLossError, LostWorkerError
 from multiberts.runs.errors import UserError
 from multiberts.tests.launch.counted_calls import counted_calls
@@ -243,18 +243,18 @@ def test_a_run_whose_workers_die_before_they_begin_fails(tmp_path: Path) -> None
     known = Outcomes(runs, tmp_path, 3, is_local=True)
     lost = LostWorkerError("its worker was lost")
     for number in range(5):
-        known.take_lost(Bundle("both", runs), f"{number}.jsonl", lost)
+        known.take_lost(Chunk("both", runs), f"{number}.jsonl", lost)
         # A scheduler that is lost, or a worker that leaves, does not count.
         blameless = BlamelessLossError("lost, too")
-        known.take_lost(Bundle("both", runs), f"{number}.jsonl", blameless)
+        known.take_lost(Chunk("both", runs), f"{number}.jsonl", blameless)
         assert not known.failures
-    known.take_lost(Bundle("both", runs), "5.jsonl", lost)
+    known.take_lost(Chunk("both", runs), "5.jsonl", lost)
     (failure,) = known.failures.values()
     assert failure.run is runs[0] and failure.attempts == 3
     assert "its worker was lost" in failure.message
 
 
-def test_of_a_bundle_whose_worker_is_lost_each_run_goes_on_from_where_it_was(
+def test_of_a_chunk_whose_worker_is_lost_each_run_goes_on_from_where_it_was(
     tmp_path: Path,
 ) -> None:
     """The worker was killed after one run, within the next, and before the last."""
@@ -266,7 +266,7 @@ def test_of_a_bundle_whose_worker_is_lost_each_run_goes_on_from_where_it_was(
     (tmp_path / "done").mkdir()
     (tmp_path / "done" / "DONE").write_text("{}")
     begin_attempt(tmp_path, "begun", engine="local", journal=journal)
-    known.take_lost(Bundle("all", runs), journal, LostWorkerError("it was lost"))
+    known.take_lost(Chunk("all", runs), journal, LostWorkerError("it was lost"))
     assert known.done == {"done"} and not known.failures
     assert outcomes(tmp_path, "begun") == ["lost"] and outcomes(tmp_path, "left") == []
     assert [len(known.attempts.get(run.path, ())) for run in (done, begun, left)] == [1, 1, 0]
@@ -277,7 +277,7 @@ def test_of_a_bundle_whose_worker_is_lost_each_run_goes_on_from_where_it_was(
     assert outcomes(tmp_path, "begun") == outcomes(tmp_path, "left") == ["lost"]
 
 
-def test_a_drawing_of_the_bar_takes_two_calls_per_bundle_however_many_runs_it_has(
+def test_a_drawing_of_the_bar_takes_two_calls_per_chunk_however_many_runs_it_has(
     tmp_path: Path,
 ) -> None:
     runs = [quick_run("note", f"note_{number}") for number in range(1000)]
@@ -285,9 +285,9 @@ def test_a_drawing_of_the_bar_takes_two_calls_per_bundle_however_many_runs_it_ha
     jobs = []
     for number in range(10):
         journal = make_journal(tmp_path, f"{number}.jsonl")
-        bundle = Bundle("some", tuple(runs[100 * number : 100 * number + 100]))
-        jobs.append((bundle, journal))
-        attempt = begin_attempt(tmp_path, bundle.runs[0].path, engine="local", journal=journal)
+        chunk = Chunk("some", tuple(runs[100 * number : 100 * number + 100]))
+        jobs.append((chunk, journal))
+        attempt = begin_attempt(tmp_path, chunk.runs[0].path, engine="local", journal=journal)
     with tqdm(total=len(runs), file=io.StringIO()) as bar:
         show_progress(bar, known, jobs, 10)
         assert bar.n == 0
@@ -485,7 +485,7 @@ def test_a_folder_of_logs_that_cannot_be_made_is_told(
         "first", "quick_stages:note", {"run_dir": str(tmp_path / "first")}, "logs/first.log"
     )
     outcomes_of, _ = carry_out_calls(
-        [call], WorkerPlace(str(tmp_path), "local", "owner"), 0, make_journal(tmp_path, "a.jsonl")
+        [call], LaunchContext(str(tmp_path), "local", "owner"), 0, make_journal(tmp_path, "a.jsonl")
     )
     outcome, error = outcomes_of["first"]
     assert outcome == "failed" and error is not None and error["kind"] == "FileExistsError"
@@ -504,7 +504,7 @@ launch(sys.argv[2])
 
 @pytest.mark.slow
 def test_a_worker_that_is_killed_after_the_clock_was_set_back_is_replaced(tmp_path: Path) -> None:
-    """Dask's timers then stand still; until they go on, nothing moves a bundle from a busy worker."""
+    """Dask's timers then stand still; until they go on, nothing moves a chunk from a busy worker."""
     root, release, set_back = (tmp_path / name for name in ("root", "release", "set_back"))
     runs = [("quick_stages:wait", f"wait_{n}", {"release": str(release)}, []) for n in range(2)]
     content = json.dumps({"runs": runs, "root": str(root), "workers": 2})

@@ -97,7 +97,7 @@ def test_a_damaged_line_of_a_journal_is_named_once_and_the_others_count(
         json.dumps({**ATTEMPT, "attempt": 3}).encode(),
         line[:90],  # another process is just writing it
     ]
-    journal = written(tmp_path, "launch/attempts/bundle.jsonl", b"\n".join(lines))
+    journal = written(tmp_path, "launch/attempts/chunk.jsonl", b"\n".join(lines))
     for _ in range(2):
         assert [one.attempt for one in attempts_of(tmp_path)["pretrain/a"]] == [3]
     assert attempts_of(tmp_path)["b"][0].created is None

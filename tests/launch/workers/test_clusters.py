@@ -25,7 +25,7 @@ from multiberts.launch.markers.attempts import Attempt, attempts_of, begin_attem
 from multiberts.launch.running import reap_experiment, run_plan
 from multiberts.launch.workers import pool
 from multiberts.launch.workers.in_dask import LaunchWorker, carry_out
-from multiberts.launch.workers.worker import Call, WorkerPlace
+from multiberts.launch.workers.worker import Call, LaunchContext
 from multiberts.runs import console, dask_cluster
 from multiberts.runs.dask_cluster import LostWorkerError
 from multiberts.runs.errors import UserError
@@ -193,13 +193,13 @@ def test_a_worker_that_is_asked_to_leave_saves_and_a_scheduler_that_ends_is_said
     assert all(error["message"].startswith("asked to stop: saved") for error in errors)
 
 
-def test_a_bundle_that_dask_calls_again_is_not_carried_out_again(
+def test_a_chunk_that_dask_calls_again_is_not_carried_out_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after a worker that died before the launcher had fetched its result."""
     monkeypatch.syspath_prepend(str(HERE))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    place = WorkerPlace(str(tmp_path), "dask", owner="owner")
+    place = LaunchContext(str(tmp_path), "dask", owner="owner")
     calls = [
         Call(
             path, f"quick_stages:{stage}", {"run_dir": str(tmp_path / path), **more}, f"{path}.log"

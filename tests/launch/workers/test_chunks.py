@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from multiberts.launch.plan.planned_run import Output, PlannedRun
-from multiberts.launch.workers.bundles import Bundle, WaitingRuns
+from multiberts.launch.workers.chunks import Chunk, WaitingRuns
 
 
 def pretraining(procedure: str, seed: int, steps: int = 10) -> PlannedRun:
@@ -20,11 +20,11 @@ def finetuning(parent: PlannedRun, task: str, step: int, seed: int) -> PlannedRu
     return PlannedRun("finetune", path, parameters, (parent,), path, path, facts)
 
 
-def take_all(waiting: WaitingRuns, workers: int = 1) -> list[Bundle]:
-    bundles = []
-    while (bundle := waiting.take(workers)) is not None:
-        bundles.append(bundle)
-    return bundles
+def take_all(waiting: WaitingRuns, workers: int = 1) -> list[Chunk]:
+    chunks = []
+    while (chunk := waiting.take(workers)) is not None:
+        chunks.append(chunk)
+    return chunks
 
 
 def test_runs_start_after_their_parents_and_those_of_a_seed_and_task_together() -> None:
@@ -38,27 +38,27 @@ def test_runs_start_after_their_parents_and_those_of_a_seed_and_task_together() 
     ]
     scores = PlannedRun("score", "scores", {}, tuple(trials), "scores", "scores")
     waiting = WaitingRuns([*parents, *trials, scores], done=[])
-    assert [bundle.name for bundle in take_all(waiting)] == [
+    assert [chunk.name for chunk in take_all(waiting)] == [
         "pretrain base seed 0",
         "pretrain base seed 1",
     ]
     waiting.note_done(parents[0])
-    bundles = take_all(waiting)
-    assert [bundle.name for bundle in bundles] == [
+    chunks = take_all(waiting)
+    assert [chunk.name for chunk in chunks] == [
         "finetune RTE base seed 0 (6 runs)",
         "finetune CoLA base seed 0 (6 runs)",
     ]
     # In the order of the plan: each checkpoint is read once.
-    assert bundles[0].runs == tuple(
+    assert chunks[0].runs == tuple(
         run for run in trials if run.parents == (parents[0],) and run.parameters["task"] == "RTE"
     )
     waiting.note_done(parents[1])
-    assert sum(len(bundle.runs) for bundle in take_all(waiting)) == 12
+    assert sum(len(chunk.runs) for chunk in take_all(waiting)) == 12
     for run in trials[:-1]:
         waiting.note_done(run)
     assert waiting.take(1) is None
     waiting.note_done(trials[-1])
-    assert take_all(waiting) == [Bundle("scores", (scores,))]
+    assert take_all(waiting) == [Chunk("scores", (scores,))]
 
 
 def test_early_stages_come_first_and_then_the_longest() -> None:
@@ -68,22 +68,22 @@ def test_early_stages_come_first_and_then_the_longest() -> None:
     other = finetuning(done, "CoLA", 0, 0)
     plan = [done, trial, other, short, long]
     waiting = WaitingRuns(plan, done=[done.path])
-    assert [bundle.runs[0] for bundle in take_all(waiting)] == [long, short, trial, other]
+    assert [chunk.runs[0] for chunk in take_all(waiting)] == [long, short, trial, other]
     expected = {short.path: 100.0, long.path: 99.0, other.path: 2.0}
     waiting = WaitingRuns(plan, done=[done.path], seconds=expected)
-    assert [bundle.runs[0] for bundle in take_all(waiting)] == [short, long, other, trial]
+    assert [chunk.runs[0] for chunk in take_all(waiting)] == [short, long, other, trial]
 
 
-def test_bundles_shrink_towards_the_end_so_that_all_workers_have_their_share() -> None:
+def test_chunks_shrink_towards_the_end_so_that_all_workers_have_their_share() -> None:
     parent = pretraining("base", 0)
     trials = [finetuning(parent, "RTE", 0, seed) for seed in range(20)]
     waiting = WaitingRuns([parent, *trials], done=[parent.path])
-    sizes = [len(bundle.runs) for bundle in take_all(waiting, workers=4)]
+    sizes = [len(chunk.runs) for chunk in take_all(waiting, workers=4)]
     assert sizes[0] == 5 and sizes[-1] == 1 and sum(sizes) == 20
     assert sizes == sorted(sizes, reverse=True)
-    # A fraction is rounded up: fewer bundles than workers would be too few.
+    # A fraction is rounded up: fewer chunks than workers would be too few.
     waiting = WaitingRuns([parent, *trials[:10]], done=[parent.path])
-    assert [len(bundle.runs) for bundle in take_all(waiting, workers=4)] == [3, 2, 2, 1, 1, 1]
+    assert [len(chunk.runs) for chunk in take_all(waiting, workers=4)] == [3, 2, 2, 1, 1, 1]
 
 
 def test_what_builds_on_a_failed_run_is_given_up_once() -> None:
@@ -94,7 +94,7 @@ def test_what_builds_on_a_failed_run_is_given_up_once() -> None:
     take_all(waiting)
     assert waiting.give_up_after(first) == [trials[0], scores]
     waiting.note_done(second)
-    assert [bundle.runs for bundle in take_all(waiting)] == [(trials[1],)]
+    assert [chunk.runs for chunk in take_all(waiting)] == [(trials[1],)]
     waiting.note_done(trials[1])
     assert waiting.take(1) is None
     assert waiting.give_up_after(trials[1]) == []
@@ -103,7 +103,7 @@ def test_what_builds_on_a_failed_run_is_given_up_once() -> None:
 def test_what_is_put_back_comes_again() -> None:
     run = pretraining("base", 0)
     waiting = WaitingRuns([run], done=[])
-    (bundle,) = take_all(waiting)
+    (chunk,) = take_all(waiting)
     assert waiting.take(1) is None
-    waiting.add(bundle.runs)
-    assert take_all(waiting) == [bundle]
+    waiting.add(chunk.runs)
+    assert take_all(waiting) == [chunk]

@@ -28,7 +28,7 @@ from multiberts.launch.markers.attempts import (
 from multiberts.launch.markers.failures import FailedRun
 from multiberts.launch.markers.planned import write_plan
 from multiberts.launch.plan.planned_run import PlannedRun
-from multiberts.launch.workers.bundles import Bundle, WaitingRuns
+from multiberts.launch.workers.chunks import Chunk, WaitingRuns
 from multiberts.launch.workers.engines import Engine
 from multiberts.launch.workers.pool import SECONDS_TO_END, Pool
 from multiberts.launch.workers.worker import (
@@ -36,7 +36,7 @@ from multiberts.launch.workers.worker import (
     SECONDS_TO_SAVE,
     Call,
     Error,
-    WorkerPlace,
+    LaunchContext,
 )
 from multiberts.runs.bucket.lease import Lease
 from multiberts.runs.console import report
@@ -56,14 +56,14 @@ _LOSSES_PER_TRY = 2
 def carry_out(
     outcomes: Outcomes,
     engine: Engine,
-    place: WorkerPlace,
+    context: LaunchContext,
     lease: Lease,
     *,
     budget: float | None,
     silent_seconds: float,
     dashboard: bool,
 ) -> None:
-    """Starts bundles as their parents finish, until nothing can start; see `run_plan` for the arguments.
+    """Starts chunks as their parents finish, until nothing can start; see `run_plan` for the arguments.
 
     No worker is left when it ends, also by SIGTERM (`PreemptedError`) or Ctrl-C.
     """
@@ -95,27 +95,27 @@ def carry_out(
     write_plan(root, plan)
     outcomes.close_open_attempts("lost")  # those that a launcher which is gone has left open
 
-    # Workers, from the first run to the last; each bundle has a journal.
+    # Workers, from the first run to the last; each chunk has a journal.
     pool: Pool | None = None
-    jobs: dict[Future[Any], tuple[Bundle, str]] = {}
+    jobs: dict[Future[Any], tuple[Chunk, str]] = {}
     finished: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
-    names = (f"launch-{place.owner}-{number}.jsonl" for number in itertools.count(1))
+    names = (f"launch-{context.owner}-{number}.jsonl" for number in itertools.count(1))
     with (
         preemption_notice() as should_stop,
         tqdm(total=len(plan), initial=len(done), unit="run", disable=None) as bar,
     ):
         try:
             while not (should_stop() or lease.lost.is_set()):
-                # So many bundles that no worker waits for this process: one is carried out, one waits.
+                # So many chunks that no worker waits for this process: one is carried out, one waits.
                 if pool is None:
-                    pool = Pool(engine, place, silent_seconds, dashboard=dashboard)
+                    pool = Pool(engine, context, silent_seconds, dashboard=dashboard)
                 # The size of a cluster that others started is known once it is there.
                 workers = max(engine.workers, pool.num_workers)
-                while len(jobs) < 2 * workers and (bundle := waiting.take(workers)):
+                while len(jobs) < 2 * workers and (chunk := waiting.take(workers)):
                     # Made here, as network file systems remember for a while that a file was not there.
                     journal = make_journal(root, next(names))
-                    future = pool.submit([outcomes.call(run) for run in bundle.runs], journal)
-                    jobs[future] = bundle, journal
+                    future = pool.submit([outcomes.call(run) for run in chunk.runs], journal)
+                    jobs[future] = chunk, journal
                     future.add_done_callback(finished.put)
                 if not jobs:
                     break
@@ -124,10 +124,10 @@ def carry_out(
                 with contextlib.suppress(queue.Empty):
                     future = finished.get(timeout=SECONDS_BETWEEN_LOOKS)
                     while True:
-                        bundle, journal = jobs.pop(future)
-                        seconds = outcomes.take(bundle, journal, future)
+                        chunk, journal = jobs.pop(future)
+                        seconds = outcomes.take(chunk, journal, future)
                         if bar.disable and seconds is not None:
-                            report(f"[{len(done)}/{len(plan)}] {bundle.name}: {seconds:.0f} s")
+                            report(f"[{len(done)}/{len(plan)}] {chunk.name}: {seconds:.0f} s")
                         future = finished.get_nowait()
                 pool.look_after(len(jobs))
                 if not bar.disable:
@@ -162,7 +162,7 @@ class Outcomes:
 
     Attributes:
       done: paths of the runs that are.
-      attempts: by the path of the run, in order; read once, and then journal by journal as bundles end.
+      attempts: by the path of the run, in order; read once, and then journal by journal as chunks end.
       waiting: the runs that can start now or later.
       failures: by the path of the run.
     """
@@ -176,7 +176,7 @@ class Outcomes:
         self.failures: dict[str, FailedRun] = {}
         self._max_attempts = max_attempts
         self._is_local = is_local
-        # Journals of bundles whose worker was given up; it may go on for a while.
+        # Journals of chunks whose worker was given up; it may go on for a while.
         self._lost: list[str] = []
         self._tries: Counter[str] = Counter()
         self._unbegun: Counter[str] = Counter()
@@ -187,7 +187,7 @@ class Outcomes:
         return Call(run.path, run.stage, run.arguments(self.root), _log(run), number)
 
     def read(self, journal: str) -> dict[str, Attempt]:
-        """Takes over the attempts of a bundle that has ended, and returns them by run."""
+        """Takes over the attempts of a chunk that has ended, and returns them by run."""
         attempts = read_journal(file_of_journal(self.root, journal))
         for attempt in attempts:
             before = [a for a in self.attempts.get(attempt.path, ()) if a.journal != journal]
@@ -195,28 +195,28 @@ class Outcomes:
             self.attempts[attempt.path] = in_order
         return {attempt.path: attempt for attempt in attempts}
 
-    def take(self, bundle: Bundle, journal: str, future: Future[Any]) -> float | None:
-        """Records how the runs of a bundle ended; returns its seconds, or None if its worker is lost."""
+    def take(self, chunk: Chunk, journal: str, future: Future[Any]) -> float | None:
+        """Records how the runs of a chunk ended; returns its seconds, or None if its worker is lost."""
         try:
             ended, seconds = future.result()
         except LostWorkerError as loss:
-            self.take_lost(bundle, journal, loss)
+            self.take_lost(chunk, journal, loss)
             return None
         self.read(journal)
-        for run in bundle.runs:
+        for run in chunk.runs:
             if run.path in ended:
                 self.note(run, *ended[run.path])
-        self.waiting.add(run for run in bundle.runs if run.path not in ended)
+        self.waiting.add(run for run in chunk.runs if run.path not in ended)
         return float(seconds)
 
-    def take_lost(self, bundle: Bundle, journal: str, loss: LostWorkerError) -> None:
-        """Records how far a bundle came whose worker is gone, by its journal."""
+    def take_lost(self, chunk: Chunk, journal: str, loss: LostWorkerError) -> None:
+        """Records how far a chunk came whose worker is gone, by its journal."""
         tried = self.read(journal)
         self._lost.append(journal)
         error: Error = {"kind": "WorkerLost", "message": str(loss)}
         is_fault = not isinstance(loss, BlamelessLossError)
         outcome = "lost" if is_fault else "preempted"
-        for run in bundle.runs:
+        for run in chunk.runs:
             attempt = tried.get(run.path)
             if run.done(self.root):
                 self.note(run, "done", None)
@@ -227,8 +227,8 @@ class Outcomes:
                 self._end(attempt, outcome, error=error)
                 self.note(run, outcome, error)
             else:
-                if run is bundle.runs[0] and is_fault:
-                    # Its worker may have died of the bundle before; one whose workers always die is given up.
+                if run is chunk.runs[0] and is_fault:
+                    # Its worker may have died of the chunk before; one whose workers always die is given up.
                     self._unbegun[run.path] += 1
                     if self._unbegun[run.path] % _LOSSES_PER_TRY == 0:
                         self.note(run, "lost", error)
@@ -268,11 +268,11 @@ class Outcomes:
         for later in self.waiting.give_up_after(run):
             self.failures[later.path] = FailedRun(later, message, is_user_error, None)
 
-    def close_open_attempts(self, outcome: str, jobs: Iterable[tuple[Bundle, str]] = ()) -> None:
+    def close_open_attempts(self, outcome: str, jobs: Iterable[tuple[Chunk, str]] = ()) -> None:
         """Ends attempts at the plan's runs, when no worker is left; jobs of SkyPilot go on.
 
         Args:
-          jobs: bundles that were being carried out, with their journals.
+          jobs: chunks that were being carried out, with their journals.
         """
         for journal in (*self._lost, *(journal for _, journal in jobs)):
             self.done.update(path for path in self.read(journal) if is_done(self.root / path))
@@ -287,17 +287,17 @@ class Outcomes:
 
 
 def show_progress(
-    bar: tqdm[Any], outcomes: Outcomes, jobs: Collection[tuple[Bundle, str]], workers: int
+    bar: tqdm[Any], outcomes: Outcomes, jobs: Collection[tuple[Chunk, str]], workers: int
 ) -> None:
     """Draws the bar of a terminal: runs done, and what is being carried out, with the step reached."""
     files = [file_of_journal(outcomes.root, journal) for _, journal in jobs]
     bar.n = len(outcomes.done) + sum(_num_done_in(file, _size(file)) for file in files)
     words = []
-    for bundle, _ in itertools.islice(jobs, workers):
-        run = bundle.runs[0]
+    for chunk, _ in itertools.islice(jobs, workers):
+        run = chunk.runs[0]
         metrics = outcomes.root / run.path / METRICS
         step = _last_step(metrics, _size(metrics)) if run.stage == "pretrain" else None
-        words.append(bundle.name + (f" {step}/{run.parameters['num_steps']}" if step else ""))
+        words.append(chunk.name + (f" {step}/{run.parameters['num_steps']}" if step else ""))
     bar.set_postfix_str(" | ".join(words))
 
 

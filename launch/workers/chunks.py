@@ -1,9 +1,9 @@
 """The queue of runs: which can start, and which of them one worker carries out together.
 
-A bundle is all fine-tuning of one pre-training seed on one task: its runs share the tokenised examples
-and the compiled step, which a worker keeps from run to run. Every other run is a bundle by itself. Early
-stages come first, and within a stage the longest bundle, so that no long one is left for the end; for
-the same reason bundles shrink towards the end.
+A chunk is all fine-tuning of one pre-training seed on one task: its runs share the tokenised examples
+and the compiled step, which a worker keeps from run to run. Every other run is a chunk by itself. Early
+stages come first, and within a stage the longest chunk, so that no long one is left for the end; for
+the same reason chunks shrink towards the end.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
-class Bundle:
+class Chunk:
     """Runs that one worker carries out one after the other."""
 
     name: str
@@ -65,11 +65,11 @@ class WaitingRuns:
                 self._children.setdefault(parent, []).append(run)
         self.add(run for run in plan if self._missing.get(run.path) == set())
 
-    def take(self, workers: int) -> Bundle | None:
-        """Takes out the bundle that starts next; returns None if nothing can start now.
+    def take(self, workers: int) -> Chunk | None:
+        """Takes out the chunk that starts next; returns None if nothing can start now.
 
         Args:
-          workers: how many there are in all. While much is left a bundle is a whole group, towards
+          workers: how many there are in all. While much is left a chunk is a whole group, towards
             the end a part of it, so that each worker gets a share.
         """
         while self._heap:
@@ -78,11 +78,11 @@ class WaitingRuns:
             if len(group) != size:
                 continue  # an older entry of this group
             share = max(1, math.ceil(self._num_ready / workers))
-            taken, rest = group[:share], group[share:]
+            taken, left = group[:share], group[share:]
             del self._groups[key]
             self._num_ready -= len(group)
-            self.add(rest)
-            return Bundle(_name(taken), tuple(taken))
+            self.add(left)
+            return Chunk(_name(taken), tuple(taken))
         return None
 
     def add(self, runs: Iterable[PlannedRun]) -> None:
