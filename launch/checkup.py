@@ -1,4 +1,4 @@
-"""`multiberts launch doctor`: says what works on this machine, and what to do where something does not."""
+"""`multiberts launch doctor`: checks this machine and says how to mend what does not work."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BYTES_FREE_AT_LEAST = 10e9
 TPU_DEVICES = ("/dev/accel*", "/dev/vfio/[0-9]*")
 FRESH_ENVIRONMENT = "pip install -c constraints.txt '.[{extra}]' into a fresh environment"
 
-# Each prints one line that begins with the mark: version, and numbers of devices by kind.
+# Each prints one line that begins with the mark: the version, and the number of devices of each kind.
 _MARK = "devices: "
 TENSORFLOW = """
 import collections, json
@@ -66,7 +66,7 @@ def doctor(*, root: PathLike | None = None, training: bool = True) -> int:
     """Checks packages, accelerators, disk and rounding of this machine, and prints a line for each.
 
     Args:
-      root: of an experiment, which need not exist; None: the disk of the current directory.
+      root: an experiment's root, whose disk is checked; it need not exist. None: the current directory.
       training: whether to train 20 steps in portable mode, in half a minute or so, and compare the
         digest of the weights with the reference.
 
@@ -91,7 +91,7 @@ def doctor(*, root: PathLike | None = None, training: bool = True) -> int:
 
 
 def check_machine() -> CheckResult:
-    """Returns what this machine has; nothing of it is judged."""
+    """Describes this machine, without a judgement."""
     finding = f"Python {platform.python_version()}, {counted(available_cores(), 'core')}"
     if importlib.util.find_spec("psutil"):
         import psutil
@@ -104,7 +104,7 @@ def check_machine() -> CheckResult:
 
 
 def check_packages() -> CheckResult:
-    """Returns whether the installed packages agree with what they require of each other."""
+    """Checks that the versions of the installed packages fit each other."""
     if importlib.util.find_spec("pip") is None:
         cure = f"uv pip check --python {sys.executable}"
         return CheckResult(WARNING, "packages", "not checked: this environment has no pip", cure)
@@ -120,7 +120,7 @@ def check_packages() -> CheckResult:
 
 
 def check_devices() -> list[CheckResult]:
-    """Returns which accelerators are here, and whether the installed libraries see them."""
+    """Checks that the installed libraries see this machine's accelerators."""
     probes = {
         name: start_probe(script)
         for name, (module, script) in LIBRARIES.items()
@@ -164,7 +164,7 @@ def check_devices() -> list[CheckResult]:
 
 
 def start_probe(script: str) -> subprocess.Popen[str]:
-    """Starts a script in a Python of its own, as importing a library may hang or crash."""
+    """Starts a script in another Python process, because importing a library may hang or crash."""
     return subprocess.Popen(
         [sys.executable, "-c", script],
         stdout=subprocess.PIPE,
@@ -176,7 +176,7 @@ def start_probe(script: str) -> subprocess.Popen[str]:
 
 
 def take_answer(process: subprocess.Popen[str], seconds: float) -> dict[str, Any]:
-    """Returns what a probe printed, or `{"error": what went wrong}`; a probe that hangs is ended."""
+    """Returns a probe's output, or `{"error": message}`; kills a probe that hangs."""
     try:
         printed, complaints = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -216,7 +216,7 @@ def judge(name: str, answer: Mapping[str, Any], expected: str) -> CheckResult:
 
 
 def check_disk(root: PathLike | None) -> CheckResult:
-    """Returns how much space is free where the experiment lies; `launch plan` says what it needs."""
+    """Reports the free space of the experiment's disk; `launch plan` says how much it needs."""
     folder = Path(root or ".").absolute()
     while not folder.is_dir():
         folder = folder.parent
@@ -234,7 +234,7 @@ def check_disk(root: PathLike | None) -> CheckResult:
 
 
 def check_training() -> CheckResult:
-    """Returns whether this machine rounds as the reference, by 20 steps of training in portable mode."""
+    """Checks by 20 training steps in portable mode that this machine rounds like the reference."""
     try:
         digest = measure_digest(SECONDS_TO_TRAIN)
     except UserError as error:

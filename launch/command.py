@@ -42,11 +42,11 @@ launch.name = value:
 
   --root (str; required)
       the directory that all runs lie below."""
-# Settings that are bound under the name of their stage.
+# Settings whose parameters Gin binds under the name of their stage.
 _OF_STAGES = {"world": "make_world", "report": "report", "paper": "paper"}
-# The lists of `launch` that name the scopes of a stage.
+# Lists in `launch` whose names are Gin scopes of a stage.
 SCOPED_STAGES = {"corpora": "prepare", "procedures": "pretrain", "tasks": "finetune"}
-# Settings that may be bound as `launch.<name>`, with their types: the experiment, and those of all commands.
+# Types of the settings that Gin may bind as `launch.<name>`.
 _OTHER_SETTINGS = {"root": str, "workers": PositiveInt | None}
 _SETTINGS = {
     **{name: kind for name, kind in annotations_of(Experiment).items() if name not in _OF_STAGES},
@@ -98,7 +98,7 @@ class LaunchArguments(Arguments):
         by_flag |= by_gin_name(["launch"], self.flags().keys() & _SETTINGS.keys(), given)
         by_flag |= by_gin_name(["finetune"], self.of_all_tasks, given)
 
-        # Functions that this command does not need are not imported and take any parameter.
+        # For functions that this command does not call: importing them takes seconds.
         def anything(**parameters: Any) -> None: ...
 
         others = (other.gin_name for name, other in COMMANDS.items() if name.startswith("launch "))
@@ -123,7 +123,7 @@ class LaunchArguments(Arguments):
         if options.get("reap"):
             return {"plan": [], **options}  # needs the root alone
 
-        # The experiment that Gin describes; each name in a list becomes its scope's bindings.
+        # The experiment: each name in a list becomes the bindings of its scope.
         arguments = {name: settings[name] for name in settings if name not in _OTHER_SETTINGS}
         scopes: dict[str, set[str]] = {stage: set() for stage in STAGES}
         for names, stage in SCOPED_STAGES.items():
@@ -146,19 +146,19 @@ class LaunchArguments(Arguments):
 
     @contextlib.contextmanager
     def local(self, bindings: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yields the arguments; at the end what files hold is remembered for the next launch."""
+        """Yields the arguments; saves the digests of input files for the next launch at the end."""
         try:
             yield bindings
         finally:
             if self._digests is not None:
-                self._digests.keep()  # the first launch makes their folder
+                self._digests.keep()  # the first launch creates their folder
 
     def functions(self) -> Iterable[Callable[..., Any]]:
-        """Returns those of the stages whose parameters a plan checks."""
+        """Returns the stages whose parameters error messages may name."""
         return map(stage_function, ("score", "report"))
 
     def exit_with(self, result: object) -> None:
-        """Exits with a number, or with the status that failed runs stand for."""
+        """Exits with the function's number, or with 1 or 2 if runs failed."""
         if isinstance(result, list):
             exit_with(result)
         super().exit_with(result)

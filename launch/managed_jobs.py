@@ -2,7 +2,7 @@
 
 Each call takes one look: it fetches seeds that are done, submits those that have no job, and shows the
 others. SkyPilot moves its jobs from machine to machine meanwhile, and the bucket has all that a seed needs to
-resume. It is called as the program `sky`, from an environment of its own: it wants an older click.
+resume. SkyPilot is run as the program `sky` from another environment, because it needs an older click.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ STAGE = "pretrain"
 # Its `workdir: .` is this folder, which SkyPilot copies to each machine.
 PROJECT = Path(__file__).resolve().parent.parent
 _INSTALL = "uv tool install --python 3.11 'skypilot[gcp,kubernetes]==0.14.1'"
-# All jobs, as it shows 50 else, and everybody's; why they failed; a controller that was stopped is started.
+# Everybody's jobs and all of them (50 otherwise), with reasons; starts a controller that was stopped.
 _QUEUE = ("jobs", "queue", "--all", "--all-users", "--verbose", "--refresh", "-o", "json")
 _COLOURS = re.compile(r"(?:\x1b|\\u001b)\[[0-9;]*m")  # as they are, and in JSON
 _STATE = re.compile(r"state/step_(\d+)")
-# Arguments of pre-training that name directories of finished runs.
+# Arguments of pre-training that are directories of finished runs.
 _INPUTS = ("corpus", "evaluation_corpus", "initial_checkpoint")
 
 
@@ -72,7 +72,7 @@ class SkyPilotOptions:
 
 @dataclass(frozen=True)
 class ManagedJob:
-    """A managed job as `sky jobs queue` has it; texts are one line, `-` where it has none."""
+    """A managed job as `sky jobs queue` lists it; texts are one line, and `-` means none."""
 
     id: int
     recoveries: int
@@ -102,7 +102,7 @@ class ManagedJob:
 
     @property
     def device(self) -> str | None:
-        """Returns what trains, by its name in `launch/estimate/prices.toml`; None without accelerators."""
+        """Returns the accelerator's name in `launch/estimate/prices.toml`; None without accelerators."""
         match = re.search(r"gpus=(?:tpu-)?(?P<name>[^:]+):(?P<count>\d+)", self.machine)
         return match and f"{match['count']}x{match['name']}".removeprefix("1x")
 
@@ -130,9 +130,9 @@ def submit_plan(
     Args:
       plan: every run after its parents.
       root: directory of the experiment here: markers, and in the end what was trained.
-      options: where the runs are kept, and how a machine trains.
-      attempts: how many jobs of a run may fail.
-      carry_out: carries out on this machine, before, the runs that pre-training needs.
+      options: the bucket of the runs, and the task that trains one.
+      attempts: number of jobs of a run that may fail.
+      carry_out: called first with the runs that pre-training needs, to carry them out on this machine.
 
     Returns:
       The runs that failed, once nothing trains any more.
@@ -181,7 +181,7 @@ class _Look:
     def take(self) -> list[FailedRun]:
         left = needed = [run for run in self._pretraining if not run.done(self._root)]
         if left or _open_attempts(self._root):
-            # Before the bucket is read, so that a job that has succeeded has left its DONE there.
+            # Asked before the bucket is read: a job that has succeeded by now has written DONE.
             progress(f"asking SkyPilot for the jobs of {counted(len(left), 'run')}")
             self._jobs = _queue(_prefix(self._bucket))
         for run in left:
@@ -190,13 +190,13 @@ class _Look:
                 fetch_run(self._bucket_of(run), self._root / run.path)
         left = [run for run in left if not run.done(self._root)]
 
-        # Those that are due get a job.
+        # Submit the runs that are due.
         due = [run for run in left if self._is_due(run)]
         if due:
             self._submit(due)
             self._jobs = _queue(_prefix(self._bucket))
 
-        # Markers for `launch status`, a table, and the live jobs that train nothing that is needed.
+        # Write markers for `launch status`, print a table, and name live jobs of other plans.
         self._write_markers()
         self._show(left)
         ours = {job.id for job in map(self._live, needed) if job is not None}
@@ -234,7 +234,7 @@ class _Look:
         return Bucket(f"{self._bucket.url}/{run.path}")
 
     def _name(self, run: PlannedRun) -> str:
-        # The path ends in a hash of what the run is; SkyPilot takes no other characters.
+        # SkyPilot allows these characters only; the path ends in the run's hash, so names differ.
         return _prefix(self._bucket) + re.sub(r"[^A-Za-z0-9._-]+", "-", run.path)[-60:]
 
     def _of(self, run: PlannedRun) -> list[ManagedJob]:
@@ -245,7 +245,7 @@ class _Look:
         return next((job for job in self._of(run) if job.is_live), None)
 
     def _is_due(self, run: PlannedRun) -> bool:
-        """Returns whether a run that is not done gets a job now; notes where it gets no further one."""
+        """Returns whether an unfinished run gets a job now; records a failure if it gets no other one."""
         lost = [parent.name for parent in run.parents if parent.path in self._failed]
         ends = [job for job in self._of(run) if job.status != "CANCELLED"]
         if lost:
@@ -264,10 +264,10 @@ class _Look:
     def _submit(self, runs: Sequence[PlannedRun]) -> None:
         where = ["--env", f"BUCKET={self._bucket.url}"]
         progress(f"submitting {counted(len(runs), 'job')}, about 15 s each")
-        # Jobs that no cloud can take would fail later, one by one.
+        # Otherwise jobs that no cloud can run would fail later, one by one.
         _sky("launch", "--dryrun", "-y", *where, str(self._task))
         for run in runs:
-            # Its inputs go into the bucket, and its arguments have URLs for paths.
+            # Upload the inputs; the arguments have URLs in place of paths.
             for parent in run.parents:
                 push_finished(self._root / parent.path, f"{self._bucket.url}/{parent.path}")
             arguments = run.arguments(self._bucket.url)
@@ -282,7 +282,7 @@ class _Look:
             progress(f"{run.name}: submitted as {name}")
 
     def _write_markers(self) -> None:
-        """Writes for `launch status` which runs have a job, and how their last one ended."""
+        """Writes the runs' jobs and outcomes for `launch status`."""
         attempts_by_run = attempts_of(self._root)
         for run in self._pretraining:
             attempts, is_done = attempts_by_run.get(run.path, []), run.done(self._root)
@@ -295,7 +295,7 @@ class _Look:
                 elif job is None or job.status == "CANCELLED":
                     end_attempt(self._root, attempt, "preempted")
                 elif job.is_live:
-                    # Its heartbeat, too: the journal's time of change.
+                    # The journal's time of change is the heartbeat.
                     device = job.device or attempt.device
                     write_attempt(self._root, dataclasses.replace(attempt, device=device))
                 else:
@@ -321,11 +321,14 @@ class _Look:
             ours = ("-", state, "-", "-", "-")
             if job is not None:
                 ours = (str(job.id), job.status, str(job.recoveries), job.machine, job.zone)
-            # How far it has come; its log is copied here, where status looks.
+            # Copy its log here: status reads the step from it.
             step = "-"
             if (pushed := last_push(self._bucket_of(run))) is not None:
                 files, when = pushed
-                for name in (CONFIG, METRICS):  # with its configuration the folder counts as a run
+                for name in (
+                    CONFIG,
+                    METRICS,
+                ):  # status takes a folder with a configuration for a run
                     data = (
                         self._bucket_of(run).read(files[name]["object"]) if name in files else None
                     )
@@ -366,21 +369,21 @@ def _task_file(name: str) -> Path:
 
 
 def _prefix(bucket: Bucket) -> str:
-    """Returns how the names of an experiment's jobs begin."""
+    """Returns the prefix of the names of an experiment's jobs."""
     return f"mb-{hashlib.sha256(bucket.url.encode()).hexdigest()[:8]}-"
 
 
 def _queue(prefix: str) -> list[ManagedJob]:
-    """Returns the jobs whose names begin so, the oldest first."""
+    """Returns the jobs whose names have this prefix, oldest first."""
     try:
         printed = _sky(*_QUEUE)
     except UserError as error:
-        # Before the first job, where jobs are controlled by a machine of their own.
+        # Before the first job there may be no machine that controls jobs.
         if "No in-progress managed jobs" in str(error):
             return []
         raise
     try:
-        # A line about a server that is started may come before.
+        # Starting a server prints a line before the JSON.
         rows, _ = json.JSONDecoder().raw_decode("[" + f"\n{printed}".partition("\n[")[2])
         ours = [row for row in rows if str(row["job_name"]).startswith(prefix)]
         return sorted(map(ManagedJob.of_row, ours), key=lambda job: job.id)
@@ -401,7 +404,7 @@ def _program() -> str:
 
 
 def _sky(*arguments: str) -> str:
-    """Returns what `sky` prints; its last line is the error where it fails."""
+    """Runs `sky` and returns its output; a failure raises its last line."""
     ended = subprocess.run(
         [_program(), *arguments],
         cwd=PROJECT,
@@ -413,7 +416,7 @@ def _sky(*arguments: str) -> str:
     )
     if ended.returncode:
         said = _last_line(f"{ended.stdout}\n{ended.stderr}")
-        said = said.replace("'", '"')  # name='value' would be taken for a flag of ours
+        said = said.replace("'", '"')  # or absl would take name='value' for a flag
         raise UserError(
             f"`sky {' '.join(arguments[:2])}` failed: {said} (mend that, then give the same command)"
         )

@@ -1,4 +1,4 @@
-"""A stage of plans: predictions that others published, as run directories inside one run's directory."""
+"""The stage that imports published predictions: run directories inside the directory of one planned run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from multiberts.runs.parameters import ordered_fields, takes_fields_of
 
 
 def _find_files(_: Mapping[str, Any], inputs: Values) -> None:
-    """Replaces a folder by its files, whose content counts."""
+    """Replaces a folder by its files, so that their content identifies the run."""
     if isinstance(inputs["source"], str) and Path(inputs["source"]).is_dir():
         inputs["files"] = [
             str(file) for file in sorted(Path(inputs.pop("source")).rglob("*")) if file.is_file()

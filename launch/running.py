@@ -1,6 +1,6 @@
 """Carries out a plan of runs: starts what can start, tries again what failed, resumes where it stopped.
 
-And `multiberts launch run --reap`: ends what belongs to no running launcher of an experiment.
+`multiberts launch run --reap` ends processes and jobs that a dead launcher left behind.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def run_plan(
     silent_seconds: PositiveFloat = 90.0,
     dashboard: bool = False,
 ) -> list[FailedRun]:
-    """Carries out what of a plan is not done yet.
+    """Carries out the runs of a plan that are not done yet.
 
     The same call after a kill or a failure resumes where it stopped. On SIGTERM or SIGHUP the workers are
-    asked to save and leave. When this process dies, however it dies, its workers leave.
+    asked to save and exit. When this process dies, however it dies, its workers exit.
 
     Args:
       plan: every run after its parents.
@@ -61,13 +61,13 @@ def run_plan(
       engine_options: of the engine; see `launch.workers.engines` and `launch.managed_jobs`.
       workers: processes on a machine, each with its share of the cores; None: one per GPU (times
         workers_per_accelerator) where there are any, else one per core.
-      workers_per_accelerator: how many workers share a GPU.
-      attempts: how often a run is tried that fails through no fault of its input.
-      budget: dollars that the plan may be estimated to cost; None: any.
-      reap: start nothing; end what no running launcher of the experiment looks after, and say what that
-        was. With engine `skypilot`, its jobs are cancelled.
-      silent_seconds: a worker or trainer without a heartbeat for so long (stopped, or hung) is killed, and
-        its run is tried again; on engine `dask` the cluster's own time holds.
+      workers_per_accelerator: number of workers that share a GPU.
+      attempts: number of attempts at a run that fails for a reason other than its input.
+      budget: refuse a plan with a higher estimate in dollars; None: any.
+      reap: start nothing; end and list processes and jobs that a dead launcher of this experiment left
+        behind. With engine `skypilot`, cancel its jobs.
+      silent_seconds: kill a worker or trainer that has sent no heartbeat for this many seconds (stopped, or
+        hung), and try its run again; engine `dask` uses the cluster's own limit.
       dashboard: serve Dask's live pages at 127.0.0.1 (engines `local` and `slurm`; the extra `dashboard`).
 
     Returns:
@@ -121,7 +121,7 @@ def run_plan(
                 dashboard=dashboard,
             )
 
-            # Links `report`, `scores` and `paper` to this plan's directories, named with hashes.
+            # `report`, `scores` and `paper` link to this plan's directories, whose names end in hashes.
             for run in plan:
                 link = Path(root) / run.path.rsplit("-", 1)[0]
                 if run.stage not in ("report", "score", "paper") or not run.done(root):
@@ -142,7 +142,7 @@ def run_plan(
             write_status_page(status, page)
     except KeyboardInterrupt:
         progress("stopped; the same command resumes from here")
-        # Exit handlers of libraries take longer than people wait.
+        # Libraries' exit handlers take longer than people wait.
         os._exit(130)
     return [outcomes.failures[run.path] for run in plan if run.path in outcomes.failures]
 
@@ -152,13 +152,13 @@ def reap_experiment(
     engine: EngineName = "local",
     engine_options: Mapping[str, Any] | None = None,
 ) -> None:
-    """Ends what belongs to no running launcher of an experiment, and reports what it ended.
+    """Ends processes and jobs of an experiment that a dead launcher left behind, and reports them.
 
-    A launcher on another machine runs if its lease is renewed while this function watches, which takes up
-    to 90 s.
+    A launcher on another machine is alive if it renews its lease while this function watches, for up to
+    90 s.
 
     Args:
-      engine: with `skypilot`, its jobs are cancelled, too.
+      engine: `skypilot` also cancels its jobs.
     """
     if not Path(root).is_dir():
         raise UserError(f"{root} is not a directory; check launch.root")
@@ -171,7 +171,7 @@ def reap_experiment(
             ended += end_slurm_jobs(root)
     except LeaseHeldError as refusal:
         ended = end_processes(root, refusal.holder)
-    except BucketUnreachableError:  # the disk is full, or can only be read
+    except BucketUnreachableError:  # the disk is full or read-only
         holder = launcher_at_a_glance(root)
         ended = end_processes(root, holder)
         if holder is None:

@@ -9,7 +9,7 @@ SECONDS_TO_ANSWER = 15.0
 
 
 def ask_driver(*fields: str) -> list[str]:
-    """Returns a line per GPU with fields that `nvidia-smi` knows, separated by commas.
+    """Asks `nvidia-smi` for these fields; returns one comma-separated line per GPU.
 
     Raises:
       subprocess.SubprocessError: it fails or does not answer.
@@ -22,7 +22,7 @@ def ask_driver(*fields: str) -> list[str]:
 
 
 def visible_gpus() -> list[str]:
-    """Returns the GPUs that a process started here may use.
+    """Returns the GPUs that a process on this machine may use.
 
     Returns:
       The names in `CUDA_VISIBLE_DEVICES` where it is set (none if it is empty or -1), else the
@@ -31,7 +31,7 @@ def visible_gpus() -> list[str]:
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is not None:
         names = [name.strip() for name in named.split(",")]
-        # As CUDA has it: names after an invalid one are not seen.
+        # CUDA ignores the names after an invalid one.
         names = names[: names.index("-1")] if "-1" in names else names
         return [name for name in names if name]
     try:
@@ -41,11 +41,11 @@ def visible_gpus() -> list[str]:
 
 
 def gpu_of_worker(rank: int, gpus: list[str], workers_per_accelerator: int) -> str | None:
-    """Returns the GPU of a worker, which some of its neighbours may share; None where there is none.
+    """Returns the GPU of a worker, which other workers may share; None if there is none.
 
     Args:
       rank: the worker's number on its machine, from 0.
       gpus: as `visible_gpus` returns them.
-      workers_per_accelerator: how many share one.
+      workers_per_accelerator: number of workers that share one GPU.
     """
     return gpus[rank // workers_per_accelerator % len(gpus)] if gpus else None

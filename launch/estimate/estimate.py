@@ -1,7 +1,7 @@
-"""Estimates hours, dollars and disk of a plan before anything is started.
+"""Estimates hours, dollars and disk of a plan before it starts.
 
-From each run's operations (`work`) and the dated figures of devices (`prices`); where runs of the same
-shape are done or running, from the times they took (`measured`).
+From each run's operations (`work`) and dated figures of devices (`prices`), or from the times of runs of the
+same shape in this experiment (`measured`).
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from multiberts.runs.errors import UserError
 from multiberts.runs.plan_marker import done_paths
 from multiberts.runs.processes import available_cores
 
-# These stages are carried out on the device, the others on the machine that launches.
+# Only these stages run on the device, the others on the launcher's machine.
 DEVICE_STAGES = frozenset({"pretrain", "finetune"})
 _MEASURED_STAGES = {"make_world", "prepare", "finetune", "score", "report", "paper"}
 
-# Bytes of a source whose size is not known, such as a world's text that is not written yet.
+# Size in bytes assumed for a source that does not exist yet, such as a world's text.
 BYTES_OF_UNSEEN_SOURCE = 2e6
 
 
@@ -43,7 +43,7 @@ class RunEstimate:
 
     Attributes:
       measured: whether the time was measured rather than assumed.
-      assumed: what was not known of the run, in words.
+      assumed: the assumptions about the run, in words.
     """
 
     device: str
@@ -59,12 +59,12 @@ class PlanEstimate:
     """The rest of a plan.
 
     Attributes:
-      runs: of every run that is not done, by path.
-      device: that pre-training, and mostly fine-tuning, are carried out on.
-      workers: how many of these runs are carried out at a time, each on its own device.
-      host: that the other runs are carried out on.
-      longest_chain: seconds of the runs that wait for each other longest.
-      spot: whether prices are those of spot capacity.
+      runs: estimates of the unfinished runs, by path.
+      device: device of pre-training and usually of fine-tuning.
+      workers: number of these runs at a time, each on its own device.
+      host: device of the other runs.
+      longest_chain: seconds of the longest chain of runs that wait for each other.
+      spot: whether prices are of spot capacity.
     """
 
     runs: Mapping[str, RunEstimate]
@@ -80,7 +80,7 @@ class PlanEstimate:
 
     @property
     def least_seconds(self) -> float:
-        """Returns the seconds that it takes at least: all workers busy all the time, or the longest chain."""
+        """A lower bound in seconds: all workers always busy, or the longest chain."""
         shared = [run.seconds for run in self.runs.values() if run.device == self.device.name]
         return max(sum(shared) / self.workers, self.longest_chain)
 
@@ -116,14 +116,13 @@ def estimate_plan(
 
     Args:
       plan: every run after its parents.
-      root: the experiment's root, whose done and running runs show how long such runs take.
-      device: that each run is carried out on, a name of `prices.toml`; None: this machine's GPU, else
-        its cores, shared among the workers.
-      workers: how many runs are carried out at a time; None: one per core of this machine, one on
-        another device.
-      spot: prices of capacity that can be taken away.
-      done: paths of the runs that are; None: those with a DONE marker.
-      attempts: by the path of the run, in order; None: as their markers have them.
+      root: the experiment's root; the times of its runs replace assumed ones.
+      device: device of the runs, a name of `prices.toml`; None: this machine's GPU, else its cores, shared
+        among the workers.
+      workers: number of runs at a time; None: one per core of this machine, one on another device.
+      spot: whether to use spot prices.
+      done: paths of finished runs; None: those with a DONE marker.
+      attempts: attempts by the path of the run, in order; None: read from their markers.
     """
     prices = load_prices()
     chosen, workers = _chosen_device(prices, device, workers)
@@ -143,7 +142,7 @@ def estimate_plan(
         if run.path not in done:
             runs_on = chosen if run.stage in DEVICE_STAGES else host
             runs[run.path] = _estimate_run(run, runs_on, measured, Path(root), spot)
-    # The longest chain of runs that wait for each other; those done, or outside the plan, take no time.
+    # Finished runs, and runs outside the plan, take no time in the longest chain.
     ends: dict[str, float] = {}
     for run in plan:
         before = max((ends.get(parent.path, 0.0) for parent in run.parents), default=0.0)
@@ -154,7 +153,7 @@ def estimate_plan(
 def _estimate_run(
     run: PlannedRun, device: Device, measured: Measurements, root: Path, spot: bool
 ) -> RunEstimate:
-    """Returns what is left of a run that is carried out on a device."""
+    """Estimates the rest of a run on a device."""
     stages = {name: figure.value for name, figure in load_prices().stages.items()}
     work = _work_of(run, measured, stages, root)
     seconds, measured_seconds, assumed = work.seconds, None, work.assumed
@@ -194,7 +193,7 @@ def _estimate_run(
 def _work_of(
     run: PlannedRun, measured: Measurements, stages: Mapping[str, float], root: Path
 ) -> Work:
-    """Returns a run's work, by the times and bytes of stages in `prices.toml`."""
+    """Returns a run's work; other stages than training have seconds and bytes in `prices.toml`."""
     if run.stage == "pretrain":
         return pretraining_work(run)
     if run.stage == "finetune":

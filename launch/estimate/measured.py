@@ -1,7 +1,7 @@
-"""Measures times that runs of an experiment took, to be used in place of assumed ones.
+"""Measures how long an experiment's runs took, in place of assumed times.
 
-From `metrics.jsonl` of pre-training that is done or running, from the attempts at other runs, and
-from `run.json`, which records how many examples a task has.
+From `metrics.jsonl` of pre-training, the attempts of other runs, and `run.json`, which records the number
+of examples.
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ class Measurements:
     """Measured facts of an experiment's runs.
 
     Attributes:
-      seconds_per_step: of pre-training, by `launch.estimate.work.shape_of`; the median of its runs.
-      seconds_per_run: of the other stages, likewise.
-      steps: finished updates of pre-training that is not done, by path.
-      examples: of a task whose number of training examples is bounded: how many it trains on and
-        predicts.
+      seconds_per_step: pre-training's median seconds per step, by `launch.estimate.work.shape_of`.
+      seconds_per_run: the other stages' median seconds per run, by the same shape.
+      steps: finished updates of unfinished pre-training, by path.
+      examples: numbers of training and predicted examples, by task and max_train_examples.
     """
 
     seconds_per_step: Mapping[Shape, float]
@@ -48,11 +47,11 @@ def measure(
     attempts: Mapping[str, Sequence[Attempt]],
     counts: Callable[[PlannedRun, str | None], bool],
 ) -> Measurements:
-    """Collects what the runs of an experiment show.
+    """Collects measurements from an experiment's runs.
 
     Args:
-      attempts: by the path of the run, in order.
-      counts: whether the time of a run on a device of that name counts; None: an unknown device.
+      attempts: attempts by the path of the run, in order.
+      counts: called with a run and its device's name (None: unknown); whether the run's time counts.
     """
     per_step: dict[Shape, list[float]] = {}
     per_run: dict[Shape, list[float]] = {}
@@ -66,7 +65,7 @@ def measure(
             if lines and run.path not in done:
                 steps[run.path] = int(lines[-1]["step"])
             rates = [line["steps_per_second"] for line in lines if line.get("steps_per_second")]
-            rates = rates[1:] or rates  # the first compiles
+            rates = rates[1:] or rates  # the first rate includes compilation
             if rates and is_counted:
                 per_step.setdefault(shape_of(run), []).append(1 / statistics.median(rates))
         elif run.path in done:
@@ -87,7 +86,7 @@ def measure(
 
 
 def examples_in(path: Path) -> tuple[int, int] | None:
-    """Returns how many examples a run trained on and predicted, by its run.json; None without one."""
+    """Returns the numbers of training and predicted examples in a run.json; None without one."""
     if not path.is_file():
         return None
     cure = "remove the run's directory, and it is made again"

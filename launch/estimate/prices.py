@@ -18,7 +18,7 @@ from multiberts.runs.errors import UserError
 FILE = Path(__file__).with_name("prices.toml")
 
 _CORES_PER_CHIP = 2
-# The largest number in the name of a slice that is one machine, whatever it counts.
+# Slices up to this number (of chips or cores) are one machine.
 _LARGEST_SLICE = 8
 
 _SLICE = re.compile(r"(?P<chip>[a-z]\w*)-(?P<count>\d+)")
@@ -27,13 +27,13 @@ _SEVERAL = re.compile(r"(?P<count>\d+)x(?P<chip>\w+)")
 
 @dataclass(frozen=True)
 class Figure:
-    """A number with where and when it was found.
+    """A number with its source and date.
 
     Attributes:
-      value: in the units of `prices.toml`.
+      value: the number, in the units of `prices.toml`.
       source: a page, a paper, or a reason.
-      date: of the source, year or day.
-      assumed: whether it was not looked up.
+      date: year or day of the source.
+      assumed: whether it is a guess, not looked up.
     """
 
     value: float
@@ -44,7 +44,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class CompiledShare:
-    """The share of the peak that a compiler's cycles grant a training step of one model.
+    """Share of the peak that one model's training step can reach, by the compiler's cycle count.
 
     Attributes:
       model: its name in docs/compile_table.md.
@@ -56,7 +56,7 @@ class CompiledShare:
     share: float
 
     def distance(self, hidden_size: int, length: int) -> float:
-        """Returns how far another shape is, by the ratios of sizes."""
+        """Distance to another shape, by the ratios of sizes."""
         return abs(math.log(hidden_size / self.hidden_size)) + abs(math.log(length / self.length))
 
 
@@ -65,9 +65,9 @@ class Chip:
     """A kind of devices.
 
     Attributes:
-      suffix_counts: the number in a slice's name counts `cores` or `chips`; `none` where no number ends it.
-      figures: by their names in `prices.toml`.
-      compiled: the share of the peak by the compiler, for models of some shapes; empty where runs were
+      suffix_counts: whether the number in a slice's name counts `cores` or `chips`; `none`: it has no number.
+      figures: figures by their names in `prices.toml`.
+      compiled: shares of the peak by the compiler, for some shapes of models; empty where runs were
         measured.
     """
 
@@ -79,11 +79,11 @@ class Chip:
 
 @dataclass(frozen=True)
 class Device:
-    """One or several chips of a kind, which carry out a run.
+    """One or several chips of a kind that carry out a run.
 
     Attributes:
-      name: as in `v4-8`, `H100`, `8xA100`, `cpu`.
-      spot_share: the part of the price that spot capacity costs where no spot price is known.
+      name: such as `v4-8`, `H100`, `8xA100`, `cpu`.
+      spot_share: assumed ratio of spot to on-demand price where no spot price is known.
     """
 
     name: str
@@ -92,14 +92,14 @@ class Device:
     spot_share: float
 
     def compiled_for(self, hidden_size: int, length: int) -> CompiledShare | None:
-        """Returns the compiler's share for the model of the nearest shape; None where it has none."""
+        """Returns the compiler's share of the peak for the nearest shape; None if there is none."""
         shares = self.chip.compiled
         return (
             min(shares, key=lambda share: share.distance(hidden_size, length)) if shares else None
         )
 
     def peak(self, compute_dtype: str = "bfloat16") -> float:
-        """Returns the FLOP/s of all chips; of float32 if there is no other."""
+        """Returns the peak FLOP/s of all chips; the float32 peak if it is the only one."""
         figures = self.chip.figures
         figure = figures["peak_flops_per_second"]
         if compute_dtype == "float32":
@@ -109,14 +109,14 @@ class Device:
     def flops_per_second(
         self, compute_dtype: str = "bfloat16", hidden_size: int = 768, length: int = 512
     ) -> float:
-        """Returns the FLOP/s that a model's products of `bfloat16` or `float32` reach."""
+        """Returns the FLOP/s that a model's matrix products reach in `bfloat16` or `float32`."""
         compiled = self.compiled_for(hidden_size, length)
         share = self.chip.figures["utilisation"].value if compiled is None else compiled.share
         return self.peak(compute_dtype) * share
 
     @property
     def is_processor(self) -> bool:
-        """Returns whether its chips are cores of the machine itself."""
+        """Returns whether its chips are processor cores."""
         return self.name.rpartition("x")[2] in ("cpu", "n2")
 
     def dollars_per_hour(self, spot: bool = False) -> float:
@@ -129,7 +129,7 @@ class Device:
     def assumptions(self, spot: bool = False) -> list[str]:
         """Returns the assumed figures in words."""
         words = {"peak_flops_per_second": f"a peak of {self.peak() / 1e12:,.4g} TFLOP/s"}
-        if not self.chip.compiled:  # else each run says it for its own shape
+        if not self.chip.compiled:  # otherwise each run states it for its shape
             words["utilisation"] = f"{self.chip.figures['utilisation'].value:.0%} of the peak"
         dated = self.chip.figures.get("dollars_per_hour_spot")
         if not spot:
@@ -147,9 +147,9 @@ class Prices:
     """All figures.
 
     Attributes:
-      spot_share: of the on-demand price, where no spot price is known.
-      stages: times and bytes of runs besides their products.
-      chips: by name.
+      spot_share: assumed ratio of spot to on-demand price where no spot price is known.
+      stages: seconds and bytes of runs besides matrix products.
+      chips: kinds of devices by name.
     """
 
     spot_share: Figure
@@ -157,7 +157,7 @@ class Prices:
     chips: Mapping[str, Chip]
 
     def device(self, name: str) -> Device:
-        """Returns the device of a name: `v4-8`, `v5litepod-8`, `H100`, `8xH100`, `cpu`."""
+        """Returns the device with a name such as `v4-8`, `v5litepod-8`, `H100`, `8xH100`, `cpu`."""
         counts = {chip: kind.suffix_counts for chip, kind in self.chips.items()}
         slice_name = _SLICE.fullmatch(name)
         if slice_name and counts.get(slice_name["chip"]) in ("cores", "chips"):
@@ -184,7 +184,7 @@ class Prices:
 
 @functools.cache
 def load_prices() -> Prices:
-    """Reads the file of prices, whose figures have all a source and a date."""
+    """Reads `prices.toml`, in which every figure has a source and a date."""
     content = tomllib.loads(FILE.read_text())
     return Prices(
         spot_share=Figure(**content["spot_share"]),
@@ -204,7 +204,7 @@ def load_prices() -> Prices:
 
 
 def _peaks_of(chip: str) -> dict[str, Figure]:
-    """Returns the peaks that `bert/model/peaks.toml` has of a chip, if any."""
+    """Returns a chip's peaks in `bert/model/peaks.toml`, if any."""
     peaks = device_peaks().get(chip, {})
     fields = {"bfloat16": "peak_flops_per_second", "float32": "peak_flops_per_second_float32"}
     return {
@@ -215,5 +215,5 @@ def _peaks_of(chip: str) -> dict[str, Figure]:
 
 
 def _figures(table: Mapping[str, Any]) -> dict[str, Figure]:
-    """Returns the figures of a table; words are passed over."""
+    """Returns the figures of a table; skips its texts."""
     return {name: Figure(**value) for name, value in table.items() if not isinstance(value, str)}

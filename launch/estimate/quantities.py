@@ -1,4 +1,4 @@
-"""Numbers of the launcher in words that people read: durations, steps, moments."""
+"""Formats durations, steps and rates for people."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import time
 
 ABSENT = "–"
 
-# Up to how many seconds a unit is used, the unit, its seconds.
+# (largest number of seconds shown in this unit, unit, its seconds)
 _UNITS = ((120, "s", 1), (7200, "min", 60), (172800, "h", 3600), (float("inf"), "d", 86400))
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds in the unit that suits them: `45 s`, `12 min`, `3.4 h`, `2.1 d`."""
+    """Formats seconds in a readable unit: `45 s`, `12 min`, `3.4 h`, `2.1 d`."""
     if seconds is None:
         return ABSENT
     for limit, unit, size in _UNITS:
-        # By what will be shown, so that 119.9 s is 2 min and not 120 s.
+        # By the rounded number, so that 119.9 s is shown as 2 min, not 120 s.
         if round(seconds) < limit:
             number = seconds / size
             return f"{number:.1f} {unit}" if unit in ("h", "d") else f"{number:.0f} {unit}"
@@ -23,7 +23,7 @@ def duration(seconds: float | None) -> str:
 
 
 def speed(per_second: float | None) -> str:
-    """Returns a number a second with three digits that count."""
+    """Formats a number per second with three significant digits."""
     if per_second is None:
         return ABSENT
     if per_second >= 99.95:
@@ -32,7 +32,7 @@ def speed(per_second: float | None) -> str:
 
 
 def compact(number: int | None) -> str:
-    """Returns a whole number in few characters: `2M`, `1.25M`, `20k`, `600`."""
+    """Formats a whole number briefly: `2M`, `1.25M`, `20k`, `600`."""
     if number is None:
         return ABSENT
     for size, suffix in ((1_000_000, "M"), (1_000, "k")):
@@ -42,7 +42,7 @@ def compact(number: int | None) -> str:
 
 
 def percent(share: float) -> str:
-    """Returns a share in percent; 100 % only when all is done, 0 % only when nothing is."""
+    """Formats a share in per cent; 100 % only if everything is done, 0 % only if nothing is."""
     number = round(100 * share)
     if share < 1:
         number = min(number, 99)

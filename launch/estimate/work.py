@@ -1,4 +1,4 @@
-"""Counts what runs compute and keep, from their parameters alone: operations, examples, bytes.
+"""Counts the operations, examples and bytes of runs from their parameters alone.
 
 Reference for the operations: `bert.model.operations`.
 """
@@ -17,7 +17,7 @@ from multiberts.finetune.task import task_named
 from multiberts.launch.plan.planned_run import Output, PlannedRun, kept_steps, vocabulary_size
 from multiberts.runs.errors import UserError
 
-# Examples for training and prediction of tasks whose register lacks them.
+# Numbers of training and predicted examples assumed for tasks that do not state them.
 OTHER_EXAMPLES = (5_000, 1_000)
 
 _BERT_BASE = BertConfig(vocab_size=30522)
@@ -31,8 +31,8 @@ class Work:
     """The work of a run.
 
     Attributes:
-      steps: updates; 0 where nothing is trained.
-      assumed: what was not known of it, in words.
+      steps: number of updates; 0 if nothing is trained.
+      assumed: the assumptions, in words.
     """
 
     flops: float = 0.0
@@ -75,9 +75,9 @@ def finetuning_work(
     """Returns the work of a run of stage `finetune`.
 
     Args:
-      bytes_per_prediction: in its prediction file.
-      examples: how many it trains on and how many it predicts, where a run of the same task recorded
-        them; None: as in its data set's release.
+      bytes_per_prediction: bytes of an example in the prediction file.
+      examples: numbers of training and predicted examples that a run of the same task recorded; None: as in
+        the data set's release.
     """
     parameters = run.parameters
     task = task_named(
@@ -90,7 +90,7 @@ def finetuning_work(
     assumed: tuple[str, ...] = () if is_known else ("the checkpoint is BERT base",)
     data = parameters.get("data_dir")
     if not examples and isinstance(data, Output) and data.run.stage == "make_world":
-        # A planned world has the task in a folder of its name.
+        # A planned world states the numbers of a task's examples.
         train, dev = (
             data.run.parameters.get(f"num_{part}_{data.inside}") for part in ("train", "dev")
         )
@@ -123,7 +123,7 @@ def finetuning_work(
 
 @functools.lru_cache(maxsize=4096)
 def pretrained_model(run: PlannedRun) -> tuple[BertConfig, bool]:
-    """Returns the model of a pre-training run, and whether its vocabulary's size is known."""
+    """Returns the model of a pre-training run, and whether the size of its vocabulary is known."""
     size = vocabulary_size(run.parameters.get("corpus"))
     model = dict(run.parameters["model"])
     config = BertConfig.from_mapping({**model, "vocab_size": size or 30522}, run.name)
@@ -131,7 +131,7 @@ def pretrained_model(run: PlannedRun) -> tuple[BertConfig, bool]:
 
 
 def finetuned_model(run: PlannedRun) -> tuple[BertConfig, bool]:
-    """Returns the model that a run fine-tunes, and whether it is known; else BERT base."""
+    """Returns the model that a run fine-tunes, and True; BERT base and False if it is not known."""
     checkpoint = run.parameters["checkpoint"]
     if isinstance(checkpoint, Output):
         return pretrained_model(checkpoint.run)
@@ -142,12 +142,12 @@ def finetuned_model(run: PlannedRun) -> tuple[BertConfig, bool]:
 def _model_in(name: str) -> tuple[BertConfig, bool]:
     try:
         return Checkpoint.open(name).config, True
-    except UserError:  # the stage refuses it
+    except UserError:  # the stage will refuse it
         return _BERT_BASE, False
 
 
 def shape_of(run: PlannedRun) -> tuple[Any, ...]:
-    """Returns a key that is equal for runs that take equally long, per step or in all."""
+    """Key of runs that take equally long, per step (pre-training) or as a whole."""
     parameters = (run.parameters.get(name) for name in _SHAPES.get(run.stage, ()))
     plain = (int, float, str, type(None))
     values = [value if isinstance(value, plain) else repr(value) for value in parameters]
@@ -155,7 +155,7 @@ def shape_of(run: PlannedRun) -> tuple[Any, ...]:
         model = pretrained_model if run.stage == "pretrain" else finetuned_model
         return run.stage, model(run)[0], *values
     if run.stage in ("score", "report", "paper"):
-        return run.stage, len(run.parents)  # as many runs to read
+        return run.stage, len(run.parents)  # the number of runs that it reads
     return run.stage, *values
 
 

@@ -1,7 +1,7 @@
 """Markers of attempts: which worker carries out which run, since when, and how it ended.
 
-They are in journals, `launch/attempts/<journal>.jsonl` below the experiment's root: one per chunk of runs,
-as calls are what costs on a network file system. A line is a whole attempt as JSON, written when it begins
+They are in journals, `<root>/launch/attempts/<journal>.jsonl`: one per chunk of runs, because calls are
+expensive on a network file system. A line is a whole attempt as JSON, written when it begins
 and when it ends; the last line about an attempt counts. The file's time of change is the heartbeat of its
 open attempt: the worker touches it. A file per attempt in a folder per run is an earlier version's journal.
 """
@@ -28,9 +28,9 @@ from multiberts.runs.processes import creation_time, process_is_alive
 
 FOLDER = "launch/attempts"
 SECONDS_BETWEEN_HEARTBEATS = 15.0
-# A worker without a heartbeat for so long is taken for dead.
+# A worker counts as dead after this time without a heartbeat.
 SECONDS_OF_SILENCE = 90.0
-# So long for an attempt that needs no launcher, whose heartbeats are the looks at it.
+# The same for an attempt that needs no launcher: each look at it is a heartbeat.
 SECONDS_BETWEEN_LOOKS = 24 * 3600.0
 
 EngineName = Literal["local", "slurm", "dask", "skypilot"]
@@ -45,20 +45,20 @@ class Attempt:
     """One attempt at one run.
 
     Attributes:
-      attempt: its number, from 1.
+      attempt: number of the attempt, from 1.
       path: the run's directory, relative to the root.
       engine: `local`, `slurm`, `dask`, `skypilot`.
-      host, pid: of the process that carries it out.
-      job: the engine's name of it, such as a job of Slurm or SkyPilot; None where it has none.
-      device: that it runs on, such as `cpu` or `gpu 0`.
+      host, pid: the process that carries it out.
+      job: the job of Slurm or SkyPilot; None without one.
+      device: such as `cpu` or `gpu 0`.
       started, ended: Unix seconds; `ended` is None while it runs.
       outcome: one of `OUTCOMES`; None while it runs.
       error: `kind` and `message`, or None.
-      log: the file it prints to, relative to the root, or None.
-      created: the process's `runs.processes.creation_time`; None where it is not known.
-      owner: of the lease of the launcher that started it; None where it needs no launcher.
-      heartbeat: Unix seconds of the last sign of life; not part of the file's content, like the next.
-      journal: its file, relative to `FOLDER`.
+      log: file of its output, relative to the root, or None.
+      created: the process's `runs.processes.creation_time`; None if unknown.
+      owner: the launcher that started it, as its lease names it; None if it needs no launcher.
+      heartbeat: Unix seconds of the last sign of life; not stored in the file, nor is `journal`.
+      journal: the attempt's file, relative to `FOLDER`.
     """
 
     attempt: int
@@ -80,27 +80,27 @@ class Attempt:
 
     @property
     def needs_launcher(self) -> bool:
-        """Returns whether it ends with its launcher; SkyPilot's jobs do not."""
+        """Whether it ends with its launcher; SkyPilot's jobs do not."""
         return self.engine != "skypilot"
 
     @property
     def where(self) -> str:
-        """Returns where it runs, as far as known."""
+        """Returns engine, device and host, as far as they are known."""
         return " · ".join(part for part in (self.engine, self.device, self.host) if part)
 
     def is_silent(self, now: float) -> bool:
-        """Returns whether it has not ended and gave no sign of life for long."""
+        """Whether it has not ended and has given no sign of life for a long time."""
         longest = SECONDS_OF_SILENCE if self.needs_launcher else SECONDS_BETWEEN_LOOKS
         return self.ended is None and now - self.heartbeat > longest
 
     def is_alive(self, now: float) -> bool:
-        """Returns whether it has not ended and is not silent, and if it is here, its process runs."""
+        """Whether it is running: not ended, not silent, and with a live process if it is on this machine."""
         if self.ended is not None or self.is_silent(now):
             return False
         return self.host != socket.gethostname() or self.has_process()
 
     def has_process(self) -> bool:
-        """Returns whether its process on this machine runs, and is not another one with its number."""
+        """Whether its process on this machine is alive, and not another one with the same number."""
         return process_is_alive(self.pid, self.created)
 
 
@@ -116,7 +116,7 @@ def file_of_journal(root: PathLike, journal: str) -> Path:
 
 
 def make_journal(root: PathLike, journal: str) -> str:
-    """Makes an empty journal unless it is there; returns its name."""
+    """Creates an empty journal if it does not exist; returns its name."""
     file = file_of_journal(root, journal)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.touch()
@@ -124,11 +124,11 @@ def make_journal(root: PathLike, journal: str) -> str:
 
 
 def begin_attempt(root: PathLike, path: str, *, engine: str, **facts: Any) -> Attempt:
-    """Writes that an attempt begins now.
+    """Records that an attempt begins now.
 
     Args:
-      facts: further fields of `Attempt`; without `host` and `pid` it is this process's, without `journal`
-        it is written into one of this run alone, without `attempt` it is the first.
+      facts: further fields of `Attempt`. Defaults: `host` and `pid` of this process, a `journal` of this run
+        alone, `attempt` 1.
     """
     now = time.time()
     is_here = "host" not in facts
@@ -149,7 +149,7 @@ def end_attempt(
     error: dict[str, str] | None = None,
     ended: float | None = None,
 ) -> Attempt:
-    """Writes how an attempt ended, and returns it.
+    """Records how an attempt ended, and returns it.
 
     Args:
       outcome: one of `OUTCOMES`.
@@ -165,11 +165,11 @@ def end_attempt(
 
 
 def write_attempt(root: PathLike, attempt: Attempt) -> None:
-    """Appends what is known of an attempt to its journal, whole or not at all."""
-    # The newline before ends a line that was cut when a machine crashed. Without a flush to the disk: after
-    # that only DONE counts.
+    """Appends an attempt to its journal, whole or not at all."""
+    # The leading newline ends a line that a crash has cut. No flush to the disk: after a crash only DONE
+    # counts.
     line = f"\n{json.dumps({name: getattr(attempt, name) for name in _KINDS})}\n".encode()
-    # Opened and closed each time, as network file systems show others what was closed.
+    # Closed each time: network file systems show others only closed files.
     with open(file_of_journal(root, attempt.journal), "ab", buffering=0) as stream:
         size = stream.seek(0, os.SEEK_END)
         if stream.write(line) < len(line):
@@ -178,7 +178,7 @@ def write_attempt(root: PathLike, attempt: Attempt) -> None:
 
 
 def attempts_of(root: PathLike) -> dict[str, list[Attempt]]:
-    """Returns all attempts of an experiment, by the path of the run, in order."""
+    """Returns all attempts of an experiment by the path of the run, in order."""
     attempts: dict[str, list[Attempt]] = {}
 
     def refuse(error: OSError) -> None:
@@ -198,13 +198,13 @@ def attempts_of(root: PathLike) -> dict[str, list[Attempt]]:
 
 
 def read_journal(file: PathLike) -> list[Attempt]:
-    """Returns the attempts in a journal, in the order in which they began; none where it is not there.
+    """Returns the attempts in a journal in the order in which they began; none if it does not exist.
 
-    A line without an end is just being written; of a damaged one a warning is printed.
+    Skips a line without an end, which is being written, and warns of a damaged one.
     """
     try:
         with open_marker(file) as stream:
-            # From the open file: time and content are then of the same moment.
+            # From the open file, so that time and content belong together.
             heartbeat = os.fstat(stream.fileno()).st_mtime
             lines = stream.read().split(b"\n")[:-1]
     except FileNotFoundError:
@@ -212,7 +212,7 @@ def read_journal(file: PathLike) -> list[Attempt]:
     except UserError as error:
         _warn_once(str(error))
         return []
-    # Number and path of the attempt come first in a line.
+    # A line begins with the number and path of its attempt.
     newest = {line.partition(b'"engine"')[0]: number for number, line in enumerate(lines) if line}
     cure = "the line is ignored; delete it"
     attempts = []
@@ -231,10 +231,10 @@ def read_journal(file: PathLike) -> list[Attempt]:
 def orphaned(
     attempts: Iterable[Attempt], planned: Collection[str], holder: Holder | None
 ) -> list[Attempt]:
-    """Returns those of the living attempts whose launcher is gone, or that no plan names.
+    """Returns the living attempts whose launcher is gone or which are in no plan.
 
     Args:
-      holder: of the lease now, or None.
+      holder: who holds the lease now, or None.
     """
     return [
         each

@@ -23,9 +23,9 @@ class FailedRun:
     """A run that did not finish.
 
     Attributes:
-      message: what went wrong, in one line.
+      message: the error in one line.
       is_user_error: whether the input was at fault.
-      log: file with all that the run printed; None where it never started.
+      log: file of the run's output; None if it never started.
     """
 
     run: PlannedRun
@@ -36,7 +36,7 @@ class FailedRun:
 
 
 def describe(failures: Sequence[FailedRun]) -> str:
-    """Returns the failures for people: one line each, and the log's last lines."""
+    """Formats failures for people: one line each, and the last lines of the log."""
     lines = []
     for failure in failures:
         tried = f" (tried {failure.attempts} times)" if failure.attempts > 1 else ""
@@ -48,9 +48,9 @@ def describe(failures: Sequence[FailedRun]) -> str:
 
 
 def last_lines(path: PathLike, count: int) -> tuple[str, ...]:
-    """Returns the last lines of a log that are not empty; none where it cannot be read.
+    """Returns the last non-empty lines of a log; none if it cannot be read.
 
-    The last state of a line that was drawn again, such as a progress bar, counts.
+    Of a line that was drawn repeatedly, such as a progress bar, returns the last state.
     """
     try:
         with open_marker(path) as stream:
@@ -64,7 +64,7 @@ def last_lines(path: PathLike, count: int) -> tuple[str, ...]:
 
 
 def exit_with(failures: Sequence[FailedRun]) -> None:
-    """Prints which runs failed and exits, with 2 where all inputs were at fault; returns if none failed."""
+    """Prints the failed runs and exits with 2 if all inputs were at fault, else 1; returns if none failed."""
     if failures:
         console.progress(describe(failures))
         user_errors_only = all(failure.is_user_error for failure in failures)

@@ -1,7 +1,7 @@
 """The lease of an experiment: one launcher per root, across processes and machines.
 
-On one machine a file lock decides, which the kernel drops with the process. Across machines
-`launch/lease.json` does, which the holder renews (`runs.bucket.lease`).
+On one machine a file lock decides, which the kernel releases with the process; across machines
+`launch/lease.json`, which the holder renews (`runs.bucket.lease`).
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ def launching(root: PathLike) -> Iterator[Lease]:
             setting="launch.root",
             may_vanish=True,
         )
-        holder = read_lease(root)  # refuses what is not a file, such as a pipe
+        holder = read_lease(root)  # refuses anything but a file, such as a pipe
         try:
             if not lock_file(descriptor, lock):
                 raise lease.refusal(holder)
             if holder is not None and holder.is_here:
-                # It had the lock, which was free: it is gone, whoever has its pid, or has another root.
+                # Its lock was free, so it is gone (whoever has its pid now), or launches another root.
                 (Path(root) / FILE).unlink(missing_ok=True)
         except NoLocksError as error:
             reason = str(error).partition("; ")[0]
@@ -61,7 +61,7 @@ def launching(root: PathLike) -> Iterator[Lease]:
 
 
 def read_lease(root: PathLike) -> Holder | None:
-    """Returns who holds the lease or held it last; None where no launcher left its marker."""
+    """Returns who holds the lease or held it last; None if no launcher has left a marker."""
     path = Path(root) / FILE
     try:
         with open_marker(path) as stream:
@@ -71,10 +71,10 @@ def read_lease(root: PathLike) -> Holder | None:
 
 
 def launcher_at_a_glance(root: PathLike) -> Holder | None:
-    """Returns who launches the experiment now, as far as one look shows; None if nobody does.
+    """Returns who seems to launch the experiment now, by one look; None if nobody does.
 
-    A launcher on another machine counts while the marker's file is young, by the disk's clock:
-    good enough to show, not to decide.
+    A launcher on another machine counts while its marker is young by the disk's clock: good enough to show,
+    not to decide.
     """
     holder = read_lease(root)
     if holder is None or holder.is_gone():
@@ -86,9 +86,9 @@ def launcher_at_a_glance(root: PathLike) -> Holder | None:
 
 
 def time_of_disk(root: PathLike) -> float:
-    """Returns the Unix time by the clock that dates the files of a root, such as a file server's.
+    """Returns the Unix time by the clock of the root's disk, such as a file server's.
 
-    Where the root cannot be written it is this machine's, which may differ by minutes.
+    Where the root is read-only, by this machine's clock, which may differ by minutes.
     """
     lock = Path(root) / LOCK
     with contextlib.suppress(OSError):

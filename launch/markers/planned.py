@@ -16,11 +16,11 @@ from multiberts.runs.plan_marker import FILE, VERSION, plan_entries
 
 
 def write_plan(root: PathLike, plan: Sequence[PlannedRun]) -> None:
-    """Writes the marker of the plan, unless it is there and says the same."""
+    """Writes the marker of the plan, unless it says the same already."""
     path = Path(root) / FILE
     before: list[dict[str, Any]] | None = None
     if path.is_file():
-        with contextlib.suppress(UserError):  # a damaged one is written anew
+        with contextlib.suppress(UserError):  # a damaged marker is written again
             before = plan_entries(path)
     runs = [
         {
@@ -42,11 +42,11 @@ def write_plan(root: PathLike, plan: Sequence[PlannedRun]) -> None:
 
 
 def facts_of(run: PlannedRun) -> dict[str, Any]:
-    """Returns what a run is, for tables.
+    """Returns facts about a run for tables.
 
-    Of pre-training `procedure`, `pretrain_seed`, `num_steps` and `checkpoint_steps` (all that are kept); of
-    fine-tuning `task`, `learning_rate`, `finetune_seed`, `checkpoint_run`, `checkpoint_step`, and the
-    procedure and seed of its checkpoint.
+    Pre-training: `procedure`, `pretrain_seed`, `num_steps` and all `checkpoint_steps`. Fine-tuning: `task`,
+    `learning_rate`, `finetune_seed`, and of its checkpoint `procedure`, `pretrain_seed`, `checkpoint_step`
+    and, if the plan trains it, `checkpoint_run`.
     """
     parameters = run.parameters
     if run.stage == "pretrain":

@@ -403,11 +403,6 @@ def _check_lists(experiment: Experiment) -> None:
     """Refuses values of another type, and lists that leave a procedure or a task without runs."""
     procedures, tasks, seeds = experiment.procedures, experiment.tasks, experiment.pretrain_seeds
     check_types("launch", vars(experiment), annotations_of(Experiment))
-    if not (procedures or experiment.checkpoints or experiment.predictions or experiment.corpora):
-        raise UserError(
-            "launch lists nothing to do; set launch.procedures, launch.checkpoints or launch.predictions in "
-            "a --gin_file (configs/demo.gin is one to copy)"
-        )
     for procedure in procedures:
         if not (seeds.get(procedure) if isinstance(seeds, Mapping) else seeds):
             raise UserError(
@@ -420,6 +415,11 @@ def _check_lists(experiment: Experiment) -> None:
         raise UserError(
             f"{', '.join(tasks)} would have no checkpoint to start from; name a procedure in "
             "launch.procedures or checkpoints in launch.checkpoints, or empty launch.tasks"
+        )
+    if not (procedures or experiment.checkpoints or experiment.predictions or experiment.corpora):
+        raise UserError(
+            "launch lists nothing to do; set launch.procedures, launch.checkpoints or launch.predictions in "
+            "a --gin_file (configs/demo.gin is one to copy)"
         )
     for setting in ("learning_rates", "finetune_seeds", "held_out_folds", "finetune_steps"):
         values = getattr(experiment, setting)

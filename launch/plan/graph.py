@@ -1,9 +1,9 @@
-"""The graph of runs: each added with its parameters completed, its parents found, its place named.
+"""The graph of runs: completes a run's parameters, finds its parents and names its directory.
 
-The name of a run's directory ends in a short hash of its identity: the stage, the parameters that
-its stage declares to count (`runs.identity`), what its input files hold, and the identities of the
-runs before it. So two runs share a directory exactly if they give the same numbers, wherever the
-experiment's root is, and a changed parameter makes new runs alongside the old ones.
+The name of a run's directory ends in a short hash of its identity: the stage, the parameters that the
+stage declares (`runs.identity`), the content of input files, and the identities of the parents. So two runs
+share a directory exactly if they give the same numbers, wherever the experiment's root is, and a changed
+parameter makes new runs beside the old ones.
 """
 
 from __future__ import annotations
@@ -29,18 +29,17 @@ from multiberts.launch.plan.planned_run import (
 from multiberts.runs.errors import UserError
 from multiberts.runs.parameters import check_arguments
 
-# A path `<name>:<inside>` lies in the folder of data, or in the directory of the world or of the
-# corpus of that name.
+# `<name>:<inside>` is a path in the data folder, the world, or the corpus of that name.
 DATA = "data"
 WORLD = "world"
 _PLACED_PATH = re.compile(r"(?P<place>\w+):(?P<inside>.*)")
 
-# Where a path stands in a plan: what another run makes, or a place on this machine.
+# Paths in a plan: the output of another run, or a path on this machine.
 _PATHS = (Output, Path)
 
 
 class Graph:
-    """Runs in the order in which they were added, which is after their parents; equal ones once."""
+    """Distinct runs in the order in which they were added, each after its parents."""
 
     def __init__(self, digests: InputDigests | None = None) -> None:
         self._runs: dict[tuple[str, str], PlannedRun] = {}
@@ -59,14 +58,14 @@ class Graph:
         folders: Mapping[str, PlannedRun | Path] = MappingProxyType({}),
         facts: Mapping[str, Any] = MappingProxyType({}),
     ) -> PlannedRun:
-        """Adds a run, unless an equal one is there.
+        """Adds a run unless an equal one exists; returns it.
 
         Args:
           stage: key of `launch.plan.planned_run.STAGES`.
-          name: for people.
+          name: the run's name for people.
           path: its directory without the hash.
-          arguments: the stage's arguments; those that are missing have their defaults.
-          folders: the runs that paths `<name>:<inside>` of input files may refer to.
+          arguments: the stage's arguments; missing ones get their defaults.
+          folders: runs and folders that paths `<name>:<inside>` may refer to, by name.
           facts: see `PlannedRun`.
         """
         arguments = complete(stage, name, arguments)
@@ -75,7 +74,7 @@ class Graph:
             locate = functools.partial(located, folders=folders, name=f"{stage}.{parameter}")
             arguments[parameter] = with_leaves(arguments[parameter], locate)
         parameters, inputs = declared.on_disk(arguments)
-        # Such as the files that a pattern stands for now.
+        # Such as the files that match a pattern now.
         arguments |= {name: inputs[name] for name in inputs if name in arguments}
         identity = identity_of(stage, parameters, inputs, self._digests)
         path = f"{path}-{identity[:8]}"
@@ -91,13 +90,13 @@ def identity_of(
     inputs: Mapping[str, Any] = MappingProxyType({}),
     digests: InputDigests | None = None,
 ) -> str:
-    """Returns the SHA-256, in hexadecimal, of all that decides a run's numbers.
+    """Returns the SHA-256 in hexadecimal of everything that decides a run's numbers.
 
     Args:
-      parameters: those that count, by name.
-      inputs: paths, which count by their content, or outputs of other runs, which count by the
-        identity of the run, so that nothing has to exist yet.
-      digests: gives what files hold; None: reads them.
+      parameters: identifying parameters by name.
+      inputs: paths, identified by their content, or outputs of other runs, identified by the run (which need
+        not be done yet).
+      digests: remembered digests of files; None: read the files.
     """
     digests = digests or InputDigests()
     parts = [f"{name} = {_canonical(parameters[name], None)}" for name in sorted(parameters)]
@@ -106,7 +105,7 @@ def identity_of(
 
 
 def _canonical(value: Any, digests: InputDigests | None) -> str:
-    """Returns a value's spelling: the same for equal values, another for values that differ."""
+    """Returns a value's canonical text: equal exactly for equal values."""
     if isinstance(value, Output):
         return f"<{value.run.identity}/{value.inside}>"
     if isinstance(value, Mapping):
@@ -122,7 +121,7 @@ def _canonical(value: Any, digests: InputDigests | None) -> str:
 
 
 def complete(stage: str, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a stage's arguments with its defaults, without `run_dir`; errors name the run."""
+    """Completes a stage's arguments with defaults, without `run_dir`; errors name the run."""
     defaults, required = _signature(stage_function(stage))
     unknown = sorted(arguments.keys() - defaults.keys() - required)
     if unknown:
@@ -143,7 +142,7 @@ def complete(stage: str, name: str, arguments: Mapping[str, Any]) -> dict[str, A
 
 @functools.cache
 def _signature(function: Callable[..., None]) -> tuple[dict[str, Any], frozenset[str]]:
-    """Returns a stage's defaults by parameter, and the parameters without any; not `run_dir`."""
+    """Returns a stage's defaults by parameter, and its required parameters but `run_dir`."""
     parameters = dict(inspect.signature(function).parameters)
     parameters.pop("run_dir")
     empty = inspect.Parameter.empty
@@ -154,13 +153,13 @@ def _signature(function: Callable[..., None]) -> tuple[dict[str, Any], frozenset
 
 
 def placed_in(value: Any) -> set[str]:
-    """Returns the names that paths `<name>:<inside>` in a value refer to, if these are names at all."""
+    """Returns the names before the colon of paths `<name>:<inside>` in a value."""
     texts = (leaf for leaf in leaves(value) if isinstance(leaf, str))
     return {match["place"] for text in texts if (match := _PLACED_PATH.fullmatch(text))}
 
 
 def located(path: Any, folders: Mapping[str, PlannedRun | Path], name: str) -> Any:
-    """Turns a path `<name>:<inside>` into an output of the run of that name."""
+    """Turns a path `<name>:<inside>` into the output of that run, or into a path in that folder."""
     match = _PLACED_PATH.fullmatch(path) if isinstance(path, str) else None
     if match is None:
         return path

@@ -1,4 +1,4 @@
-"""SHA-256 of input files, kept between plans so that unchanged files are read once."""
+"""SHA-256 digests of input files, remembered between plans so that unchanged files are read once."""
 
 from __future__ import annotations
 
@@ -14,25 +14,24 @@ from multiberts.runs.errors import UserError
 from multiberts.runs.files import UNFINISHED_SUFFIX, PathLike, read_json_fields, sha256_of_file
 
 FILE = "launch/inputs.json"
-# A file changed so shortly before it was read may change again within the clock's resolution.
+# A file that changed this recently may change again within the clock's resolution.
 SECONDS_UNTIL_SETTLED = 2.0
 
 
 class InputDigests:
     """Digests of files and folders.
 
-    A file counts as unchanged while its size, time of change, and inode are.
+    A file counts as unchanged while its size, time of change and inode are the same.
 
     Attributes:
-      files_read: how many files have been read so far, rather than taken from memory.
+      files_read: number of files that were read, not remembered.
     """
 
     def __init__(self, memory: PathLike | None = None):
-        """Reads what an earlier plan kept.
+        """Loads the digests that an earlier plan saved.
 
         Args:
-          memory: the file that digests are kept in; None: they are not kept. A damaged one counts as
-            empty.
+          memory: file of the digests; None: do not save them. A damaged file counts as empty.
         """
         self._memory = None if memory is None else Path(memory)
         self._of_files: dict[str, list[int | str]] = {}
@@ -44,7 +43,7 @@ class InputDigests:
                 self._of_files = read_json_fields(self._memory)
 
     def of(self, path: PathLike) -> str:
-        """Returns the SHA-256 of a file, of a finished run's outputs, or of a folder's names and files."""
+        """Returns the SHA-256 of a file, a finished run's outputs, or a folder's file names and contents."""
         key = str(path)
         if key not in self._of_paths:
             path = Path(path)
@@ -64,11 +63,11 @@ class InputDigests:
         return self._of_paths[key]
 
     def keep(self) -> None:
-        """Writes what is new into the memory, if the memory's folder exists."""
+        """Saves new digests, if the folder of the memory exists."""
         if self._memory is None or not self._has_news or not self._memory.parent.is_dir():
             return
         temporary = self._memory.with_name(f"{self._memory.name}.{os.getpid()}{UNFINISHED_SUFFIX}")
-        # Only a memory: without it, planning reads the files again.
+        # A lost memory only costs time: planning reads the files again.
         with contextlib.suppress(OSError):
             temporary.write_text(json.dumps(self._of_files) + "\n")
             os.replace(temporary, self._memory)

@@ -1,4 +1,4 @@
-"""A run as the plan has it: which stage is called with what, and where it lies."""
+"""A run in a plan: its stage, arguments and directory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from multiberts.runs.files import is_name_inside
 from multiberts.runs.identity import Identity
 from multiberts.runs.plan_marker import is_done
 
-# Where each stage's function lives. The modules import nothing heavy until the function is called.
+# The module of each stage's function; they import nothing heavy until the function is called.
 STAGES = {
     "make_world": "multiberts.pretrain.world.synthetic_world",
     "prepare": "multiberts.pretrain.corpus.preparation",
@@ -31,7 +31,7 @@ STAGES = {
 
 @dataclass(frozen=True)
 class Output:
-    """Something inside the directory of another run."""
+    """A path inside the directory of another run."""
 
     run: PlannedRun
     inside: str = ""
@@ -43,13 +43,13 @@ class PlannedRun:
 
     Attributes:
       stage: key of `STAGES`.
-      name: for people, e.g. `pretrain base seed 0`.
-      parameters: the stage's keyword arguments but `run_dir`; an `Output` stands for the path of
-        what another run makes.
-      parents: the runs that must be done before.
-      identity: SHA-256 over all that changes the numbers, in hexadecimal.
-      path: the directory, relative to the experiment's root.
-      facts: of fine-tuning: the procedure, the pretrain_seed and the checkpoint_step that it starts from.
+      name: name for people, e.g. `pretrain base seed 0`.
+      parameters: the stage's keyword arguments except `run_dir`; an `Output` is the path of another
+        run's output.
+      parents: runs that must be done first.
+      identity: SHA-256 in hexadecimal of everything that decides the numbers.
+      path: directory relative to the experiment's root.
+      facts: the checkpoint's `procedure`, `pretrain_seed` and `checkpoint_step`, for fine-tuning only.
     """
 
     stage: str
@@ -61,7 +61,7 @@ class PlannedRun:
     facts: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Refuses a directory outside the root, which names in configurations and imports could give."""
+        """Refuses a directory outside the root, which a name in a configuration may cause."""
         if not is_name_inside(self.path) or not self.path.isprintable():
             raise UserError(
                 f"{self.name} would lie in {self.path!r}, expected printable characters and no place "
@@ -69,12 +69,12 @@ class PlannedRun:
             )
 
     def arguments(self, root: str | Path) -> dict[str, Any]:
-        """Returns the stage's keyword arguments, `run_dir` and parents' paths included.
+        """Returns the stage's keyword arguments, with `run_dir` and paths of parents.
 
         Args:
-          root: a folder, or the URL of one in a bucket.
+          root: a folder, or the URL of a folder in a bucket.
         """
-        base = root if is_url(root) else Path(root)  # a path has one slash after gs:
+        base = root if is_url(root) else Path(root)  # Path would remove a slash after gs:
 
         def located(leaf: Any) -> Any:
             if isinstance(leaf, Output):
@@ -88,26 +88,26 @@ class PlannedRun:
 
 
 def kept_steps(run: PlannedRun) -> list[int]:
-    """Returns the steps of a pre-training run whose checkpoints it keeps."""
+    """Returns the steps whose checkpoints a pre-training run saves."""
     parameters = run.parameters
     return sorted({*(parameters.get("checkpoint_steps") or ()), parameters["num_steps"]})
 
 
 def stage_function(stage: str) -> Callable[..., None]:
-    """Returns the function of a stage: a key of `STAGES`, or `module:function`."""
+    """Imports the function of a stage: a key of `STAGES`, or `module:function`."""
     module, _, name = stage.rpartition(":")
     function: Callable[..., None] = getattr(importlib.import_module(module or STAGES[stage]), name)
     return function
 
 
 def stage_identity(stage: str) -> Identity:
-    """Returns what the stage's module declares as `IDENTITY`; without it every parameter counts."""
+    """Returns the `IDENTITY` of the stage's module; without one every parameter counts."""
     module = stage.rpartition(":")[0] or STAGES[stage]
     return getattr(importlib.import_module(module), "IDENTITY", Identity())
 
 
 def leaves(value: Any) -> Iterator[Any]:
-    """Yields all that a parameter, or several by name, hold at any depth of mappings and lists."""
+    """Yields the leaves of nested mappings and lists."""
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, (list, tuple)):
@@ -118,7 +118,7 @@ def leaves(value: Any) -> Iterator[Any]:
 
 
 def with_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Returns a parameter's value, or several by name, with `change` applied to each leaf."""
+    """Applies `change` to each leaf of nested mappings and lists."""
     if isinstance(value, Mapping):
         return {key: with_leaves(item, change) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -127,9 +127,9 @@ def with_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def vocabulary_size(corpus: Any) -> int | None:
-    """Returns how many word pieces a planned corpus's vocabulary has: at most, where it is learned.
+    """Returns the vocabulary size of a planned corpus: an upper bound if the vocabulary will be learned.
 
-    None where it is not known before the corpus is made, or of a path, whose vocabulary is not looked up.
+    None if it is not known before the corpus exists, and for a path, which is not read.
 
     Example:
       >>> vocabulary_size("corpora/wiki") is None
@@ -140,7 +140,7 @@ def vocabulary_size(corpus: Any) -> int | None:
     parameters = corpus.run.parameters
     vocabulary = parameters.get("vocabulary")
     if vocabulary is None and "store" in parameters.get("source_format", ()):
-        return vocabulary_size(parameters["sources"][0])  # stores bring theirs
+        return vocabulary_size(parameters["sources"][0])  # token stores have a vocabulary
     if vocabulary is None:
         return parameters.get("vocabulary_size")
     if isinstance(vocabulary, Output):

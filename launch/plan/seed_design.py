@@ -17,10 +17,9 @@ def seeds_of_runs(
     """Returns the seeds of each run by source, in the order of the runs.
 
     Args:
-      fixed_sources: other sources, which have the first seed in every run.
-      design: `crossed`: every seed of each with every seed of the others. `one_at_a_time`: for each seed a
-        run with this seed for all sources, and one more per source, in which only that source has
-        another seed, which no other run has.
+      fixed_sources: sources that have the first seed in every run.
+      design: `crossed`: all combinations of seeds. `one_at_a_time`: for each seed a run in which all sources
+        have it, and one more run per source in which only that source has a new seed.
 
     Example:
       >>> seeds_of_runs(["data_seed", "mask_seed"], ["dropout_seed"], [0, 1], "crossed")[1]

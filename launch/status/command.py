@@ -1,4 +1,4 @@
-"""`multiberts launch status`: shows how an experiment stands, once or as it changes."""
+"""`multiberts launch status`: shows the state of an experiment, once or continuously."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
 
 SECONDS_BETWEEN_LOOKS = 5.0
-# Lines of the live view that are not seeds in pre-training.
+# Lines of the live view besides those of pre-training seeds.
 _OTHER_LINES = 20
 
 
 def show_status(
     *, root: PathLike, html: PathLike | None = None, watch: bool = False, json: bool = False
 ) -> None:
-    """Shows how an experiment stands, from its markers alone: on any machine that sees its root.
+    """Shows the state of an experiment from its markers, on any machine that sees its root.
 
     Args:
       root: the experiment's root.
-      html: where to write one self-contained page, too, which shows the same. Its links to runs, logs and
-        reports are relative: in the experiment's root it can move with it.
-      watch: go on until Ctrl-C: a live view in a terminal, a page that reads itself again; without
-        either, the text anew every few seconds.
-      json: print everything as one JSON object instead, for other programs.
+      html: also write the same as one self-contained page to this file. Its links to runs, logs and reports
+        are relative: in the experiment's root it can move with it.
+      watch: continue until Ctrl-C: a live view in a terminal, a page that reloads itself, or else the text
+        again every few seconds.
+      json: print one JSON object instead, for other programs.
     """
     if json and watch:
         raise UserError("--json prints the status once; leave it or --watch out")
@@ -52,7 +52,7 @@ def show_status(
     from rich.console import Console
     from rich.live import Live
 
-    # Again and again: in place in a terminal, else as the page or as text.
+    # Repeat: in place in a terminal, else as the page or as text.
     console = Console(highlight=False)
     live = Live(console=console, auto_refresh=False, vertical_overflow="ellipsis")
     is_live = sys.stdout.isatty()
@@ -67,5 +67,5 @@ def show_status(
                 print_status(status)
             if html is not None:
                 write_status_page(status, html, refreshes=True)
-            # A root of many runs takes a while to read, and the disk as long a rest.
+            # Reading a root of many runs takes a while; let the disk rest as long.
             time.sleep(max(SECONDS_BETWEEN_LOOKS, time.monotonic() - started))

@@ -1,4 +1,4 @@
-"""The status as one HTML page that needs nothing else: no network, no server, no other file."""
+"""The status as one self-contained HTML page: no network, no server, no other file."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from multiberts.runs.web_page.rendering import render
 
 TEMPLATE = "status_page.html.j2"
 SECONDS_BETWEEN_REFRESHES = 30
-# Written into an experiment's root at the launcher's end.
+# The launcher writes it into the experiment's root when it ends.
 PAGE = "status.html"
 
 
 def write_status_page(status: Status, path: PathLike, *, refreshes: bool = False) -> None:
-    """Writes the page, whole or not at all.
+    """Writes the page completely or not at all.
 
     Args:
-      refreshes: whether the page reads itself again, as it is being written anew.
+      refreshes: whether the page reloads itself, because it will be written again.
     """
     page = render_status_page(status, refreshes=refreshes, folder=Path(path).parent)
     write_atomically(path, page)
@@ -34,13 +34,13 @@ def render_status_page(
     """Returns the page as HTML; see `write_status_page`.
 
     Args:
-      folder: where the page will lie, from which it links to the experiment's files; None: in its root.
+      folder: folder of the page, from which it links to the experiment's files; None: the root.
     """
     root = Path(status.root)
     up = os.path.relpath(root.absolute(), Path(root if folder is None else folder).absolute())
 
     def link(path: str) -> str:
-        """Returns the address of a file or directory of the experiment; empty where there is none."""
+        """Returns the address of a file or directory of the experiment; empty if there is none."""
         return quote(f"./{up}/{path}") if (root / path).exists() else ""
 
     return render(

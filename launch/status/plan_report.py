@@ -1,4 +1,4 @@
-"""The plan for people: an estimate of what is left by stage, and what is done by folder."""
+"""Describes a plan for people: an estimate of the rest by stage, and finished runs by folder."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ def show_plan(
     metric: str | None = None,
     stopping_rule: StoppingRule = "all_seeds",
 ) -> None:
-    """Prints an estimate of what is left of a plan, its totals first, and what of it is done.
+    """Prints an estimate of the unfinished part of a plan, totals first, and which runs are done.
 
-    Writes nothing but, if asked to, the registration.
+    Writes only the registration, and only if asked to.
 
     Args:
       plan: every run after its parents.
       root: directory of the experiment.
-      budget: dollars that what is left may cost; None: any.
-      device: what runs are carried out on, a name of `launch/estimate/prices.toml` such as `v4-8`, `H100` or
-        `cpu`; None: what this machine has.
-      workers: runs side by side, each on a device of its own; None: one per core or GPU here, one of
-        another device.
-      spot: prices of capacity that can be taken away.
-      register: a hypothesis, to be written into `registration.json` in the root, once, with the hash of the
-        plan, its seeds, the report's comparisons and settings, and the two below. The report says what
-        differs.
-      metric: that decides, as <evaluation set>/<metric> on the report: `facts/dev/accuracy`.
-      stopping_rule: `all_seeds`: the answer counts when every planned seed is done; `sequential`: early looks
-        count, too, by the report's sequential test.
+      budget: refuse a plan whose rest costs more dollars; None: any.
+      device: device of the runs, a name in `launch/estimate/prices.toml` such as `v4-8`, `H100` or `cpu`;
+        None: this machine's.
+      workers: number of runs at a time, each on its own device; None: one per core or GPU of this machine,
+        one for another device.
+      spot: use prices of spot capacity.
+      register: a hypothesis, written once into `registration.json` in the root with the hash of the plan, its
+        seeds, the report's comparisons and settings, and the next two parameters. The report lists
+        differences from it.
+      metric: the deciding metric, as <evaluation set>/<metric> in the report: `facts/dev/accuracy`.
+      stopping_rule: `all_seeds`: decide when every planned seed is done; `sequential`: early looks may
+        decide, by the report's sequential test.
     """
     done = done_paths(root, [run.path for run in plan])
     if register is not None:
@@ -101,7 +101,7 @@ def show_plan(
 
 
 def estimate_text(plan: Sequence[PlannedRun], estimate: PlanEstimate, root: str | Path) -> str:
-    """Returns the estimate in words: the sums, a line per stage, and the assumptions."""
+    """Formats an estimate: the sums, a line per stage, and the assumptions."""
     if not estimate.runs:
         return "nothing is left to do"
     device = estimate.device
@@ -145,7 +145,7 @@ def estimate_text(plan: Sequence[PlannedRun], estimate: PlanEstimate, root: str 
 
 
 def folders_text(plan: Sequence[PlannedRun], root: str | Path, done: Collection[str]) -> str:
-    """Returns the runs by folder of a corpus, procedure or task: several are one line with counts."""
+    """Lists runs by the folder of a corpus, procedure or task; several runs are one line with counts."""
     lines = [f"{root}: {counted(len(plan), 'run')}, {len(done)} done"]
     folders: dict[str, list[str]] = {}
     for run in plan:
@@ -163,7 +163,7 @@ def folders_text(plan: Sequence[PlannedRun], root: str | Path, done: Collection[
 
 
 def size(count: float) -> str:
-    """Returns a number of bytes for people."""
+    """Formats a number of bytes for people."""
     for unit in ("bytes", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.3g} {unit}"

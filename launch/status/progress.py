@@ -12,7 +12,7 @@ from multiberts.launch.markers.attempts import Attempt
 from multiberts.runs.files import PathLike
 from multiberts.runs.plan_marker import MarkedRun
 
-# Speed is taken over this number of seconds before the last line of the log.
+# Speed is averaged over this number of seconds before the last line of the log.
 SECONDS_OF_SPEED = 600.0
 
 
@@ -23,12 +23,12 @@ class Pretraining:
     Attributes:
       path: the run's directory, relative to the root.
       state: as in `launch.status.STATES`.
-      step: finished updates; 0 before there are any.
-      steps_per_second: over the last minutes of the log, checkpoints and evaluation included; None
+      step: number of finished updates.
+      steps_per_second: average over the last minutes of the log, with checkpoints and evaluation; None
         while too little is logged.
-      seconds_left: to the last step at that speed; None unless it is running.
-      hours: hours on the device, over all attempts.
-      where: engine, device and host of the last attempt; empty where there was none.
+      seconds_left: seconds to the last step at that speed; None unless it is running.
+      hours: hours on the device, summed over attempts.
+      where: engine, device and host of the last attempt; empty without one.
     """
 
     path: str
@@ -45,20 +45,20 @@ class Pretraining:
 
     @property
     def share(self) -> float:
-        """Returns how much of the training is done, 0 to 1."""
+        """Returns the finished share of the training, 0 to 1."""
         return min(1.0, self.step / self.num_steps) if self.num_steps else 0.0
 
 
 def pretraining_of(
     root: PathLike, run: MarkedRun, state: str, attempts: Sequence[Attempt], now: float
 ) -> Pretraining:
-    """Reads how far a run of stage `pretrain` has come, whose state and attempts are known."""
+    """Reads the progress of a pre-training run from its log."""
     num_steps = int(run.facts.get("num_steps") or 0)
     is_done = state == "done"
     lines = tail_of_metrics(os.path.join(root, run.path, METRICS))
     step = num_steps if is_done else max((line["step"] for line in lines), default=0)
     last = attempts[-1] if attempts else None
-    # A run that goes on was idle before: its lines from then say nothing about its speed now.
+    # Ignore lines of earlier attempts: the run was idle since then.
     since = last.started if last is not None and not is_done else 0.0
     speed = speed_of([line for line in lines if line.get("time", 0.0) >= since])
     return Pretraining(
@@ -80,10 +80,10 @@ def speed_of(lines: Sequence[Mapping[str, Any]]) -> float | None:
     """Returns the updates per second at the end of a log.
 
     Args:
-      lines: `step`, `time` (Unix seconds) and `steps_per_second` of each, where it has them.
+      lines: lines of the log with `step`, `time` (Unix seconds) and `steps_per_second`, each optional.
 
     Returns:
-      The mean over the last minutes, or at least over the last two lines; of a single line its
+      The mean over the last minutes, and over at least two lines; for a single line its
       `steps_per_second`; None without lines.
     """
     timed = [line for line in lines if isinstance(line.get("time"), (int, float))]
@@ -99,7 +99,7 @@ def speed_of(lines: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def seconds_of(attempt: Attempt, now: float) -> float:
-    """Returns how long an attempt has lasted; one that fell silent, until its last sign of life."""
+    """Returns the duration of an attempt, for a silent one until its last sign of life."""
     end = attempt.ended
     if end is None:
         end = attempt.heartbeat if attempt.is_silent(now) else now

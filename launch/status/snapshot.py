@@ -1,6 +1,6 @@
-"""Status of an experiment: an immutable picture, collected from its markers alone.
+"""The status of an experiment at one moment, collected from its markers.
 
-It needs neither the launcher nor its machine, only the files below the root, and imports nothing heavy.
+Needs only the files below the root, neither the launcher nor its machine, and imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from multiberts.runs.plan_marker import done_paths, read_plan
 
 # States of a run:
 #   done      its DONE marker is there
-#   running   an attempt goes on
-#   retrying  the last attempt was preempted, or lost under a launcher that is there: there will be another
+#   running   an attempt is under way
+#   retrying  the last attempt was preempted or lost, and a running launcher will start another
 #   lost      the last attempt stopped without an exit status, and no launcher is running to retry it
-#   failed    the last attempt ended with an error; a launcher that is there may yet try again
-#   waiting   for runs before it, for a free worker, or for the next launch
-#   blocked   a run before it has failed
+#   failed    the last attempt ended with an error; a running launcher may try again
+#   waiting   waits for its parents, for a free worker, or for the next launch
+#   blocked   one of its parents has failed
 STATES = ("done", "running", "retrying", "waiting", "blocked", "lost", "failed")
 
 LINES_OF_LOG = 12
@@ -51,8 +51,8 @@ class Stage:
     """The runs of a stage.
 
     Attributes:
-      counts: how many are in which state; every state is there.
-      hours: of all attempts.
+      counts: number of runs in every state.
+      hours: hours of all attempts.
     """
 
     stage: str
@@ -67,13 +67,13 @@ class Stage:
 
 @dataclass(frozen=True)
 class Failure:
-    """A run whose last attempt ended with an error, or without a word.
+    """A run whose last attempt failed or was lost.
 
     Attributes:
       state: `failed` or `lost`.
-      ended: Unix seconds; of a lost one the last sign of life.
+      ended: Unix seconds; for a lost run its last sign of life.
       log: the log file, relative to the root, or None.
-      log_lines: its last lines; none where it cannot be read here, and after the first
+      log_lines: last lines of the log; empty if it cannot be read here, and after the first
         `FAILURES_WITH_LOG` failures.
     """
 
@@ -93,14 +93,14 @@ class Status:
     """An experiment at one moment.
 
     Attributes:
-      time: Unix seconds.
-      launcher: who launches it now; None if nobody does.
-      stages: in the order of the pipeline.
-      pretraining: in the order of the plan.
+      time: when it was collected, Unix seconds.
+      launcher: the running launcher, or None.
+      stages: stages in the order of the pipeline.
+      pretraining: pre-training runs in the order of the plan.
       failures: failed and lost runs, in the order of the plan.
-      orphans: living attempts whose launcher is gone, or that no plan names.
-      hours: of all attempts.
-      reports: done reports, directories relative to the root, in the order of the plan.
+      orphans: living attempts whose launcher is gone or which are in no plan.
+      hours: hours of all attempts.
+      reports: directories of finished reports relative to the root, in the order of the plan.
     """
 
     root: str
@@ -128,12 +128,12 @@ def collect_status(
     done: Collection[str] | None = None,
     attempts: Mapping[str, Sequence[Attempt]] | None = None,
 ) -> Status:
-    """Looks at an experiment.
+    """Collects the status of an experiment.
 
     Args:
-      now: Unix seconds; None: by the clock of the root's disk, as heartbeats are.
-      done: paths of the runs that are; None: those with a DONE marker.
-      attempts: by the path of the run, in order; None: as their markers have them.
+      now: Unix seconds; None: by the clock of the root's disk, which dates the heartbeats.
+      done: paths of finished runs; None: those with a DONE marker.
+      attempts: attempts by the path of the run, in order; None: read from their markers.
     """
     now = time_of_disk(root) if now is None else now
     plan = read_plan(root)
@@ -163,7 +163,7 @@ def collect_status(
         elif holder is not None and last.needs_launcher:
             states[run.path] = "retrying"
         else:
-            # The others were given up by a launcher, fell silent, or have lost their outputs.
+            # Given up, silent, or finished without outputs: retried only if a launcher is running.
             states[run.path] = "waiting" if last.outcome == "preempted" else "lost"
     for run in plan:
         if states[run.path] == "waiting":
@@ -183,7 +183,7 @@ def collect_status(
         if members:
             stages.append(Stage(stage, len(members), counts, hours))
 
-    # Runs whose last attempt ended with an error, or without a word.
+    # Runs whose last attempt failed or was lost.
     failures: list[Failure] = []
     for run in plan:
         state = states[run.path]
@@ -193,7 +193,7 @@ def collect_status(
         error = last.error or {}
         log_lines: tuple[str, ...] = ()
         if last.log and len(failures) < FAILURES_WITH_LOG:
-            # None of a link to a file outside the root.
+            # Not of a log that is a link to a file outside the root.
             log = Path(os.path.realpath(Path(root, last.log)))
             if log.is_relative_to(os.path.realpath(root)):
                 log_lines = last_lines(log, LINES_OF_LOG)
@@ -232,9 +232,9 @@ def collect_status(
 
 
 def _printable(value: Any) -> Any:
-    """Returns a value with all texts in one line, without characters that would steer a terminal.
+    """Returns a value whose texts are single lines without control characters of a terminal.
 
-    Names in markers come from others.
+    Markers may hold other people's names.
     """
     if isinstance(value, str):
         return value if value.isprintable() else printable(value).replace("\n", "\\n")

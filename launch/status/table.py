@@ -1,4 +1,4 @@
-"""The table of a status, and the lines around it: the same for the terminal and the page."""
+"""The table of a status and the lines around it, for the terminal and the page."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from multiberts.launch.estimate import quantities
 from multiberts.launch.status.snapshot import STATES, Failure, Status
 from multiberts.runs.errors import counted
 
-# Seeds in these states have a row below their stage; the others are only counted.
+# Seeds in these states have their own row below the stage; others are only counted.
 _PRETRAINING_SHOWN = ("failed", "lost", "running", "retrying")
 
 
 @dataclass(frozen=True)
 class Row:
-    """A stage, or the pre-training of a seed that has begun and is not done.
+    """A row: a stage, or the unfinished pre-training of a seed.
 
     Attributes:
-      name: of the stage's command, or procedure and seed.
-      done: runs or updates of all.
-      shares: the part of it in each state, without what only waits.
-      words: the other states, or the seed's state: state and text of each.
-      hours: of all attempts.
+      name: the stage's command, or procedure and seed.
+      done: finished runs of all, or finished updates of all.
+      shares: share in each state except waiting.
+      words: (state, text) of the other states, or of the seed's state.
+      hours: hours of all attempts.
       pace: the seed's speed, time left and number of attempts; empty for a stage.
-      path, where: of the seed's run and of its last attempt; empty for a stage.
+      path, where: the seed's run, and where its last attempt ran; empty for a stage.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Row:
 
 
 def headline(status: Status) -> str:
-    """Returns how many runs are done, and how many are in other states that matter."""
+    """Says how many runs are done, running, failed and so on."""
     counts = status.counts
     share = counts["done"] / status.total if status.total else 0.0
     parts = [f"{counts['done']:,} of {status.total:,} runs done ({quantities.percent(share)})"]
@@ -51,7 +51,7 @@ def headline(status: Status) -> str:
 
 
 def launched(status: Status) -> str:
-    """Returns when the status was collected, who launches, and how long devices worked."""
+    """Says when the status was collected, who launches, and how many hours devices worked."""
     text = f"{quantities.moment(status.time)}; "
     if status.launcher is not None:
         text += f"launched by process {status.launcher.pid} on {status.launcher.host}"
@@ -66,7 +66,7 @@ def rows_of(status: Status, most: int | None = None) -> list[Row]:
     """Returns the rows of the table.
 
     Args:
-      most: how many seeds there are at most, those in trouble first; None: all.
+      most: largest number of seeds, those in trouble first; None: all.
     """
     begun = [row for row in status.pretraining if row.state in _PRETRAINING_SHOWN]
     by_state = sorted(begun, key=lambda row: _PRETRAINING_SHOWN.index(row.state))
@@ -109,13 +109,13 @@ def rows_of(status: Status, most: int | None = None) -> list[Row]:
 
 
 def failure_line(failure: Failure) -> str:
-    """Returns which run stopped, and why."""
+    """Says which run stopped, and why."""
     attempts = counted(failure.attempts, "attempt")
     return f"{failure.name} ({failure.state}, {attempts}): {failure.message}"
 
 
 def orphan_lines(status: Status) -> list[str]:
-    """Returns a line for each attempt that continues without a launcher."""
+    """Names each attempt that continues without a launcher."""
     return [
         f"{attempt.path}: {attempt.where}, "
         f"process {attempt.pid}{f', job {attempt.job}' if attempt.job else ''}, "

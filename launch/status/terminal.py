@@ -1,4 +1,4 @@
-"""The status in a terminal of any width, or as plain text where there is none."""
+"""The status in a terminal of any width, or as plain text without one."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ COLOURS = {
     "failed": "red",
 }
 
-# From these widths there are times, and where seeds are trained.
+# Smallest widths at which times, and where seeds are trained, are shown.
 _MEDIUM, _WIDE = 60, 110
 _FAILURES_SHOWN = 5
 _LINES_OF_LOG = 6
 
 
 def terminal_view(status: Status, width: int, seeds: int | None = None) -> RenderableType:
-    """Returns the status for rich.
+    """Returns the status as a renderable for rich.
 
     Args:
-      seeds: how many seeds in pre-training have a row at most, those in trouble first; None: all.
+      seeds: largest number of rows of pre-training seeds, those in trouble first; None: all.
     """
-    # Cells are shown as they are, not read as markup.
+    # Text, so that rich does not read cells as markup.
     table = Table(box=None, pad_edge=False)
     for header in ("stage", "done", "not done"):
         table.add_column(header, overflow="fold")

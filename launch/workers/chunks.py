@@ -1,9 +1,9 @@
 """The queue of runs: which can start, and which of them one worker carries out together.
 
-A chunk is all fine-tuning of one pre-training seed on one task: its runs share the tokenised examples
-and the compiled step, which a worker keeps from run to run. Every other run is a chunk by itself. Early
-stages come first, and within a stage the longest chunk, so that no long one is left for the end; for
-the same reason chunks shrink towards the end.
+A chunk is all fine-tuning of one pre-training seed on one task, because its runs share tokenised examples
+and compiled steps, which a worker caches. Every other run is a chunk by itself. Early stages come first,
+and within a stage the longest chunk, so that no long one remains at the end; for the same reason chunks
+shrink towards the end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from multiberts.launch.plan.planned_run import STAGES, PlannedRun
 
 _RANKS = {stage: rank for rank, stage in enumerate(STAGES)}
-# A stage from outside the project comes first.
+# Rank of a stage from outside the project.
 _FIRST = -1
 
 Key = tuple[Any, ...]
@@ -32,7 +32,7 @@ class Chunk:
 
 
 class WaitingRuns:
-    """The runs of a plan that are not done, not being carried out and not given up."""
+    """The runs of a plan that are waiting to be carried out."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class WaitingRuns:
 
         Args:
           plan: every run after its parents.
-          seconds: how long a run is expected to take, by its path; others count by their steps, or 1.
+          seconds: expected seconds of runs by path; other runs count by their number of steps, or as 1.
         """
         done = set(done)
         self._order = {run.path: number for number, run in enumerate(plan)}
@@ -52,7 +52,7 @@ class WaitingRuns:
         self._missing: dict[str, set[str]] = {}
         self._children: dict[str, list[PlannedRun]] = {}
         self._given_up: set[str] = set()
-        # Runs that can start, by group; the heap orders the groups, of whose entries the newest counts.
+        # Runs that can start, by group. The heap orders the groups; only a group's newest entry counts.
         self._groups: dict[Key, list[PlannedRun]] = {}
         self._heap: list[tuple[int, float, int, Key, int]] = []
         self._num_ready = 0
@@ -66,11 +66,11 @@ class WaitingRuns:
         self.add(run for run in plan if self._missing.get(run.path) == set())
 
     def take(self, workers: int) -> Chunk | None:
-        """Takes out the chunk that starts next; returns None if nothing can start now.
+        """Removes and returns the next chunk; None if nothing can start now.
 
         Args:
-          workers: how many there are in all. While much is left a chunk is a whole group, towards
-            the end a part of it, so that each worker gets a share.
+          workers: number of all workers. At first a chunk is a whole group, towards the end a part of one, so
+            that each worker gets a share.
         """
         while self._heap:
             *_, key, size = heapq.heappop(self._heap)
@@ -86,7 +86,7 @@ class WaitingRuns:
         return None
 
     def add(self, runs: Iterable[PlannedRun]) -> None:
-        """Adds runs that can start, for the first time or again."""
+        """Adds runs that can start, for the first time or for another attempt."""
         grown: dict[Key, None] = {}
         for run in runs:
             key = _key(run)
@@ -105,7 +105,7 @@ class WaitingRuns:
             heapq.heappush(self._heap, entry)
 
     def note_done(self, run: PlannedRun) -> None:
-        """Lets the runs start that only waited for this one."""
+        """Adds the runs that waited only for this one."""
         ready = []
         for child in self._children.pop(run.path, []):
             missing = self._missing[child.path]
@@ -115,7 +115,7 @@ class WaitingRuns:
         self.add(ready)
 
     def give_up_after(self, run: PlannedRun) -> list[PlannedRun]:
-        """Removes all runs that build on a failed one; returns those that were not given up before."""
+        """Removes the descendants of a failed run; returns those that were not removed before."""
         given_up = []
         failed = [run]
         while failed:

@@ -1,4 +1,4 @@
-"""Where sweeps run: this machine, jobs of a Slurm cluster, or any cluster of Dask by its address."""
+"""Engines that carry out runs: this machine, jobs on Slurm, or any Dask cluster by its address."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class LocalOptions:
     """Options of this machine's workers; `run.engine_options` in Gin.
 
     Attributes:
-      compute: the library that trains and predicts, `tensorflow` or `jax`; None: that of the launcher's
-        environment (`MULTIBERTS_ENGINE`), else what suits each worker's machine.
+      compute: library that trains and predicts, `tensorflow` or `jax`; None: the launcher's environment
+        decides (`MULTIBERTS_ENGINE`), or else each worker's machine.
     """
 
     compute: Literal["tensorflow", "jax"] | None = None
@@ -44,23 +44,23 @@ class LocalOptions:
         return "127.0.0.1"
 
     def check(self) -> None:
-        """Raises UserError where workers could not start."""
+        """Refuses options with which workers could not start."""
         if self.compute:
             check_engine(self.compute, "run.engine_options['compute']")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DaskOptions(LocalOptions):
-    """Options of a cluster of Dask that others started; docs/clusters.md says how.
+    """Options of a Dask cluster that somebody else started; see docs/clusters.md.
 
     Attributes: as `LocalOptions` (its workers must see the same library), and
-      scheduler: its address, such as `tls://10.0.0.7:8786`.
+      scheduler: the scheduler's address, such as `tls://10.0.0.7:8786`.
     """
 
     scheduler: str
 
     def check(self) -> None:
-        """Raises UserError where the library would be left to chance."""
+        """Refuses to leave the choice of the library to each worker."""
         if self.compute:
             raise UserError(
                 "run.engine_options['compute'] is set, but the workers of engine 'dask' run already; start "
@@ -70,15 +70,15 @@ class DaskOptions(LocalOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class SlurmOptions(LocalOptions):
-    """Options of Slurm, most of them those of `sbatch`.
+    """Options of Slurm, mostly those of `sbatch`.
 
     Attributes: as `LocalOptions`, and
-      poll_seconds: between two looks at the jobs.
-      max_blocks: how many jobs there are at most, each on one node.
-      worker_init: shell lines before the workers start, such as 'module load cuda'.
-      python: the nodes' interpreter; absolute, or found in their PATH.
-      address: this machine's address for the nodes; None: that of its way to the internet.
-      gpus, cores, memory_gb: of a job.
+      poll_seconds: seconds between two looks at the jobs.
+      max_blocks: largest number of jobs, each on one node.
+      worker_init: shell lines to run before the workers start, such as 'module load cuda'.
+      python: Python on the nodes: an absolute path, or a name in their PATH.
+      address: address at which nodes reach this machine; None: that of its default route.
+      gpus, cores, memory_gb: resources of a job.
       scheduler_options: further `#SBATCH` lines.
     """
 
@@ -103,7 +103,7 @@ class SlurmOptions(LocalOptions):
         return self.address or "0.0.0.0"
 
     def check(self) -> None:
-        """Raises UserError where Slurm is missing, or would refuse the walltime."""
+        """Refuses a machine without Slurm, and a walltime that Slurm would refuse."""
         if shutil.which("sbatch") is None:
             raise UserError(
                 "run.engine is 'slurm' but the command sbatch is not found; start where Slurm's commands "
@@ -118,12 +118,12 @@ class SlurmOptions(LocalOptions):
 
 @dataclass(frozen=True)
 class Engine:
-    """Settings for getting workers.
+    """An engine and its workers.
 
     Attributes:
       name: `local`, `slurm` or `dask`.
-      workers_per_node: how many share this machine, or a job; of engine `dask`, 1.
-      threads: each worker's share of the cores.
+      workers_per_node: number of workers on this machine or in a job; 1 for engine `dask`.
+      threads: number of cores per worker.
     """
 
     name: str
@@ -133,16 +133,16 @@ class Engine:
 
     @property
     def is_local(self) -> bool:
-        """Returns whether the workers are processes of this machine, started by the launcher."""
+        """Whether workers are processes on this machine that the launcher starts."""
         return self.name == "local"
 
     @property
     def workers(self) -> int:
-        """Returns how many workers there can be in all; of engine `dask`, 1, as only the pool knows."""
+        """Returns the largest number of workers; 1 for engine `dask`, where only the pool knows it."""
         return self.workers_per_node * getattr(self.options, "max_blocks", 1)
 
     def for_at_most(self, runs: int) -> Engine:
-        """Returns the same engine; on this machine, with no more workers than runs."""
+        """Returns the engine with no more workers than runs, if they are on this machine."""
         count = min(self.workers_per_node, max(1, runs))
         return dataclasses.replace(self, workers_per_node=count) if self.is_local else self
 
@@ -157,7 +157,7 @@ _OPTIONS: dict[str, type[LocalOptions]] = {
 def make_engine(
     name: str, options: Mapping[str, Any], workers: int | None, workers_per_accelerator: int
 ) -> Engine:
-    """Checks what the user wants; starts nothing."""
+    """Checks the engine and its options; starts nothing."""
     chosen: LocalOptions = options_of(_OPTIONS[name], name, options)
     chosen.check()
     if isinstance(chosen, DaskOptions):

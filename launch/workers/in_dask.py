@@ -1,7 +1,7 @@
-"""Our code that runs within Dask: the task that carries out a chunk, and plugins that let its runs save.
+"""Code that runs inside Dask: the task that carries out a chunk, and plugins that let its runs save.
 
-Dask calls tasks in a thread, where Python delivers no signals: SIGTERM, and Dask's wish to close a worker or
-to cancel a task, reach the run as a notice (`runs.preemption.ask_to_stop`).
+Dask calls tasks in a thread, where Python delivers no signals. SIGTERM, closing a worker and cancelling a
+task therefore reach the run as a notice (`runs.preemption.ask_to_stop`).
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ NAME = "multiberts-launch"
 _SECONDS_BETWEEN_LOOKS = 0.05
 _SECONDS_TO_PREPARE = 10
 
-# Runs have the process's output and signals to themselves, so that a worker of Dask with several threads
-# carries out one chunk at a time all the same.
+# A run needs the process's output and signals for itself, so a Dask worker with several threads carries out
+# one chunk at a time.
 _ONE_AT_A_TIME = threading.Lock()
 
 
 class LaunchWorker(WorkerPlugin):
-    """Lets a worker of Dask carry out runs, for any number of launches.
+    """Lets a Dask worker carry out runs, for any number of launches.
 
     Attributes:
-      rank: of the worker among those that share a node, and so its GPUs; its name ends in it.
-      launch: whose chunk it carries out now, or None.
-      left: launches that start no more runs here.
-      is_closing: whether nobody does.
+      rank: number of the worker on its node, which selects its GPU; the worker's name ends in it.
+      launch: launch of the current chunk, or None.
+      left: launches that start no more runs on this worker.
+      is_closing: whether no launch starts runs on it any more.
     """
 
     name = NAME
@@ -65,25 +65,25 @@ class LaunchWorker(WorkerPlugin):
         self._is_local = is_local
 
     def setup(self, worker: Any) -> None:
-        """Runs in the worker's event loop, its main thread unless a cluster is started in an unusual way."""
-        code_digest()  # what it has imported is kept, whatever becomes of the files
-        # The default lock is one among processes, of which a killed worker would leave a semaphore.
+        """Called in the worker's event loop, usually its main thread."""
+        code_digest()  # computed now, because the files may change later and the imported modules stay
+        # tqdm's default lock is a semaphore, which a killed worker would leave behind.
         tqdm.set_lock(threading.RLock())
         last = str(worker.name).rsplit("-", 1)[-1]
         self.rank = int(last) if self._workers_per_node > 1 and last.isdigit() else 0
         if self._is_local:
-            # A terminal sends Ctrl-C to the launcher's group; the launcher decides what follows. When it
-            # dies, the kernel hangs up a group of its own, even if its process is stopped.
+            # A group of its own: a terminal's Ctrl-C then reaches the launcher only, and when the launcher
+            # dies the kernel hangs up this group, even if the worker is stopped.
             os.setpgid(0, 0)
         self._before = handle_signals(self._note_signal).get(signal.SIGTERM)
 
     def _note_signal(self, _number: int, frame: Any) -> None:
         self._stop()
         if callable(self._before):
-            self._before(signal.SIGTERM, frame)  # Dask closes its worker on this one alone
+            self._before(signal.SIGTERM, frame)  # Dask closes its worker on SIGTERM only
 
     def transition(self, key: Any, start: str, finish: str, **_details: Any) -> None:
-        """Stops the run whose task is cancelled, as when its launcher has died."""
+        """Stops the run of a cancelled task, for example when its launcher has died."""
         is_ours = self.launch is not None and str(key).startswith(self.launch)
         if is_ours and start == "executing" and finish == "released":
             self._stop()
@@ -102,17 +102,17 @@ class LaunchWorker(WorkerPlugin):
         if leaving is not None and launch in (None, leaving):
             end = time.monotonic() + SECONDS_TO_SAVE
             while self.launch == leaving and time.monotonic() < end:
-                self._stop()  # again, as the run may just be beginning
+                self._stop()  # repeatedly, because the run may just be starting
                 await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
 
     def _stop(self) -> None:
-        """Makes the run save; one that cannot save ends with the process."""
+        """Asks the run to save; ends the process if it cannot save."""
         ask_to_stop()
         end_if_it_cannot_save()
 
 
 class LetsRunsSave(NannyPlugin):
-    """Waits for a worker's run to save before the worker is ended, which has a few seconds otherwise."""
+    """Lets a worker's run save before Dask ends the worker, which otherwise has a few seconds."""
 
     name = f"{NAME}-nanny"
     idempotent = True
@@ -120,7 +120,7 @@ class LetsRunsSave(NannyPlugin):
     async def teardown(self, nanny: Any) -> None:
         """Runs when the worker's nanny closes."""
         if nanny.is_alive():
-            with contextlib.suppress(Exception):  # a worker that is stopped or gone cannot save
+            with contextlib.suppress(Exception):  # a stopped or dead worker cannot save
                 async with asyncio.timeout(SECONDS_TO_SAVE):
                     await nanny.rpc(nanny.worker_address).run(
                         function=pickle.dumps(leave), args=pickle.dumps((None,)), wait=True
@@ -134,7 +134,7 @@ async def _let_save(worker: Any) -> None:
     """
     await worker.plugin_add(plugin=LaunchWorker(workers_per_node=1, is_local=False))
     if worker.nanny:
-        with contextlib.suppress(Exception):  # then there is less time to save
+        with contextlib.suppress(Exception):  # a preempted machine leaves less time
             async with asyncio.timeout(_SECONDS_TO_PREPARE):
                 await worker.rpc(worker.nanny).plugin_add(plugin=pickle.dumps(LetsRunsSave()))
 
@@ -147,20 +147,20 @@ async def leave(launch: str | None, dask_worker: Any) -> None:
 def carry_out(
     launch: str, calls: Sequence[Call], journal: str, context: LaunchContext
 ) -> tuple[dict[str, Outcome], float]:
-    """Carries out a chunk in this worker, as a task of Dask; see `worker.carry_out_calls`.
+    """Carries out a chunk in this worker, as a Dask task; see `worker.carry_out_calls`.
 
-    Dask may call a task again: its result stays where it was made until the launcher fetches it, and is
-    lost with its worker; and a cluster of others may be set to try again by itself. Then the chunk's
-    journal has attempts, which count: the launcher alone decides what is tried again.
+    Dask may call a task again: a result that was not fetched yet is lost with its worker, and somebody else's
+    cluster may retry by itself. Attempts in the chunk's journal are then returned as the result; only the
+    launcher retries.
 
-    Where a worker has begun a run of the chunk before this one, and is gone, it raises `LostWorkerError`.
+    Raises `LostWorkerError` if a worker that is gone had begun a run of the chunk.
     """
     worker = get_worker()
     with _ONE_AT_A_TIME:
         if NAME not in worker.plugins and worker.status is Status.running:
             sync(worker.loop, _let_save, worker)
         plugin: Any = worker.plugins.get(NAME)
-        if plugin is None or plugin.is_closing:  # a worker that closes has no plugins
+        if plugin is None or plugin.is_closing:  # a closing worker has no plugins
             raise BlamelessLossError("its worker is leaving")
         outcomes: dict[str, Outcome] = {}
         for attempt in read_journal(file_of_journal(context.root, journal)):

@@ -46,10 +46,10 @@ from multiberts.runs.plan_marker import done_paths, is_done
 from multiberts.runs.preemption import PreemptedError, preemption_notice
 
 SECONDS_BETWEEN_LOOKS = 0.5
-# Until what another machine has written appears here.
+# Time until another machine's files appear on this one.
 SECONDS_TO_APPEAR = 10.0
 
-# Workers that may be lost before a run has begun, until that counts as one of its attempts.
+# Losses of a worker before the run has begun that count as one attempt.
 _LOSSES_PER_TRY = 2
 
 
@@ -63,9 +63,9 @@ def carry_out(
     silent_seconds: float,
     dashboard: bool,
 ) -> None:
-    """Starts chunks as their parents finish, until nothing can start; see `run_plan` for the arguments.
+    """Starts chunks as their parents finish, until nothing can start. Arguments: see `run_plan`.
 
-    No worker is left when it ends, also by SIGTERM (`PreemptedError`) or Ctrl-C.
+    No worker is left when it returns or raises, also on SIGTERM (`PreemptedError`) and Ctrl-C.
     """
     plan, root, done = outcomes.plan, outcomes.root, outcomes.done
     if len(done) == len(plan):
@@ -73,7 +73,7 @@ def carry_out(
         report(f"all {len(done)} runs of {root} are done")
         return
 
-    # The runs that are left, and their cost. A job that needs no launcher may carry some of them out.
+    # The unfinished runs and their cost. Jobs that need no launcher may be carrying out some of them.
     outcomes.attempts = attempts_of(root)
     for run in plan:
         last = outcomes.attempts.get(run.path, [None])[-1]
@@ -93,9 +93,9 @@ def carry_out(
     expected = {path: run.seconds for path, run in estimate.runs.items()}
     waiting = outcomes.waiting = WaitingRuns(plan, done, expected)
     write_plan(root, plan)
-    outcomes.close_open_attempts("lost")  # those that a launcher which is gone has left open
+    outcomes.close_open_attempts("lost")  # attempts that a dead launcher left open
 
-    # Workers, from the first run to the last; each chunk has a journal.
+    # Submit chunks and collect them; each has a journal.
     pool: Pool | None = None
     jobs: dict[Future[Any], tuple[Chunk, str]] = {}
     finished: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
@@ -106,13 +106,13 @@ def carry_out(
     ):
         try:
             while not (should_stop() or lease.lost.is_set()):
-                # So many chunks that no worker waits for this process: one is carried out, one waits.
+                # Two chunks per worker, so that none waits for this process.
                 if pool is None:
                     pool = Pool(engine, context, silent_seconds, dashboard=dashboard)
-                # The size of a cluster that others started is known once it is there.
+                # The size of somebody else's cluster is known only after connecting.
                 workers = max(engine.workers, pool.num_workers)
                 while len(jobs) < 2 * workers and (chunk := waiting.take(workers)):
-                    # Made here, as network file systems remember for a while that a file was not there.
+                    # Created here, because network file systems cache that a file does not exist.
                     journal = make_journal(root, next(names))
                     future = pool.submit([outcomes.call(run) for run in chunk.runs], journal)
                     jobs[future] = chunk, journal
@@ -120,7 +120,7 @@ def carry_out(
                 if not jobs:
                     break
 
-                # Bundles that have finished.
+                # Finished chunks.
                 with contextlib.suppress(queue.Empty):
                     future = finished.get(timeout=SECONDS_BETWEEN_LOOKS)
                     while True:
@@ -134,13 +134,15 @@ def carry_out(
                     show_progress(bar, outcomes, list(jobs.values()), engine.workers)
         except BaseException as error:
             if pool is not None:
-                # Other runs may need minutes to save; who gives Ctrl-C does not wait for them.
+                # Runs may need minutes to save; a person who pressed Ctrl-C does not wait for them.
                 pool.end(SECONDS_TO_SAVE if isinstance(error, UserError) else SECONDS_TO_END)
-            with contextlib.suppress(OSError):  # on a full disk the next launcher closes them
+            with contextlib.suppress(
+                OSError
+            ):  # on a full disk the next launcher closes the attempts
                 outcomes.close_open_attempts("preempted", jobs.values())
             raise
 
-        # The end. Within the block, as a second signal would kill this process before workers have saved.
+        # Inside the block, or a second signal would kill this process before workers have saved.
         is_stopped = should_stop() or lease.lost.is_set()
         if pool is not None:
             pool.end(SECONDS_TO_SAVE if is_stopped else SECONDS_TO_END)
@@ -158,13 +160,13 @@ def carry_out(
 
 
 class Outcomes:
-    """Ends of the runs of a plan, by their markers, and the runs that wait to start.
+    """How the runs of a plan ended, by their markers, and which runs wait to start.
 
     Attributes:
-      done: paths of the runs that are.
-      attempts: by the path of the run, in order; read once, and then journal by journal as chunks end.
-      waiting: the runs that can start now or later.
-      failures: by the path of the run.
+      done: paths of finished runs.
+      attempts: attempts by the path of the run, in order; updated from a chunk's journal when it ends.
+      waiting: runs that can start now or later.
+      failures: failed runs by path.
     """
 
     def __init__(self, plan: Sequence[PlannedRun], root: Path, max_attempts: int, is_local: bool):
@@ -176,18 +178,18 @@ class Outcomes:
         self.failures: dict[str, FailedRun] = {}
         self._max_attempts = max_attempts
         self._is_local = is_local
-        # Journals of chunks whose worker was given up; it may go on for a while.
+        # Journals of chunks whose worker was given up, though it may continue for a while.
         self._lost: list[str] = []
         self._tries: Counter[str] = Counter()
         self._unbegun: Counter[str] = Counter()
 
     def call(self, run: PlannedRun) -> Call:
-        """Returns the next attempt at a run, as a worker receives it."""
+        """Returns the call of a run's next attempt."""
         number = len(self.attempts.get(run.path, ())) + 1
         return Call(run.path, run.stage, run.arguments(self.root), _log(run), number)
 
     def read(self, journal: str) -> dict[str, Attempt]:
-        """Takes over the attempts of a chunk that has ended, and returns them by run."""
+        """Reads the attempts of a chunk that has ended; returns them by run."""
         attempts = read_journal(file_of_journal(self.root, journal))
         for attempt in attempts:
             before = [a for a in self.attempts.get(attempt.path, ()) if a.journal != journal]
@@ -210,7 +212,7 @@ class Outcomes:
         return float(seconds)
 
     def take_lost(self, chunk: Chunk, journal: str, loss: LostWorkerError) -> None:
-        """Records how far a chunk came whose worker is gone, by its journal."""
+        """Records the progress of a chunk whose worker is gone, from its journal."""
         tried = self.read(journal)
         self._lost.append(journal)
         error: Error = {"kind": "WorkerLost", "message": str(loss)}
@@ -223,12 +225,12 @@ class Outcomes:
             elif attempt is not None and attempt.outcome is not None:
                 self.note(run, attempt.outcome, attempt.error)
             elif attempt is not None:
-                # A worker that is there all the same records later how it ended.
+                # If the worker is alive after all, it records the end later.
                 self._end(attempt, outcome, error=error)
                 self.note(run, outcome, error)
             else:
                 if run is chunk.runs[0] and is_fault:
-                    # Its worker may have died of the chunk before; one whose workers always die is given up.
+                    # The worker may have died of its previous chunk, so only repeated losses count.
                     self._unbegun[run.path] += 1
                     if self._unbegun[run.path] % _LOSSES_PER_TRY == 0:
                         self.note(run, "lost", error)
@@ -236,9 +238,9 @@ class Outcomes:
                 self.waiting.add([run])
 
     def note(self, run: PlannedRun, outcome: str, error: Error | None) -> None:
-        """Records the outcome of an attempt at a run; a failure also of the runs that build on it."""
+        """Records the outcome of an attempt; a failure also fails the runs that depend on it."""
         if outcome == "done":
-            # Network file systems show the marker a little later.
+            # Network file systems may show the marker a little later.
             end = time.monotonic() + (0.0 if self._is_local else SECONDS_TO_APPEAR)
             while not (has_appeared := run.done(self.root)) and time.monotonic() < end:
                 time.sleep(0.2)
@@ -247,7 +249,9 @@ class Outcomes:
                 self.waiting.note_done(run)
                 return
         if outcome == "preempted":
-            self.waiting.add([run])  # only its worker was asked to stop: it continues
+            self.waiting.add(
+                [run]
+            )  # only its worker was asked to stop, so the run continues elsewhere
             return
         error = error or {"kind": "RuntimeError", "message": "it ended without its DONE marker"}
         if error["kind"] == DISK_FULL:
@@ -260,7 +264,7 @@ class Outcomes:
             return
         last = self.attempts.get(run.path, [])[-1:]
         if last and last[0].outcome != "failed":
-            # Nobody tries again: for whoever reads the markers it is a failure, too.
+            # Nobody tries again, so readers of the markers should see a failure.
             self._end(last[0], "failed", error=error, ended=last[0].ended)
         log = self.root / _log(run)
         self.failures[run.path] = FailedRun(run, error["message"], is_user_error, log, tries)
@@ -269,10 +273,10 @@ class Outcomes:
             self.failures[later.path] = FailedRun(later, message, is_user_error, None)
 
     def close_open_attempts(self, outcome: str, jobs: Iterable[tuple[Chunk, str]] = ()) -> None:
-        """Ends attempts at the plan's runs, when no worker is left; jobs of SkyPilot go on.
+        """Closes the plan's open attempts when no worker is left; SkyPilot's jobs continue.
 
         Args:
-          jobs: chunks that were being carried out, with their journals.
+          jobs: the running chunks and their journals.
         """
         for journal in (*self._lost, *(journal for _, journal in jobs)):
             self.done.update(path for path in self.read(journal) if is_done(self.root / path))
@@ -281,7 +285,7 @@ class Outcomes:
                 self._end(attempt, outcome, ended=attempt.heartbeat)
 
     def _end(self, attempt: Attempt, outcome: str, **facts: Any) -> None:
-        """Records how an attempt ended whose worker cannot; `facts` are those of `end_attempt`."""
+        """Records the end of an attempt whose worker cannot; `facts` as in `end_attempt`."""
         of_run = self.attempts[attempt.path]
         of_run[of_run.index(attempt)] = end_attempt(self.root, attempt, outcome, **facts)
 
@@ -289,7 +293,7 @@ class Outcomes:
 def show_progress(
     bar: tqdm[Any], outcomes: Outcomes, jobs: Collection[tuple[Chunk, str]], workers: int
 ) -> None:
-    """Draws the bar of a terminal: runs done, and what is being carried out, with the step reached."""
+    """Draws the terminal's progress bar: finished runs, and running chunks with their steps."""
     files = [file_of_journal(outcomes.root, journal) for _, journal in jobs]
     bar.n = len(outcomes.done) + sum(_num_done_in(file, _size(file)) for file in files)
     words = []
@@ -305,7 +309,7 @@ def _log(run: PlannedRun) -> str:
     return f"logs/{run.path.replace('/', '-')}.log"
 
 
-# A bar is drawn twice a second: a growing file is read again only if its size is another.
+# The bar is drawn twice a second, so a log is read again only if its size has changed.
 def _size(path: Path) -> int:
     try:
         return path.stat().st_size

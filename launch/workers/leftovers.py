@@ -1,9 +1,8 @@
-"""Ends what a launcher that is gone has left running, and nothing else.
+"""Ends processes and jobs that a dead launcher left behind, and nothing else.
 
-Normally there is nothing to end, as every process of a launch leaves with its launcher. Ours have marks
-that others do not have: on this machine the environment variable `LAUNCH_WATCH`, which processes inherit
-from their launcher, on Slurm the jobs' name. A cluster of Dask that others started is theirs: its workers
-stop the runs of a launcher that is gone, and stay.
+Normally there is nothing to end, because every process of a launch exits with its launcher. Our processes
+have marks: on this machine the environment variable `LAUNCH_WATCH`, which they inherit from the launcher,
+on Slurm the jobs' name. Workers of somebody else's Dask cluster stop the runs of a dead launcher, and stay.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     import psutil
 
 VARIABLE = "LAUNCH_WATCH"
-# The pool's folder below the root, which exists as long as the pool, on Slurm with the workers' keys.
+# The pool's folder below the root exists as long as the pool; on Slurm it holds the workers' keys.
 FOLDER = "launch/dask"
 KEYS = "tls_ca_file"
 
@@ -49,7 +48,7 @@ class Mark:
 
     Attributes:
       root: the experiment's root, an absolute path.
-      created: its `runs.processes.creation_time`, which differs for a later process with the same id.
+      created: the process's `runs.processes.creation_time`, which tells it from a later process with its id.
     """
 
     root: str
@@ -68,11 +67,11 @@ def mark_of_this_process(root: str, owner: str) -> Mark:
 
 @dataclass(frozen=True)
 class Leftover:
-    """A process that a launcher left.
+    """A process that a launcher left behind.
 
     Attributes:
-      created: its `runs.processes.creation_time`.
-      command: its command line, shortened.
+      created: the process's `runs.processes.creation_time`.
+      command: shortened command line.
     """
 
     process: psutil.Process
@@ -84,12 +83,12 @@ class Leftover:
 
 
 def left_processes(root: PathLike, holder: Holder | None) -> list[Leftover]:
-    """Returns the processes on this machine of launchers of an experiment that are gone.
+    """Returns processes on this machine whose launcher of this experiment is gone.
 
-    This process and those it descends from are never among them, nor are those of other users.
+    Excludes this process, its ancestors, and other users' processes.
 
     Args:
-      holder: of the lease now, or None.
+      holder: who holds the lease now, or None.
     """
     import psutil
 
@@ -101,12 +100,12 @@ def left_processes(root: PathLike, holder: Holder | None) -> list[Leftover]:
     for process in psutil.process_iter():
         if process.pid in spared:
             continue
-        # Others' processes cannot be looked into; some end meanwhile.
+        # Other users' processes cannot be read, and some end meanwhile.
         with contextlib.suppress(psutil.Error, OSError):
             try:
                 mark = Mark(**json.loads(process.environ().get(VARIABLE, "")))
             except (ValueError, TypeError):
-                continue  # it has none, or one of another version or program
+                continue  # no mark, or that of another version or program
             if os.path.realpath(mark.root) != real_root:
                 continue
             created = creation_time(process.pid)
@@ -120,7 +119,7 @@ def left_processes(root: PathLike, holder: Holder | None) -> list[Leftover]:
 
 
 def end_processes(root: PathLike, holder: Holder | None) -> int:
-    """Asks left processes to save and leave, ends those that do not, and returns how many there were."""
+    """Asks processes to save and exit, kills those that do not; returns their number."""
     import psutil
 
     leftovers = left_processes(root, holder)
@@ -130,10 +129,10 @@ def end_processes(root: PathLike, holder: Holder | None) -> int:
             "save and leave"
         )
     for left in leftovers:
-        # psutil compares the creation time first, so another process with the same id is safe.
+        # psutil compares the creation time first, so a new process with the same id is safe.
         with contextlib.suppress(psutil.NoSuchProcess):
             left.process.terminate()
-            # A stopped one hears nothing.
+            # A stopped process receives no SIGTERM.
             left.process.resume()
     end = time.monotonic() + SECONDS_TO_SAVE
     while time.monotonic() < end and any(left.is_alive() for left in leftovers):
@@ -149,9 +148,9 @@ def end_processes(root: PathLike, holder: Holder | None) -> int:
 
 
 def end_slurm_jobs(root: PathLike) -> int:
-    """Cancels the jobs that a killed launcher has left with its keys, and returns how many there were.
+    """Cancels the Slurm jobs of a killed launcher, and returns their number.
 
-    Only for who holds the lease, or where nobody does.
+    Call it only while holding the lease, or if nobody holds it.
     """
     folder = Path(root) / FOLDER
     left: dict[str, str] = {}
@@ -174,7 +173,7 @@ def end_slurm_jobs(root: PathLike) -> int:
 
 
 def close_attempts(root: PathLike) -> int:
-    """Marks as lost the open attempts on this machine whose process is gone; returns how many."""
+    """Marks open attempts on this machine whose process is gone as lost; returns their number."""
     closed = 0
     for attempts in attempts_of(root).values():
         for attempt in attempts:

@@ -28,7 +28,9 @@ def given(page: Path) -> list[tuple[str, str]]:
     """Returns each flag with its command; a command may go on after a line's end."""
     text = re.sub(r"\\\n#?", " ", page.read_text(encoding="utf-8"))
     text = text.replace("multiberts launch --", "multiberts launch run --")
-    commands = re.findall(r"multiberts ((?:checkpoint |launch )?[a-z-]+) ([^\n`|;]*)", text)
+    commands = re.findall(
+        r"multiberts ((?:checkpoint |launch |stats (?!-))?[a-z]+) ([^\n`|;]*)", text
+    )
     return [
         (name, flag)
         for name, rest in commands
