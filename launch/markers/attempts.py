@@ -80,7 +80,7 @@ class Attempt:
 
     @property
     def needs_launcher(self) -> bool:
-        """Whether it ends with its launcher; SkyPilot's jobs do not."""
+        """Returns whether it ends with its launcher; SkyPilot's jobs do not."""
         return self.engine != "skypilot"
 
     @property
@@ -89,18 +89,18 @@ class Attempt:
         return " · ".join(part for part in (self.engine, self.device, self.host) if part)
 
     def is_silent(self, now: float) -> bool:
-        """Whether it has not ended and has given no sign of life for a long time."""
+        """Returns whether it has not ended and has given no sign of life for a long time."""
         longest = SECONDS_OF_SILENCE if self.needs_launcher else SECONDS_BETWEEN_LOOKS
         return self.ended is None and now - self.heartbeat > longest
 
     def is_alive(self, now: float) -> bool:
-        """Whether it is running: not ended, not silent, and with a live process if it is on this machine."""
+        """Returns whether it runs: not ended, not silent, and its process alive if it is on this machine."""
         if self.ended is not None or self.is_silent(now):
             return False
         return self.host != socket.gethostname() or self.has_process()
 
     def has_process(self) -> bool:
-        """Whether its process on this machine is alive, and not another one with the same number."""
+        """Returns whether its process on this machine is alive, and not another one with the same number."""
         return process_is_alive(self.pid, self.created)
 
 

@@ -1,4 +1,4 @@
-"""The checkpoints of `launch.checkpoints`: found in folders, and called by procedure, seed and step."""
+"""Finds the checkpoints of `launch.checkpoints`, and names them by procedure, seed and step."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from multiberts.runs.directory import CONFIG, DONE
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import UNFINISHED_SUFFIX, PathLike
 
-# By procedure; or folders and single checkpoints whose records say the procedure.
+# Paths by procedure; or paths of checkpoints that record their procedure.
 Checkpoints = Sequence[str] | Mapping[str, str | Sequence[str]]
-# Endings of files that are still being downloaded.
+# Endings of unfinished downloads.
 _PARTIAL = (".part", ".partial", ".incomplete", ".crdownload", ".download", ".gstmp", ".aria2")
-# Folders that hold no checkpoints: the hub cache's own, and our state of training.
+# Folders without checkpoints: internal ones of the Hub's cache, and our training state.
 _SKIPPED = {"blobs", "refs", ".no_exist", ".locks", "state", "logs"}
 _MODEL_FILES = ("bert_config.json", "config.json")
 
@@ -200,16 +200,16 @@ def find_checkpoints(folder: PathLike) -> list[Checkpoint]:
 
 
 def _candidates(folder: Path) -> Iterator[Path]:
-    """Yields directories that are checkpoints, unfinished ones, or unfinished runs of pre-training."""
+    """Yields directories of checkpoints, of unfinished downloads, and of unfinished pre-training runs."""
     seen = set()
     for path, folders, files in os.walk(folder, followlinks=True):
         folders[:] = sorted(set(folders) - _SKIPPED)
         directory = Path(path)
-        if (real := directory.resolve()) in seen:  # a link back would never end
+        if (real := directory.resolve()) in seen:  # or a link to a parent would never end
             folders.clear()
             continue
         seen.add(real)
-        if path.endswith(UNFINISHED_SUFFIX):  # left over from a kill; its run has not finished
+        if path.endswith(UNFINISHED_SUFFIX):  # left over from a kill
             folders.clear()
             continue
         is_checkpoint = any(

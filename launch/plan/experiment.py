@@ -1,6 +1,6 @@
-"""An experiment: from its lists of corpora, procedures, seeds, steps, tasks and rates to its runs.
+"""Makes the plan of an experiment: from lists of corpora, procedures, seeds, steps, tasks and rates to runs.
 
-Nothing here runs anything.
+Nothing here carries out a run.
 """
 
 from __future__ import annotations
@@ -65,23 +65,23 @@ class Experiment:
       predictions: predictions that others published, scored like those of `tasks`: for each source,
         arguments of `import`, e.g. {"layout": "multiberts", "source": "GLUE"}.
       tasks: for each task, arguments of `finetune`; `task` is the entry's name unless given.
-      learning_rates: of fine-tuning, by task. Empty: that of the task's arguments.
-      finetune_seeds: by task.
-      held_out_folds: see `finetune`, by task; tasks that are not named hold out nothing. [None, 0]
-        makes the runs on all training examples and those that leave out the first fifth.
-      pretrain_sources: sources of randomness whose seeds are varied apart, each over pretrain_seeds; the
-        others have the first of them in every run, and pretrain_seed only numbers the runs, from 0. Empty:
-        pretrain_seed is the seed of all.
-      finetune_sources: the same of fine-tuning, over finetune_seeds.
-      seed_design: `crossed`: every seed of each source with every seed of the others; `one_at_a_time`: for
-        each seed one run, and per source one more that differs in this source alone.
+      learning_rates: learning rates of fine-tuning, by task. Empty: the rate in the task's arguments.
+      finetune_seeds: seeds of fine-tuning, by task.
+      held_out_folds: values of `held_out_fold` in `finetune`, by task; a task that is not named holds out
+        nothing. [None, 0] trains on all examples, and also without the first fifth.
+      pretrain_sources: sources of randomness that have separate seeds, each from pretrain_seeds; other
+        sources have the first of these seeds in every run, and pretrain_seed numbers the runs from 0.
+        Empty: pretrain_seed is the seed of every source.
+      finetune_sources: the same for fine-tuning, from finetune_seeds.
+      seed_design: `crossed`: all combinations of the sources' seeds; `one_at_a_time`: for each seed one run,
+        and one more per source that differs only in that source.
       finetune_steps: steps whose checkpoints are fine-tuned, by task: `last`, `all` or a list. A task's
-        steps may be given by procedure; procedures that are not named do without the task.
-      world: arguments of `make_world`, or None. Input paths `world:<file>` of other stages lie in it,
-        and `<corpus>:<file>` in that of another corpus (`<corpus>:.` is the corpus itself).
-      report: arguments of `report` but `predictions`, or None for no report.
-      paper: arguments of `paper` but `predictions`, or None for none.
-      data: folder that input paths `data:<file>` lie in.
+        steps may be given by procedure; procedures that are not named are not fine-tuned on it.
+      world: arguments of `make_world`, or None. Input paths of other stages may be `world:<file>`, or
+        `<corpus>:<file>` for a file of a corpus (`<corpus>:.` is the corpus itself).
+      report: arguments of `report` except `predictions`; None: no report.
+      paper: arguments of `paper` except `predictions`; None: no paper tables.
+      data: folder of input paths `data:<file>`.
     """
 
     corpora: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
@@ -105,10 +105,10 @@ class Experiment:
     def trials(
         self, entry: str
     ) -> Iterator[tuple[float | None, int, int | None, Mapping[str, int]]]:
-        """Yields what the runs of a checkpoint on a task differ in.
+        """Yields what distinguishes the runs of one checkpoint on one task.
 
-        These are the learning rate (None: that of the task's arguments), the fine-tuning seed, the held-out
-        fold, and the seeds of single sources that are varied apart.
+        (learning rate or None for the rate in the task's arguments, fine-tuning seed, held-out fold, separate
+        seeds of sources)
         """
         folds = self.held_out_folds
         rates = of_task("launch.learning_rates", self.learning_rates, entry) or (None,)
@@ -119,15 +119,15 @@ class Experiment:
             yield rate, seed, fold, apart.get(seed, {})
 
     def steps(self, entry: str) -> Any:
-        """Returns the steps that are fine-tuned on a task, maybe by procedure."""
+        """Returns the steps that are fine-tuned on a task, for all procedures or by procedure."""
         return of_task("launch.finetune_steps", self.finetune_steps, entry)
 
     def pretraining_seeds(self, procedure: str) -> Mapping[int, Mapping[str, int]]:
-        """Returns a procedure's seeds, each with those of single sources that are varied apart."""
+        """Returns a procedure's pretrain_seeds, each with the separate seeds of sources."""
         seeds = self.pretrain_seeds
         if isinstance(seeds, Mapping):
             seeds = seeds.get(procedure, ())
-        # Masks stay as the corpus has them unless they are varied.
+        # Without a seed for masks, they are those of the corpus.
         fixed_sources = [name for name in get_args(PretrainSource) if name != "mask_seed"]
         apart = self._seeds_apart(seeds, self.pretrain_sources, fixed_sources)
         return apart or {seed: {} for seed in seeds}
@@ -143,13 +143,13 @@ class Experiment:
 def make_plan(experiment: Experiment, *, digests: InputDigests | None = None) -> list[PlannedRun]:
     """Lists all runs of an experiment, each after its parents.
 
-    A task that fits none of the checkpoints that exist is left out with a note.
+    A task that fits none of the given checkpoints is skipped with a note.
 
     Args:
       digests: remembered digests of input files; None: all files are read.
 
     Returns:
-      The runs in an order in which they could be carried out one by one.
+      The runs in an order in which they could be carried out one at a time.
     """
     corpora, procedures, tasks = experiment.corpora, experiment.procedures, experiment.tasks
     _check_lists(experiment)
@@ -173,7 +173,7 @@ def make_plan(experiment: Experiment, *, digests: InputDigests | None = None) ->
             corpora[name],
             {**folders, **corpus_runs},
         )
-    # Checkpoints: those that exist, and those that procedures will save.
+    # Checkpoints that exist, and those that procedures will save.
     seeds = experiment.pretrain_seeds
     paths = with_leaves(
         experiment.checkpoints,
@@ -199,7 +199,7 @@ def make_plan(experiment: Experiment, *, digests: InputDigests | None = None) ->
     for procedure in _in_order(parents, "launch.procedures", relation):
         for seed, apart_seeds in experiment.pretraining_seeds(procedure).items():
             arguments = {**apart_seeds, **procedures[procedure]}
-            if "initial_checkpoint" in arguments:  # whose weights it starts from
+            if "initial_checkpoint" in arguments:  # which has the initial weights
                 arguments.pop("initialisation_seed", None)
             run = _add_pretraining(graph, procedure, arguments, seed, corpus_runs, last)
             starts += (saved := starts_of(run))
@@ -222,7 +222,7 @@ def make_plan(experiment: Experiment, *, digests: InputDigests | None = None) ->
     _refuse_unused(experiment, used)
     _note_missing_steps(experiment, steps_of)
 
-    # Predictions of others, and what is made of all predictions.
+    # Predictions of others, then scores, report and paper from all predictions.
     for arguments in experiment.predictions:
         name = Path(str(arguments.get("source"))).name
         path = f"predictions/{arguments.get('layout')}-{name}"
@@ -296,7 +296,7 @@ def _finetuning_runs(
     trials: Iterable[tuple[float | None, int, int | None, Mapping[str, int]]],
     folders: Mapping[str, PlannedRun | Path],
 ) -> Iterator[PlannedRun]:
-    """Adds all fine-tuning of one checkpoint on one task to a graph, and yields it."""
+    """Adds all fine-tuning runs of one checkpoint on one task to a graph, and yields them."""
     name = f"{arguments['task']} {start.name}"
     folder = f"finetune/{arguments['task']}/{start.name}"
     arguments = {**arguments, **start.renamed, "checkpoint": start.checkpoint}
@@ -321,7 +321,7 @@ def _finetuning_runs(
 
 
 def _steps_by_procedure(starts: Iterable[Start]) -> dict[str, dict[Any, set[int]]]:
-    """Returns the steps of the checkpoints by procedure and seed."""
+    """Returns the steps of all checkpoints by procedure and seed."""
     steps: dict[str, dict[Any, set[int]]] = {}
     for start in starts:
         of_procedure = steps.setdefault(start.procedure or start.name, {})
@@ -333,8 +333,8 @@ def _is_wanted(start: Start, steps: Any, steps_of: Mapping[str, Mapping[Any, set
     """Returns whether a checkpoint is fine-tuned on a task.
 
     Args:
-      steps: of the task, see `Experiment.finetune_steps`.
-      steps_of: all steps that there are, by procedure and seed.
+      steps: the task's steps, see `Experiment.finetune_steps`.
+      steps_of: steps of all checkpoints by procedure and seed.
     """
     name = start.procedure or start.name
     if isinstance(steps, Mapping):
@@ -363,10 +363,10 @@ def is_trained(arguments: Mapping[str, Any]) -> bool:
 
 
 def _in_order(uses: Mapping[str, set[str]], setting: str, relation: str) -> list[str]:
-    """Returns the names, each after those it uses; a circle is refused.
+    """Sorts names so that each comes after those it uses; refuses a circle.
 
     Args:
-      relation: says of `{name}` that it uses `{used}`.
+      relation: text that says that `{name}` uses `{used}`.
     """
     sorter = graphlib.TopologicalSorter(uses)
     try:
@@ -389,7 +389,7 @@ def _in_order(uses: Mapping[str, set[str]], setting: str, relation: str) -> list
 def _refuse_seeds(
     stage: str, entries: Mapping[str, Mapping[str, Any]], sources: Sequence[str]
 ) -> None:
-    """Refuses a stage's own seeds where those of the experiment would overrule them."""
+    """Refuses seeds among a stage's arguments, which the experiment's seeds would override."""
     for entry, arguments in entries.items():
         for name in (f"{stage}_seed", *sources):
             if name in arguments:
@@ -443,7 +443,7 @@ def _check_lists(experiment: Experiment) -> None:
 
 
 def of_task(setting: str, values: Any, entry: str) -> Any:
-    """Returns a setting of one task: its value by task, or the one for all."""
+    """Returns a setting's value for one task."""
     if not isinstance(values, Mapping):
         return values
     if entry not in values:
@@ -454,7 +454,7 @@ def of_task(setting: str, values: Any, entry: str) -> Any:
 
 
 def _refuse_unused(experiment: Experiment, used: Collection[str]) -> None:
-    """Refuses a task without a run, or leaves it out where checkpoints or predictions are given."""
+    """Refuses a task without runs, or skips it with a note if checkpoints or predictions are given."""
     unused = [entry for entry in experiment.tasks if entry not in used]
     if unused and not experiment.checkpoints and not experiment.predictions:
         raise UserError(
@@ -470,16 +470,16 @@ def _refuse_unused(experiment: Experiment, used: Collection[str]) -> None:
 def _note_missing_steps(
     experiment: Experiment, steps_of: Mapping[str, Mapping[Any, set[int]]]
 ) -> None:
-    """Says which steps tasks ask for that no checkpoint has: after training they cannot be had."""
+    """Notes steps that tasks ask for and no checkpoint has: after training it is too late."""
     present = {name: set[int]().union(*seeds.values()) for name, seeds in steps_of.items()}
-    # A list for all procedures is met if one of them has the step.
+    # A list for all procedures is satisfied if one of them has the step.
     every = ", ".join(present)
     present[every] = set[int]().union(*present.values())
     missing: dict[tuple[str, int], list[str]] = {}
     for entry in experiment.tasks:
         steps = experiment.steps(entry)
         for procedure, wanted in (steps if isinstance(steps, Mapping) else {every: steps}).items():
-            # A procedure without checkpoints is left out knowingly.
+            # The user has left out a procedure without checkpoints on purpose.
             if not isinstance(wanted, str) and present.get(procedure):
                 for step in sorted({*wanted} - present[procedure]):
                     missing.setdefault((procedure, step), []).append(entry)

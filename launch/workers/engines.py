@@ -133,7 +133,7 @@ class Engine:
 
     @property
     def is_local(self) -> bool:
-        """Whether workers are processes on this machine that the launcher starts."""
+        """Returns whether workers are processes on this machine that the launcher starts."""
         return self.name == "local"
 
     @property

@@ -160,7 +160,7 @@ def carry_out(
 
 
 class Outcomes:
-    """How the runs of a plan ended, by their markers, and which runs wait to start.
+    """Outcomes of the runs of a plan, from their markers, and the runs that wait to start.
 
     Attributes:
       done: paths of finished runs.

@@ -1,8 +1,8 @@
-"""A pool of workers on Dask, which starts them, talks to them, and replaces those that are lost.
+"""A pool of workers on Dask, which starts them, talks to them, and replaces lost ones.
 
-On this machine and on Slurm the scheduler lives in the launcher's process. Here the workers are its children
-(`LocalCluster`), on Slurm they come in jobs (`workers.slurm`). Any other Dask cluster is used by the address
-of its scheduler. A chunk of runs is one task (`workers.in_dask.carry_out`).
+On this machine and on Slurm the scheduler is in the launcher's process; workers are its children
+(`LocalCluster`) or run in Slurm jobs (`workers.slurm`). Any other Dask cluster is used by the address of its
+scheduler. A chunk of runs is one Dask task (`workers.in_dask.carry_out`).
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ from multiberts.runs.files import remove
 from multiberts.runs.processes import code_digest
 
 SECONDS_TO_END = 5.0
-# On this machine; a worker that is ended starts again in seconds.
+# Limit for workers of this machine, which restart in seconds.
 SECONDS_WITHOUT_WORKERS = 600.0
-# After this number in a row that ended before they connected, another would not help.
+# After this number of workers in a row that ended before they connected, give up.
 _MAX_FAILED_STARTS = 20
-# Usually; then it is looked for them now and then.
+# Afterwards the pool looks for workers only now and then.
 _SECONDS_TO_START = 5
-# For Dask's own ends of connections and processes, which wait for stopped ones.
+# Limit for Dask to close connections and processes; it would wait for stopped ones.
 _SECONDS_TO_CLOSE = 10
 _WORKER_PROCESS = "Dask Worker process"
 _LOGGERS = ("distributed", "tornado", "asyncio")
 
-# Workers read these, too: on other machines from their environment.
+# Workers on other machines read these from their environment.
 _SETTINGS_OF_WORKERS = {
-    # Stages may have processes of their own.
+    # Stages may start processes.
     "distributed.worker.daemon": False,
-    # It would look at the training thread every 10 ms.
+    # Dask's profiler would interrupt the training thread every 10 ms.
     "distributed.worker.profile.enabled": False,
     "distributed.worker.use-file-locking": False,
     "distributed.comm.timeouts.connect": "60s",
@@ -59,10 +59,10 @@ _SETTINGS_OF_WORKERS = {
 _SETTINGS = {
     **_SETTINGS_OF_WORKERS,
     "distributed.nanny.pre-spawn-environ": {},
-    # A lost worker is reported at once; the launcher decides what is tried again.
+    # Report a lost worker at once: the launcher decides what is tried again.
     "distributed.scheduler.allowed-failures": 0,
     "distributed.scheduler.active-memory-manager.start": False,
-    # A worker that starts again slower than this would be given up for ever.
+    # Dask would give up for ever a worker that restarts slower than this.
     "distributed.deploy.lost-worker-timeout": "1h",
 }
 
@@ -87,7 +87,7 @@ class Pool:
         *,
         dashboard: bool = False,
     ):
-        """Starts a scheduler, and on this machine its workers; or connects to another cluster's."""
+        """Starts a scheduler, and workers if they are here; or connects to another cluster."""
         self._engine = engine
         self._context = context
         self._name = f"launch-{context.owner}"
@@ -99,17 +99,17 @@ class Pool:
         self._folder = Path(context.root).absolute() / FOLDER
         self._stack = contextlib.ExitStack()
         if not isinstance(engine.options, DaskOptions):
-            # For keys, logs and workers' files.
+            # A folder for keys, logs and workers' files.
             is_plain = all(c.isalnum() or c in "/._-+=@" for c in str(self._folder))
             if not (engine.is_local or is_plain):
                 raise UserError(
                     f"launch.root {self._folder.parents[1]} has characters that shell scripts of engine "
                     f"{engine.name!r} cannot hold; choose a path without them"
                 )
-            # One that was killed has left it, and this launcher has the lease.
+            # A killed launcher left it; this launcher has the lease.
             with contextlib.suppress(OSError):
                 remove(self._folder)
-            self._folder.mkdir(parents=True, mode=0o700)  # it holds keys
+            self._folder.mkdir(parents=True, mode=0o700)  # for keys
         try:
             self._start(silent_seconds, dashboard)
         except BaseException:
@@ -117,7 +117,7 @@ class Pool:
             raise
 
     def _start(self, silent_seconds: float, dashboard: bool) -> None:
-        # The environment that workers start in.
+        # The workers' environment.
         code_digest()  # before a worker is started
         engine, options = self._engine, self._engine.options
         mark = mark_of_this_process(os.path.abspath(self._context.root), self._context.owner)
@@ -128,15 +128,15 @@ class Pool:
                 for name, value in _SETTINGS_OF_WORKERS.items()
             },
             "DASK_LOGGING__DISTRIBUTED": "critical",
-            # Dask gives its processes titles, which would overwrite the environment that `leftovers` reads.
+            # Dask's process titles would overwrite the environment that `leftovers` reads.
             "SPT_NOENV": "1",
             VARIABLE: mark.to_string(),
         }
         if not isinstance(options, DaskOptions):
-            # Processes of this machine inherit it.
+            # Workers on this machine inherit it.
             self._stack.enter_context(_environment(environment))
 
-        # Dask, silent but for errors; it sets levels of its own when it is imported.
+        # Only errors of Dask, which sets log levels when it is imported.
         distributed = import_distributed()
         if dashboard and find_spec("bokeh") is None:
             raise UserError(
@@ -156,7 +156,7 @@ class Pool:
         }
         self._stack.enter_context(dask.config.set(settings))
 
-        # A scheduler: ours, and here its workers, or another cluster's.
+        # The scheduler: ours, with its workers if they are here, or another cluster's.
         cluster = f"engine {engine.name!r}"
         if isinstance(options, DaskOptions):
             self._client = connect(options.scheduler, "run.engine_options['scheduler']")
@@ -185,7 +185,7 @@ class Pool:
                 self._client.register_plugin(LetsRunsSave())
 
         waiting_for = "one to start" if engine.is_local else "one to connect"
-        # The workers, and on Slurm the jobs that they come in.
+        # The workers, on Slurm in jobs.
         self._workers = Workers(
             self._client,
             cluster,
@@ -213,15 +213,15 @@ class Pool:
 
     def _make_cluster(self, distributed: Any, dashboard: bool) -> Any:
         """Returns a scheduler in this process, without workers."""
-        # Python's helper of processes must outlive a hang-up, as it does SIGTERM and Ctrl-C: else a launcher
-        # that saves after one prints that its helper died, and a traceback of another.
+        # Python's resource tracker must survive SIGHUP, as it does SIGTERM and Ctrl-C: else a launcher that
+        # saves after SIGHUP prints that its tracker died, and a traceback.
         is_main = threading.current_thread() is threading.main_thread()
         before = signal.signal(signal.SIGHUP, signal.SIG_IGN) if is_main else None
         resource_tracker.ensure_running()
         if before is not None:
             signal.signal(signal.SIGHUP, before)
 
-        # Keys of this launch alone, which workers and scheduler show to each other; for nodes in files.
+        # Keys of this launch, by which workers and scheduler know each other; in files for nodes.
         keys = make_keys()
         if not self._engine.is_local:
             for name, text in keys.items():
@@ -234,16 +234,16 @@ class Pool:
                 keys[f"tls_{role}_{kind}"] = keys[f"tls_worker_{kind}"]
         try:
             return distributed.LocalCluster(
-                # It would wait for them, for ever if one hangs, and give up if one is killed.
+                # It would wait for its workers, for ever if one hangs, and give up if one is killed.
                 n_workers=0,
                 threads_per_worker=1,
-                # Else Dask stops a worker at 95 % of its share of the memory, which the machine may have.
+                # Otherwise Dask kills a worker at 95 % of its share of memory, though the machine has more.
                 memory_limit=0,
                 local_directory=str(self._folder),
                 host=self._engine.options.host,
-                # Its HTTP server takes port 8787 of all interfaces otherwise, without a dashboard, too.
+                # Otherwise its HTTP server listens on port 8787 of all interfaces, even without a dashboard.
                 dashboard_address="127.0.0.1:8787" if dashboard else "127.0.0.1:0",
-                # Importing its own pages would take a worker as long as all the rest of its start.
+                # Importing the worker's pages would double the time of its start.
                 worker_dashboard_address="127.0.0.1:0" if dashboard else None,
                 scheduler_kwargs={"dashboard": dashboard},
                 security=distributed.Security(require_encryption=True, **keys),
@@ -260,7 +260,7 @@ class Pool:
 
     @property
     def num_workers(self) -> int:
-        """Returns how many workers are connected that can work."""
+        """Returns the number of connected workers that can work."""
         return len(self._workers.names)
 
     def submit(self, calls: Sequence[Call], journal: str) -> Future[Any]:
@@ -269,7 +269,7 @@ class Pool:
         It raises `LostWorkerError` where the worker died or is silent.
 
         Args:
-          journal: that their attempts are written into, of no other chunk of this launch.
+          journal: journal of these runs' attempts, not shared with another chunk.
         """
         from multiberts.launch.workers.in_dask import carry_out
 
@@ -279,14 +279,14 @@ class Pool:
         return future
 
     def look_after(self, outstanding: int) -> None:
-        """Sees that there are workers for the chunks that are not finished, and gives them what waits."""
+        """Keeps enough workers for the unfinished chunks, and submits waiting chunks."""
         self._workers.look_after()
         if self._jobs is not None:
             self._jobs.look_after(-(-outstanding // self._engine.workers_per_node))
         if not self._engine.is_local:
             return
 
-        # Workers of this machine start again that Dask gives up: cut off, or killed as they started.
+        # Restart workers of this machine that Dask gave up: disconnected, or killed as they started.
         if time.monotonic() - self._workers.had_workers > SECONDS_WITHOUT_WORKERS:
             raise UserError(
                 f"no worker has started for {SECONDS_WITHOUT_WORKERS:.0f} s; see whether this machine has "
@@ -305,10 +305,10 @@ class Pool:
             )
 
     def end(self, seconds: float) -> None:
-        """Asks all workers to save; on this machine and on Slurm, ends them and removes the pool's folder.
+        """Asks all workers to save; here and on Slurm also ends them and removes the pool's folder.
 
         Args:
-          seconds: how long to wait for them. 0: do not wait.
+          seconds: longest time to wait for them; 0: do not wait.
         """
         if self._jobs is not None:
             self._jobs.stop_looking()
@@ -319,9 +319,11 @@ class Pool:
                 self._workers.drop_waiting()
                 if self._engine.is_local and self._cluster is not None:
                     for nanny in list(self._cluster.workers.values()):
-                        nanny.close_gracefully()  # or it would start a worker again that has left
+                        nanny.close_gracefully()  # or the nanny would restart a worker that has left
                         with contextlib.suppress(OSError, TypeError):
-                            os.kill(nanny.pid, signal.SIGCONT)  # a stopped one hears nothing
+                            os.kill(
+                                nanny.pid, signal.SIGCONT
+                            )  # a stopped process receives no SIGTERM
                 running = self._workers.running
 
                 def ask() -> None:
@@ -331,10 +333,10 @@ class Pool:
                         )
 
                 if running:
-                    # In a thread, as it waits for answers, which a stopped worker does not give.
+                    # In a thread, because it waits for answers, which a stopped worker does not give.
                     threading.Thread(target=ask, daemon=True).start()
                     concurrent.futures.wait(running.values(), timeout=seconds)
-        finally:  # a second Ctrl-C, too, must not leave jobs
+        finally:  # even a second Ctrl-C must not leave jobs behind
             if self._jobs is not None:
                 self._jobs.cancel()
         with contextlib.suppress(Exception):
@@ -344,7 +346,7 @@ class Pool:
             if self._cluster is not None:
                 self._cluster.close(timeout=_SECONDS_TO_CLOSE)
         for child in multiprocessing.active_children():
-            # Python would wait for it when this process ends.
+            # Otherwise Python waits for the thread at exit.
             if self._engine.is_local and child.name.startswith(_WORKER_PROCESS):
                 child.kill()
         self._stack.close()
@@ -353,10 +355,10 @@ class Pool:
 
 
 def make_keys() -> dict[str, str]:
-    """Returns a key and its certificate in PEM, by the names of `distributed.Security`.
+    """Makes a key and its certificate in PEM, named as in `distributed.Security`.
 
     `Security.temporary()` makes them valid from now on, so that a node whose clock is a second behind refuses
-    its launcher. Here no clock counts: a launch ends long before its keys could.
+    its launcher. These are valid at any time, which is safe because a launch is short.
     """
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -393,7 +395,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def environment_of_workers(threads: int, compute: str | None = None) -> dict[str, str]:
-    """Returns the environment variables that libraries read when a worker imports them."""
+    """Returns environment variables for the libraries that a worker imports."""
     chosen = {name: os.environ.get(name) for name in (ENGINE, ATTENTION, PRECISION)}
     chosen[ENGINE] = compute or chosen[ENGINE]
     return {

@@ -1,8 +1,8 @@
-"""The jobs of a launch on Slurm: enough for the work that is left; those that end are replaced.
+"""The Slurm jobs of a launch: as many as the remaining work needs; finished ones are replaced.
 
-Workers of Dask run in them, and each carries its job's number in its name. Slurm is asked about all of the
-launch's jobs at once, by their name, in a thread of its own, as its controller may be slow, or down for a
-while: then workers work on, and nothing is concluded.
+Dask workers run in them, and a worker's name has its job's number. A thread asks Slurm about all jobs of the
+launch at once, by their name, because the controller may be slow or down for a while: then workers continue
+and nothing is concluded.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from multiberts.runs.files import PathLike
 if TYPE_CHECKING:
     from multiberts.launch.workers.engines import SlurmOptions
 
-# For a job's workers to find the scheduler; then they give up.
+# Limit for a job's workers to find the scheduler.
 SECONDS_TO_CONNECT = 300
-# A job that is idle for so long is given back.
+# A job that is idle for this long is cancelled.
 SECONDS_OF_IDLENESS = 60.0
-# After this number of jobs in a row without a worker that connected, another would not help.
+# After this number of jobs in a row without a connected worker, give up.
 MAX_FAILED_STARTS = 3
-# A controller that does not answer is waited for.
+# Time to wait for an answer of the controller.
 SECONDS_OF_PATIENCE = 3600.0
 SECONDS_TO_ANSWER = 60.0
 
@@ -41,10 +41,10 @@ ENDED = {
     *("BOOT_FAIL", "CANCELLED", "COMPLETED", "COMPLETING", "DEADLINE", "FAILED", "NODE_FAIL"),
     *("OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT"),
 }
-# Our word for all states of a held job, which Slurm may name in its reason alone.
+# Our state of a held job, which Slurm may name only in its reason.
 _HELD = "HELD"
 
-# By how squeue's reasons begin: the way out where it is not only to wait.
+# Advice on a reason of squeue, by the reason's beginning.
 _START_AGAIN = (
     "; wait, or stop this launch and start it again with another {} in run.engine_options"
 )
@@ -59,11 +59,11 @@ _CURES = {
 
 
 class NoAnswerError(Exception):
-    """Slurm's controller does not answer; of all functions here that ask it."""
+    """Slurm's controller does not answer; raised by all functions here that ask it."""
 
 
 def name_of_jobs(root: PathLike, owner: str = "") -> str:
-    """Returns the name of a launch's jobs; without an owner of the lease, how all of a root's begin."""
+    """Returns the name of a launch's jobs; without an owner, the prefix of all jobs of a root."""
     digest = hashlib.sha256(os.path.realpath(root).encode()).hexdigest()[:12]
     return f"multiberts-{digest}-{owner[:8]}"
 
@@ -78,13 +78,13 @@ def script_of_jobs(
     folder: str,
     security: Any,
 ) -> str:
-    """Returns the script of every job of a launch.
+    """Returns the job script of a launch.
 
     Args:
-      workers: of a job; their names are the job's number, and their rank where there are more.
-      environment: further variables of theirs.
-      folder: for what they print.
-      security: of Dask, with keys in files that the nodes see.
+      workers: number per job; a worker's name is the job's number, and its rank if there are several.
+      environment: further environment variables.
+      folder: folder of the jobs' output.
+      security: Dask's, with keys in files that nodes can read.
     """
     directives = {
         "output": f"{folder}/{name}-%j.out",
@@ -104,7 +104,7 @@ def script_of_jobs(
     further = (line.strip() for line in options.scheduler_options.splitlines())
     lines += [line.removeprefix("#SBATCH").strip() for line in further if line]
     exports = [f"export {key}={shlex.quote(value)}" for key, value in environment.items()]
-    # In place of the shell, which would die of the signals that Slurm sends to all.
+    # `exec`: a shell would die of the signals that Slurm sends to all processes.
     worker = f"exec {shlex.quote(options.python)} -m distributed.cli.dask_worker {scheduler}"
     settings = (
         f"--name $SLURM_JOB_ID --nworkers {workers} --nthreads 1 --memory-limit 0 "
@@ -117,8 +117,8 @@ def script_of_jobs(
 
 
 def jobs_named(prefix: str) -> dict[str, tuple[str, str]]:
-    """Returns state and reason of this user's jobs whose name begins so, by number."""
-    # By number, as names of users come from the environment, which su, sudo and containers leave as it was.
+    """Returns (state, reason) of this user's jobs whose name has this prefix, by job number."""
+    # By user id: user names come from the environment, which su, sudo and containers may not change.
     user = f"--user={os.getuid()}"
     listed = _slurm("squeue", "--noheader", user, "--states=all", "--format=%i|%T|%j|%r")
     jobs = {}
@@ -136,7 +136,7 @@ def cancel_jobs(*jobs: str) -> None:
 
 
 def _slurm(*command: str, stdin: str = "") -> str:
-    # Filters that the user has set for every call, such as SQUEUE_PARTITION, would hide our jobs.
+    # A user's default filters, such as SQUEUE_PARTITION, would hide our jobs.
     filters = ("SQUEUE_", "SCANCEL_")
     try:
         done = subprocess.run(
@@ -156,7 +156,7 @@ def _slurm(*command: str, stdin: str = "") -> str:
 
 
 class SlurmJobs:
-    """Keeps as many jobs as are wanted, in a thread of its own."""
+    """Keeps the wanted number of jobs, in a thread."""
 
     def __init__(
         self,
@@ -169,8 +169,8 @@ class SlurmJobs:
         """Submits nothing yet.
 
         Args:
-          script: for sbatch.
-          workers: returns whether each connected worker has a chunk, by its name: `<job>` or `<job>-<rank>`.
+          script: job script for sbatch.
+          workers: returns whether each connected worker is busy, by its name `<job>` or `<job>-<rank>`.
         """
         self._options = options
         self._script = script
@@ -179,11 +179,11 @@ class SlurmJobs:
         self._workers = workers
         self._wanted = 1
         self._jobs: set[str] = set()
-        # All that are not known to have ended, those that do not count any more included.
+        # All jobs that are not known to have ended, also those that no longer count.
         self._not_ended: set[str] = set()
         self._cancelled: set[str] = set()
         self._has_replaced_held = False
-        # State and reason of those that count, at the last look.
+        # (state, reason) of the jobs that count, at the last look.
         self._listed: dict[str, tuple[str, str]] = {}
         self._has_worked: set[str] = set()
         self._idle_since: dict[str, float] = {}
@@ -195,13 +195,13 @@ class SlurmJobs:
         self._thread.start()
 
     def look_after(self, wanted: int) -> None:
-        """Says how many jobs there is work for."""
+        """Sets the number of jobs that there is work for."""
         self._wanted = min(wanted, self._options.max_blocks)
         if self._problem is not None:
             raise self._problem
 
     def waiting_for(self) -> str:
-        """Returns what the jobs wait for, in one line, with the way out where one is known."""
+        """Says in one line why jobs wait, and what to do if that is known."""
         jobs: dict[str, list[str]] = {}
         for job, (state, reason) in self._listed.items():
             cure = next((cure for starts, cure in _CURES.items() if reason.startswith(starts)), "")
@@ -213,13 +213,13 @@ class SlurmJobs:
         return "; ".join(f"job {', '.join(jobs[words])}: {words}" for words in jobs) or "Slurm"
 
     def stop_looking(self) -> None:
-        """Submits no more jobs; those that there are stay."""
+        """Submits no more jobs; existing ones stay."""
         self._is_ending.set()
 
     def cancel(self) -> None:
-        """Cancels all jobs; where Slurm does not answer, their workers leave by themselves."""
+        """Cancels all jobs; if Slurm does not answer, their workers exit by themselves."""
         self._thread.join(SECONDS_TO_ANSWER)  # it may be submitting one
-        # By name, too: there may be one whose number was never heard.
+        # Also by name: sbatch may have submitted a job without telling its number.
         for jobs in (self._not_ended, [f"--name={self._name}"]):
             with contextlib.suppress(NoAnswerError):
                 cancel_jobs(*jobs)
@@ -250,7 +250,7 @@ class SlurmJobs:
             self._problem = error
 
     def _look(self) -> None:
-        """Compares the jobs that there are with those that are wanted, and brings them together."""
+        """Submits or cancels jobs so that the wanted number exists."""
         listed = jobs_named(self._name)
         workers: dict[str, bool] = {}
         for worker, is_busy in self._workers().items():
@@ -261,7 +261,7 @@ class SlurmJobs:
         self._has_worked |= workers.keys()
         if workers:
             self._failed_starts = 0
-        # Also those whose number was never heard, as the controller fell silent after it had taken them.
+        # Also jobs whose number sbatch never told, because the controller fell silent.
         states = {job: state for job, (state, _) in listed.items()}
         ended = {job for job, state in states.items() if state in ENDED}
         self._not_ended = (self._not_ended | states.keys()) - ended
@@ -282,21 +282,21 @@ class SlurmJobs:
                 self._note_failed_start(job)
         self._jobs = alive
 
-        # More where there is work for them.
+        # Submit more if there is work for them.
         while len(self._jobs) < self._wanted and not self._is_ending.is_set():
             try:
-                # The name here, as SBATCH_JOB_NAME would count more than the script.
+                # The name is a flag because SBATCH_JOB_NAME overrides the script.
                 command = ("sbatch", "--parsable", f"--job-name={self._name}")
                 job = _slurm(*command, stdin=self._script).strip().split(";")[0]
             except NoAnswerError as error:
-                jobs_named(self._name)  # if it answers, it has refused
+                jobs_named(self._name)  # if it answers, it refused the job
                 if not self._jobs:
                     self._note_failed_start(None, f" ({error})")
                 break
             self._jobs.add(job)
             self._not_ended.add(job)
 
-        # Fewer where they are not wanted and have been idle for long.
+        # Cancel jobs that are not wanted and have been idle for long.
         now = time.monotonic()
         for job, is_busy in workers.items():
             if is_busy:
@@ -313,9 +313,9 @@ class SlurmJobs:
         self._listed = {job: listed[job] for job in sorted(self._jobs & listed.keys())}
 
     def _note_failed_start(self, job: str | None, why: str = "") -> None:
-        """Notes a job that was refused (None), or that ended before one of its workers connected."""
+        """Records a job that was refused (None) or ended before a worker connected."""
         self._failed_starts += 1
-        with contextlib.suppress(OSError, IndexError):  # the last line that it printed, if any
+        with contextlib.suppress(OSError, IndexError):  # its last line of output, if any
             text = (self._folder / f"{self._name}-{job}.err").read_text(errors="replace")
             why = why or f" ({text.strip().splitlines()[-1].strip()})"
         problem = "ended its workers before they connected"

@@ -1,4 +1,4 @@
-"""The work on a chunk: calls stages one after the other, with a marker and a log for each."""
+"""Carries out a chunk: calls stages one by one, with a marker and a log for each."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from multiberts.runs.errors import UserError, disk_full_line
 from multiberts.runs.lease_holder import lock_file
 from multiberts.runs.preemption import PreemptedError, num_opened_blocks, preemption_notice
 
-# For another process, which is about to exit, to release a run.
+# Time for another process, which is about to exit, to release a run.
 SECONDS_TO_LET_GO = 120.0
-# For runs that were asked to stop; preempted machines have 30 to 120 in all.
+# Time for runs to save when asked to stop; preempted machines have 30 to 120 s in all.
 SECONDS_TO_SAVE = 100.0
 
 Error = dict[str, str]
 Outcome = tuple[str, Error | None]
-# The kind of error after which no worker could continue.
+# The kind of error after which no worker can continue.
 DISK_FULL = "DiskFull"
 
-# The attempt that this process is carrying out, with its root and the blocks with notice opened before it.
+# The current attempt, its root, and the number of preemption blocks opened before it.
 _OPEN_ATTEMPTS: list[tuple[str, Attempt, int]] = []
 
 
@@ -51,8 +51,8 @@ class Call:
     Attributes:
       path: the run's directory, relative to the root.
       stage: key of `launch.plan.planned_run.STAGES`.
-      log: the file that its output is appended to, relative to the root.
-      attempt: the number that this attempt has.
+      log: file to append output to, relative to the root.
+      attempt: number of this attempt.
     """
 
     path: str
@@ -64,11 +64,11 @@ class Call:
 
 @dataclass(frozen=True)
 class LaunchContext:
-    """Where a worker works.
+    """Facts about a launch that its workers need.
 
     Attributes:
       engine: `local`, `slurm`, `dask`.
-      workers_per_accelerator: how many workers share a GPU.
+      workers_per_accelerator: number of workers that share a GPU.
     """
 
     root: str
@@ -80,12 +80,12 @@ class LaunchContext:
 def carry_out_calls(
     calls: Sequence[Call], context: LaunchContext, rank: int, journal: str
 ) -> tuple[dict[str, Outcome], float]:
-    """Carries out runs one after the other.
+    """Carries out runs one by one.
 
-    An error ends its run only; once the worker is asked to stop, no further run is started.
+    An error ends only its run; once the worker is asked to stop, no further run starts.
 
     Returns:
-      The outcome and error of each run that was started, by its path; and the seconds that all took.
+      (outcome, error) of each run that was started, by path; and the seconds of all.
     """
     started = time.monotonic()
     device = _take_device(rank, context.workers_per_accelerator)
@@ -100,10 +100,10 @@ def carry_out_calls(
 
 
 def end_if_it_cannot_save() -> None:
-    """Closes the marker of a run that has had no notice of its own, and ends this process with it.
+    """Closes the marker of a run that handles no preemption notice, and ends this process.
 
-    It may be anywhere, also in a call that takes hours; only the end of its process stops it. A run that has
-    opened its own block leaves by itself: after it has saved, too, until its marker is written.
+    Such a run may be anywhere, even in a call that takes hours, and only the end of the process stops it. A
+    run that has opened a preemption block leaves by itself, after it has saved and its marker is written.
     """
     for root, attempt, num_before in list(_OPEN_ATTEMPTS):
         if num_opened_blocks() == num_before:
@@ -136,7 +136,7 @@ def _carry_out(
             try:
                 log = Path(context.root) / call.log
                 log.parent.mkdir(parents=True, exist_ok=True)
-                # A pipe would wait for a reader.
+                # A named pipe would wait for a reader.
                 if os.path.lexists(log) and not log.is_file():
                     raise UserError(f"{log} is not a file; move it away")
                 with open(log, "a", encoding="utf-8") as stream, _output_into(stream.fileno()):
@@ -151,7 +151,7 @@ def _carry_out(
 
 
 def _call(call: Call, should_stop: Callable[[], bool]) -> Outcome:
-    """Calls the stage; prints and returns its error."""
+    """Calls the stage; prints and returns its error, if any."""
     run_dir = call.arguments["run_dir"]
     report(f"--- {call.stage} {run_dir}")
     try:
@@ -168,7 +168,7 @@ def _call(call: Call, should_stop: Callable[[], bool]) -> Outcome:
         described = _described(error)
     else:
         return "done", None
-    # An interrupted stage may raise another error; if it is at fault, it will fail again.
+    # An interrupted stage may raise any error; a real fault will come again.
     return "preempted" if should_stop() else "failed", described
 
 
@@ -186,14 +186,14 @@ def _described(error: BaseException) -> Error:
 
 
 def _wait_until_free(lock: Path) -> None:
-    """Waits while another process, which lost its launcher and is about to exit, has the run."""
+    """Waits while another process, which lost its launcher and is about to exit, holds the run."""
     end = time.monotonic() + SECONDS_TO_LET_GO
     while lock.is_file() and time.monotonic() < end:
         with open(lock, "rb") as stream:
             try:
                 if lock_file(stream.fileno(), lock, shared=True):
                     return
-            except UserError:  # what comes next says why, or falls back to a lease
+            except UserError:  # opening the run says why, or falls back to a lease
                 return
         time.sleep(0.2)
 
@@ -219,7 +219,7 @@ def _beating(root: str, attempt: Attempt) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _output_into(descriptor: int) -> Iterator[None]:
-    """Redirects what this process and its libraries print to an open file."""
+    """Redirects the output of this process and its libraries to an open file."""
     sys.stdout.flush()
     sys.stderr.flush()
     copies = {number: os.dup(number) for number in (1, 2)}
@@ -231,7 +231,7 @@ def _output_into(descriptor: int) -> Iterator[None]:
         try:
             sys.stdout.flush()
             sys.stderr.flush()
-        finally:  # of a full disk, too
+        finally:  # also on a full disk
             for number, copy in copies.items():
                 os.dup2(copy, number)
                 os.close(copy)
@@ -239,7 +239,7 @@ def _output_into(descriptor: int) -> Iterator[None]:
 
 @functools.cache
 def _take_device(rank: int, workers_per_accelerator: int) -> str:
-    """Selects this worker's GPU, if there is any; returns the device for people."""
+    """Selects this worker's GPU, if any; returns the device's name for people."""
     gpu = gpu_of_worker(rank, visible_gpus(), workers_per_accelerator)
     if gpu is None:
         return "cpu"

@@ -57,14 +57,13 @@ class Command:
     Attributes:
       target: `module:function` below `multiberts`, with keyword-only parameters.
       summary: one line for `multiberts --help`.
-      positional: parameters that may be given without their names; a name that ends in `...` takes all
-        that the others leave.
-      report: `module:function` below `multiberts`, called with `run_dir` when the command is done;
-        the text that it returns is printed.
-      gin_name: parameters are bound in Gin under it, or under the function's name; by default the
-        command's name with `_` for `-` and spaces.
+      positional: parameters that may be given without their names; one that ends in `...` takes all values
+        that others leave.
+      report: `module:function` below `multiberts`, called with `run_dir` after the command; its text is
+        printed.
+      gin_name: name in Gin besides the function's; by default the command's name with `_` for spaces.
       arguments: `module:class` below `multiberts`, a subclass of `Arguments`.
-      notes: `module:function` below `multiberts`; the text that it returns ends the command's `--help`.
+      notes: `module:function` below `multiberts`, whose text ends the command's `--help`.
       computes: whether it takes `--engine`; see `runs.environment`.
     """
 
@@ -262,7 +261,7 @@ COMMANDS = {name: command for named in PURPOSES.values() for name, command in na
 # Groups of commands, each with the command that its name alone runs.
 GROUPS = {"checkpoint": None, "launch": "launch run", "stats": "stats"}
 
-# The name of a command's function -> the name that its parameters have in Gin.
+# The Gin name of a command by the name of its function.
 _GIN_NAMES = {
     command.target.partition(":")[2]: command.gin_name or re.sub("[- ]", "_", name)
     for name, command in COMMANDS.items()
@@ -281,7 +280,7 @@ def command_of(function: str) -> str:
 
 
 def gin_name_of(function: str) -> str:
-    """Returns the name that Gin, help and messages have for the parameters of a command's function.
+    """Returns the name of a command's function in Gin, help and messages.
 
     Gin files may bind them under the function's own name, too.
 
@@ -322,7 +321,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise UserError(f"unknown command {name!r}; {nearest(name, known)}")
         command = COMMANDS[name]
         if command.computes:
-            # Before anything imports Keras, which computes with one engine for the life of the process.
+            # Before anything imports Keras, which keeps its engine for the life of the process.
             parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
             parser.add_argument("--engine", nargs="?", const="")
             asks = asks_for_help(rest)
@@ -335,7 +334,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         run_command(load(command.target), command)
 
 
-# The extra of `pyproject.toml` that has a package which `pip install .` leaves out.
+# The extra in `pyproject.toml` of each package that `pip install .` leaves out.
 _EXTRAS = {
     package: extra
     for extra, packages in {
@@ -376,7 +375,7 @@ def _overview(group: str = "") -> str:
 
 
 class Arguments:
-    """Makes the arguments of a command's function from flags and Gin, by its parameters' names."""
+    """Collects the arguments of a command's function from flags and Gin."""
 
     def __init__(self, function: Callable[..., Any]):
         self.function = function
@@ -390,8 +389,8 @@ class Arguments:
         yield from parameter_lines(self.function, annotations_of(self.function))
 
     def gather(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Parses Gin and returns the function's arguments; `given`, the values of flags, win."""
-        # Where both names are bound, that of the command wins.
+        """Parses Gin and returns the function's arguments; `given`, the values of flags, override Gin."""
+        # If both names are bound, the command's wins.
         names = {self.function.__name__: self.function, self.gin_name: self.function}
         parse_gin_flags(names, by_gin_name(names, self.flags(), given))
         bindings: dict[str, Any] = {}
@@ -403,7 +402,7 @@ class Arguments:
         return bindings
 
     def local(self, bindings: dict[str, Any]) -> contextlib.AbstractContextManager[dict[str, Any]]:
-        """Returns the arguments for the time of the call: what lies in a bucket has local copies."""
+        """Yields the arguments for the call, with local copies of paths in a bucket."""
         return local_arguments(bindings)
 
     def functions(self) -> Iterable[Callable[..., Any]]:
@@ -411,7 +410,7 @@ class Arguments:
         return [self.function]
 
     def exit_with(self, result: object) -> None:
-        """Exits with the status that the function's result stands for; returns where that is 0."""
+        """Exits with the function's result as status; returns if that is 0."""
         if isinstance(result, int) and result:
             sys.exit(result)
 
@@ -425,7 +424,7 @@ def run_command(function: Callable[..., object], command: Command = Command("", 
 
     Args:
       function: a stage's entry, with keyword-only parameters; each is a flag, too, which wins.
-      command: the entry of `COMMANDS` that names the function, if one does.
+      command: the function's entry in `COMMANDS`, if any.
     """
     source: Arguments = load(command.arguments)(function)
     if asks_for_help(sys.argv[1:]):
@@ -435,7 +434,7 @@ def run_command(function: Callable[..., object], command: Command = Command("", 
     annotations = source.flags()
     for name, annotation in annotations.items():
         flags.DEFINE_multi_string(name, None, "See --help.")
-        # One that may be true or false needs no value: `--json`, `--nojson`.
+        # A boolean flag needs no value: `--json`, `--nojson`.
         flags.FLAGS[name].boolean = is_boolean(annotation)
 
     def main(arguments: Sequence[str]) -> None:
@@ -450,12 +449,12 @@ def run_command(function: Callable[..., object], command: Command = Command("", 
         for name in filter(annotations.__contains__, bindings):
             console.detail(f"{source.gin_name}.{name} = {bindings[name]!r}")
         started = time.perf_counter()
-        # Called directly, not through Gin, which would add its own lines to error messages.
+        # Not through Gin, which would add lines to error messages.
         with source.local(bindings) as arguments_here:
             run_dir = arguments_here.get("run_dir")
             before = _when_done(run_dir)
             result = bound_call(function, arguments_here)()
-            # A function that returns a text shows a run and makes none.
+            # A function that returns a text makes no run.
             is_shown = isinstance(result, str)
             if before is not None and not is_shown and _when_done(run_dir) == before:
                 console.progress(f"{bindings['run_dir']} was done already; nothing was changed")
@@ -480,7 +479,7 @@ def by_gin_name(
 
 
 def parse_gin_flags(known: Mapping[str, Callable[..., Any]], given: Mapping[str, Any]) -> None:
-    """Registers functions with Gin by the names that they have there; calls `parse_gin`."""
+    """Registers functions with Gin under these names, and parses the Gin flags."""
     for name, function in known.items():
         gin.external_configurable(function, name=name)
     parse_gin(_GIN_FILE.value, _GIN_PARAM.value, known, _ALLOW_GIN_IMPORTS.value, given)
@@ -536,7 +535,7 @@ def parameter_lines(
     Args:
       function: with a docstring in Google's style; or a dataclass.
       annotations: of the parameters that are shown, by name.
-      prefix: what stands before each name.
+      prefix: text before each name.
     """
     meanings = described_function(function)[1]
     for name, parameter in inspect.signature(function).parameters.items():
@@ -544,7 +543,7 @@ def parameter_lines(
             required = parameter.default is parameter.empty
             kind = "required" if required else f"default {parameter.default!r}"
             text = described(annotations[name])
-            # The last is how a dataclass shows a default that is made for each instance.
+            # The last is the text of a dataclass's default factory.
             if parameter.default in (None, ()) or repr(parameter.default) == "<factory>":
                 text, kind = text.removesuffix(" or None"), "optional"
             yield f"  {prefix}{name} ({text}; {kind})"
@@ -579,8 +578,8 @@ def run_main(
     """Runs `main(arguments)` under absl; see `run_command` for how the process exits.
 
     Args:
-      main: called with the command line, without its flags.
-      functions: of commands, whose parameters error messages may name.
+      main: called with the positional arguments.
+      functions: functions of commands whose parameters error messages may name.
     """
 
     def guarded(arguments: Sequence[str]) -> None:
@@ -619,10 +618,10 @@ def run_main(
 
 @contextlib.contextmanager
 def _one_line_errors() -> Iterator[None]:
-    """Exits with one line where the user, the disk or the installation is at fault."""
+    """Exits with one line if the user, the disk or the installation is at fault."""
     try:
         yield
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+    except BrokenPipeError:  # the reader, such as `head`, closed the pipe
         # Flushing at exit would fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_OUTPUT_CLOSED)

@@ -26,14 +26,14 @@ from multiberts.runs.parameters import expanded, with_texts
 
 _BINDING = re.compile(r"^(?:(?P<scope>[\w/]+)/)?(?P<stage>\w+)\.(?P<parameter>\w+) =")
 _MACRO = re.compile(r"%([A-Za-z_]\w*)")
-# Begins the paths that a file gives below the folder of data, whose name is the macro DATA.
+# Prefix of paths in the data folder, which the macro DATA names.
 IN_DATA = "data:"
-# The parameter that names modules with code, which a file may not set.
+# The parameter that names modules with code; a file may not set it.
 CODE = "task_modules"
-# Where Gin or Python's tokeniser meets a text that is not a configuration.
+# Errors of Gin and Python's tokeniser for a text that is not a configuration.
 _TEXT_ERRORS = (*(ValueError, SyntaxError, OSError, AttributeError, TypeError), tokenize.TokenError)
 _GIN_ERRORS = (*_TEXT_ERRORS, RecursionError, MemoryError)
-# The files that come with the package, `configs/...`, are found from any directory.
+# The package's files, `configs/...`, are found from any directory.
 _PACKAGE = Path(multiberts.__file__).parent
 
 
@@ -44,16 +44,16 @@ def parse_gin(
     allow_imports: bool = False,
     given: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
-    """Parses Gin files, then single bindings, which win.
+    """Parses Gin files, then single bindings, which override them.
 
     Args:
-      gin_files: paths; these and files that they include are looked for from the current directory, then
-        among those that come with the package.
+      gin_files: paths, which are looked for (like files that they include) in the current directory, then in
+        the package.
       gin_params: bindings such as `pretrain.num_steps = 100`.
-      functions: those that Gin binds by their names there, which are suggested where one is misspelt.
-      allow_imports: whether the files may import modules, which runs their code.
-      given: the values of flags by their names in Gin, such as `pretrain.run_dir`; None where the flag
-        was not given. A macro that nothing sets takes the value of a parameter that is bound to it.
+      functions: functions that Gin may bind, by name; suggested for a misspelt name.
+      allow_imports: whether files may import modules, which runs their code.
+      given: values of flags by their Gin names, such as `pretrain.run_dir`; None: not given. An unset macro
+        takes the value of a flag whose parameter is bound to it.
     """
     gin_files = [expanded(path) for path in gin_files]
     for path in gin_files:
@@ -83,10 +83,9 @@ def parse_gin(
 
 
 def _parse_file(path: str) -> None:
-    """Parses a file and those that it includes.
+    """Parses a file and the files that it includes.
 
-    Not with Gin's own search for files: that takes a folder `configs` for a Python package, if there is one
-    on the path of modules, and fails.
+    Not by Gin's own search for files, which fails if a Python package `configs` is on the path of modules.
     """
     text = _text_of(path)
     lines = text.splitlines(keepends=True)
@@ -101,14 +100,14 @@ def _parse_file(path: str) -> None:
 
 
 def _parse_lines(lines: Sequence[str], first: int, last: int, path: str) -> None:
-    # Empty lines in place of those before, so that messages have the numbers of lines.
+    # Empty lines in place of the lines before, so that messages have the right line numbers.
     part = io.StringIO("\n" * first + "".join(lines[first:last]))
-    part.name = path  # where Gin looks for it
+    part.name = path  # where Gin looks
     gin.parse_config(part)
 
 
 def located(path: str) -> Path:
-    """Returns where Gin finds a file: from the current directory, else in the package."""
+    """Returns the path of a Gin file: in the current directory, or else in the package."""
     return next((place for place in (Path(path), _PACKAGE / path) if place.is_file()), Path(path))
 
 
@@ -117,7 +116,7 @@ def _text_of(path: str) -> str:
 
 
 def _included(name: str, source: str) -> str:
-    """Returns the path of a file that another includes: as it is given, or else beside that other."""
+    """Returns the path of an included file: as given, or else beside the including file."""
     name = expanded(name)
     beside = str(Path(source).parent / name)
     if not Path(name).is_file():
@@ -134,7 +133,7 @@ def _real_path(path: str) -> str:
 
 
 def in_data_folder(value: Any) -> Any:
-    """Returns a value with its paths `data:<path>`, at any depth, put below the macro DATA."""
+    """Replaces paths `data:<path>`, at any depth, by paths in the folder DATA."""
 
     def located_text(text: str) -> str:
         if not text.startswith(IN_DATA):
@@ -152,15 +151,15 @@ def in_data_folder(value: Any) -> Any:
 
 
 class _Reference(str):
-    """The name behind `@` in a configuration that was read but not looked up."""
+    """The name after `@` in a configuration, not resolved."""
 
 
 class _Macro(str):
-    """The name behind `%`, likewise."""
+    """The name after `%` in a configuration, not resolved."""
 
 
 class _Names(config_parser.ParserDelegate):
-    """Lets statements be read without looking up what they name."""
+    """Lets statements be parsed without resolving names."""
 
     def configurable_reference(self, scoped_configurable_name: str, evaluate: bool) -> _Reference:
         return _Reference(scoped_configurable_name + "()" * evaluate)
@@ -170,9 +169,9 @@ class _Names(config_parser.ParserDelegate):
 
 
 def _statements(text: str) -> Iterator[Any]:
-    """Yields the statements of a text, up to an error, which Gin's own parser then reports.
+    """Yields the statements of a text up to an error, which Gin's parser will report.
 
-    Not up to the end of Python's stack: Gin's parser might read further.
+    Leaves room on Python's stack, because Gin's parser may need less than this one.
     """
     with contextlib.suppress(*_TEXT_ERRORS):
         yield from config_parser.ConfigParser(text, _Names())
@@ -183,9 +182,9 @@ def _all_statements(
 ) -> Iterator[tuple[str, Any, bool]]:
     """Yields the statements of a text and of all files that it includes, in the order Gin reads them.
 
-    Each with its place, and whether the user typed it. `outer` are the files that include the text.
+    Each comes with its location and whether the user typed it. `outer`: the files that include the text.
     """
-    # With the parser that reads the files afterwards: what it takes for an include is one here.
+    # With the parser that reads the files afterwards, so that both agree on what is an include.
     for statement in _statements(text):
         where = f"{source} line {statement.location.line_num}"
         yield where, statement, is_typed
@@ -204,10 +203,10 @@ def _all_statements(
 def _check_statements(
     statements: Iterable[tuple[str, Any, bool]], allow_imports: bool
 ) -> list[tuple[str, str]]:
-    """Refuses statements that would run code, and macros that stand for themselves.
+    """Refuses statements that would run code, and macros that refer to themselves.
 
     Returns:
-      Macros that nothing sets, each with a parameter that is bound to it alone, such as `finetune.task`.
+      Unset macros, each with a parameter that is bound to it alone, such as `finetune.task`.
     """
     trust = "give --allow_gin_imports if you trust the file"
     macros: dict[str, tuple[str, Any]] = {}
@@ -264,11 +263,11 @@ def _parts(value: Any) -> Iterator[Any]:
 def _in_plain_words(
     text: str, known: Mapping[str, Callable[..., Any]], flags: Mapping[str, str]
 ) -> str:
-    """Returns one line for an error of Gin's, with the nearest name where a name is unknown.
+    """Turns an error of Gin into one line, with the nearest name for an unknown one.
 
     Args:
-      known: functions by their names in Gin.
-      flags: by macro, the flag that sets it.
+      known: functions by their Gin names.
+      flags: the flag that sets a macro, by macro.
     """
     if match := re.search(r"'([\w.]+)' doesn't have a parameter named '(\w+)'", text):
         name, parameter = match[1].rpartition(".")[2], match[2]
@@ -296,7 +295,7 @@ def _in_plain_words(
 
 
 def scope_of(name: str) -> str:
-    """Returns the scope that holds what is set for one name: Gin has no `SST-2`, so there it is `SST_2`."""
+    """Returns the Gin scope of a name: Gin allows no hyphen, so the scope of `SST-2` is `SST_2`."""
     return re.sub(r"\W", "_", name)
 
 
@@ -304,8 +303,8 @@ def bindings_of(stage: str, name: str | None = None) -> dict[str, Any]:
     """Returns what Gin binds to a stage, with `~` and `$NAME` of paths expanded (`runs.parameters.expanded`).
 
     Args:
-      stage: name of the function that Gin binds.
-      name: whose scope counts, too, beside the bindings without scope.
+      stage: name of the function in Gin.
+      name: add the bindings in this name's scope to those without scope.
     """
     with gin.config_scope(name and scope_of(name)):
         bindings: dict[str, Any] = expanded(gin.get_bindings(stage))
@@ -315,11 +314,11 @@ def bindings_of(stage: str, name: str | None = None) -> dict[str, Any]:
 def refuse_unknown_scopes(
     known: Mapping[str, Iterable[str]], where: str, unused: Iterable[str] = ()
 ) -> None:
-    """Refuses bindings that nothing would read.
+    """Refuses bindings in scopes that nothing would read.
 
     Args:
-      where: the function whose arguments name the scopes, for the message.
-      unused: further names that may have bindings although nothing reads them now.
+      where: the setting that names the scopes, for the message.
+      unused: further names that may have bindings although they are not wanted now.
     """
     tolerated = {scope_of(name) for name in unused}
     for line in gin.config_str(max_line_length=10**6).splitlines():
