@@ -24,7 +24,7 @@ Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
-class Chunk:
+class RunChunk:
     """Runs that one worker carries out one after the other."""
 
     name: str
@@ -65,7 +65,7 @@ class WaitingRuns:
                 self._children.setdefault(parent, []).append(run)
         self.add(run for run in plan if self._missing.get(run.path) == set())
 
-    def take(self, workers: int) -> Chunk | None:
+    def take(self, workers: int) -> RunChunk | None:
         """Removes and returns the next chunk; None if nothing can start now.
 
         Args:
@@ -82,7 +82,7 @@ class WaitingRuns:
             del self._groups[key]
             self._num_ready -= len(group)
             self.add(left)
-            return Chunk(_name(taken), tuple(taken))
+            return RunChunk(_name(taken), tuple(taken))
         return None
 
     def add(self, runs: Iterable[PlannedRun]) -> None:

@@ -28,7 +28,7 @@ from multiberts.launch.markers.attempts import (
 from multiberts.launch.markers.failures import FailedRun
 from multiberts.launch.markers.planned import write_plan
 from multiberts.launch.plan.planned_run import PlannedRun
-from multiberts.launch.workers.chunks import Chunk, WaitingRuns
+from multiberts.launch.workers.chunks import RunChunk, WaitingRuns
 from multiberts.launch.workers.engines import Engine
 from multiberts.launch.workers.pool import SECONDS_TO_END, Pool
 from multiberts.launch.workers.worker import (
@@ -97,7 +97,7 @@ def carry_out(
 
     # Submit chunks and collect them; each has a journal.
     pool: Pool | None = None
-    jobs: dict[Future[Any], tuple[Chunk, str]] = {}
+    jobs: dict[Future[Any], tuple[RunChunk, str]] = {}
     finished: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
     names = (f"launch-{context.owner}-{number}.jsonl" for number in itertools.count(1))
     with (
@@ -197,7 +197,7 @@ class Outcomes:
             self.attempts[attempt.path] = in_order
         return {attempt.path: attempt for attempt in attempts}
 
-    def take(self, chunk: Chunk, journal: str, future: Future[Any]) -> float | None:
+    def take(self, chunk: RunChunk, journal: str, future: Future[Any]) -> float | None:
         """Records how the runs of a chunk ended; returns its seconds, or None if its worker is lost."""
         try:
             ended, seconds = future.result()
@@ -211,7 +211,7 @@ class Outcomes:
         self.waiting.add(run for run in chunk.runs if run.path not in ended)
         return float(seconds)
 
-    def take_lost(self, chunk: Chunk, journal: str, loss: LostWorkerError) -> None:
+    def take_lost(self, chunk: RunChunk, journal: str, loss: LostWorkerError) -> None:
         """Records the progress of a chunk whose worker is gone, from its journal."""
         tried = self.read(journal)
         self._lost.append(journal)
@@ -272,7 +272,7 @@ class Outcomes:
         for later in self.waiting.give_up_after(run):
             self.failures[later.path] = FailedRun(later, message, is_user_error, None)
 
-    def close_open_attempts(self, outcome: str, jobs: Iterable[tuple[Chunk, str]] = ()) -> None:
+    def close_open_attempts(self, outcome: str, jobs: Iterable[tuple[RunChunk, str]] = ()) -> None:
         """Closes the plan's open attempts when no worker is left; SkyPilot's jobs continue.
 
         Args:
@@ -291,7 +291,7 @@ class Outcomes:
 
 
 def show_progress(
-    bar: tqdm[Any], outcomes: Outcomes, jobs: Collection[tuple[Chunk, str]], workers: int
+    bar: tqdm[Any], outcomes: Outcomes, jobs: Collection[tuple[RunChunk, str]], workers: int
 ) -> None:
     """Draws the terminal's progress bar: finished runs, and running chunks with their steps."""
     files = [file_of_journal(outcomes.root, journal) for _, journal in jobs]

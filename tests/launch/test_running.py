@@ -31,7 +31,7 @@ from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.running import run_plan
 from multiberts.launch.status.snapshot import collect_status
 from multiberts.launch.workers import pool
-from multiberts.launch.workers.chunks import Chunk
+from multiberts.launch.workers.chunks import RunChunk
 from multiberts.launch.workers.launcher import Outcomes, show_progress
 from multiberts.launch.workers.worker import Call, LaunchContext, carry_out_calls
 from multiberts.runs.dask_cluster import BlamelessLossError, LostWorkerError
@@ -243,12 +243,12 @@ def test_a_run_whose_workers_die_before_they_begin_fails(tmp_path: Path) -> None
     known = Outcomes(runs, tmp_path, 3, is_local=True)
     lost = LostWorkerError("its worker was lost")
     for number in range(5):
-        known.take_lost(Chunk("both", runs), f"{number}.jsonl", lost)
+        known.take_lost(RunChunk("both", runs), f"{number}.jsonl", lost)
         # A scheduler that is lost, or a worker that leaves, does not count.
         blameless = BlamelessLossError("lost, too")
-        known.take_lost(Chunk("both", runs), f"{number}.jsonl", blameless)
+        known.take_lost(RunChunk("both", runs), f"{number}.jsonl", blameless)
         assert not known.failures
-    known.take_lost(Chunk("both", runs), "5.jsonl", lost)
+    known.take_lost(RunChunk("both", runs), "5.jsonl", lost)
     (failure,) = known.failures.values()
     assert failure.run is runs[0] and failure.attempts == 3
     assert "its worker was lost" in failure.message
@@ -266,7 +266,7 @@ def test_of_a_chunk_whose_worker_is_lost_each_run_goes_on_from_where_it_was(
     (tmp_path / "done").mkdir()
     (tmp_path / "done" / "DONE").write_text("{}")
     begin_attempt(tmp_path, "begun", engine="local", journal=journal)
-    known.take_lost(Chunk("all", runs), journal, LostWorkerError("it was lost"))
+    known.take_lost(RunChunk("all", runs), journal, LostWorkerError("it was lost"))
     assert known.done == {"done"} and not known.failures
     assert outcomes(tmp_path, "begun") == ["lost"] and outcomes(tmp_path, "left") == []
     assert [len(known.attempts.get(run.path, ())) for run in (done, begun, left)] == [1, 1, 0]
@@ -285,7 +285,7 @@ def test_a_drawing_of_the_bar_takes_two_calls_per_chunk_however_many_runs_it_has
     jobs = []
     for number in range(10):
         journal = make_journal(tmp_path, f"{number}.jsonl")
-        chunk = Chunk("some", tuple(runs[100 * number : 100 * number + 100]))
+        chunk = RunChunk("some", tuple(runs[100 * number : 100 * number + 100]))
         jobs.append((chunk, journal))
         attempt = begin_attempt(tmp_path, chunk.runs[0].path, engine="local", journal=journal)
     with tqdm(total=len(runs), file=io.StringIO()) as bar:

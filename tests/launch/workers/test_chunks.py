@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from multiberts.launch.plan.planned_run import Output, PlannedRun
-from multiberts.launch.workers.chunks import Chunk, WaitingRuns
+from multiberts.launch.workers.chunks import RunChunk, WaitingRuns
 
 
 def pretraining(procedure: str, seed: int, steps: int = 10) -> PlannedRun:
@@ -20,7 +20,7 @@ def finetuning(parent: PlannedRun, task: str, step: int, seed: int) -> PlannedRu
     return PlannedRun("finetune", path, parameters, (parent,), path, path, facts)
 
 
-def take_all(waiting: WaitingRuns, workers: int = 1) -> list[Chunk]:
+def take_all(waiting: WaitingRuns, workers: int = 1) -> list[RunChunk]:
     chunks = []
     while (chunk := waiting.take(workers)) is not None:
         chunks.append(chunk)
@@ -58,7 +58,7 @@ def test_runs_start_after_their_parents_and_those_of_a_seed_and_task_together() 
         waiting.note_done(run)
     assert waiting.take(1) is None
     waiting.note_done(trials[-1])
-    assert take_all(waiting) == [Chunk("scores", (scores,))]
+    assert take_all(waiting) == [RunChunk("scores", (scores,))]
 
 
 def test_early_stages_come_first_and_then_the_longest() -> None:
