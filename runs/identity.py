@@ -10,8 +10,8 @@ from typing import Any
 Values = dict[str, Any]
 
 
-# Metadata of a settings class's field that came after runs had been made without it. At its default it is
-# no part of an identity, so that these runs keep theirs.
+# Metadata that marks a field added later: at its default it is left out of the identity, so that existing
+# runs keep theirs. Unused since every field counts; for fields to come.
 LATER: Mapping[str, bool] = {"later": True}
 
 
