@@ -61,9 +61,9 @@ def files_of_split(
     endings = [f"{suffix}{packed}" for suffix in suffixes for packed in ("", ".gz")]
     files = [Path(folder) / f"{name}{ending}" for name in names for ending in endings]
     folders = [Path(folder) / name for name in names if suffixes == TABLE_SUFFIXES]
-    found = [*filter(Path.is_file, files), *filter(Path.is_dir, folders)]
+    paths = [*filter(Path.is_file, files), *filter(Path.is_dir, folders)]
     plain = split.removesuffix("_matched")
-    return found if found or plain == split else files_of_split(folder, plain, suffixes)
+    return paths if paths or plain == split else files_of_split(folder, plain, suffixes)
 
 
 def _names_of_split(split: str) -> list[str]:
@@ -72,11 +72,11 @@ def _names_of_split(split: str) -> list[str]:
 
 def split_file(folder: PathLike, split: str, suffixes: Sequence[str] = TABLE_SUFFIXES) -> Path:
     """Returns the only one of `files_of_split`."""
-    found = files_of_split(folder, split, suffixes)
-    if len(found) == 1:
-        return found[0]
-    if found:
-        problem = f"has {' and '.join(path.name for path in found)} for the split {split}; keep one"
+    paths = files_of_split(folder, split, suffixes)
+    if len(paths) == 1:
+        return paths[0]
+    if paths:
+        problem = f"has {' and '.join(path.name for path in paths)} for the split {split}; keep one"
     else:
         is_table = suffixes == TABLE_SUFFIXES
         forms = f"{', '.join(suffixes)}{' or a folder of `datasets`' * is_table}"

@@ -243,10 +243,10 @@ def _same_weights(start: Checkpoint) -> Checkpoint:
 def _with_drawn_pooler(start: Checkpoint, seed: int) -> Checkpoint:
     """Returns a checkpoint whose provenance says that its pooler was missing."""
     drawn = {"finetune_seed": seed, "variables": sorted(POOLER)}
-    found = copy.copy(start)  # with the weights that were read
-    found.provenance = {**start.provenance, INITIALISED: drawn}
+    checkpoint = copy.copy(start)  # with the weights that were read
+    checkpoint.provenance = {**start.provenance, INITIALISED: drawn}
     progress(
         f"note: {start.directory} lacks the pooler ({POOLER[0]}), as models of masked words do: "
         f"finetune_seed {seed} draws it as it draws the head"
     )
-    return found
+    return checkpoint

@@ -155,8 +155,8 @@ class KeptModel:
 
     def epochs(self) -> float:
         """Returns after how many epochs the model was written."""
-        found: float = read_provenance(self.path)[FINE_TUNED]["epochs"]
-        return found
+        epochs: float = read_provenance(self.path)[FINE_TUNED]["epochs"]
+        return epochs
 
     def offer(
         self,

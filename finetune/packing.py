@@ -90,12 +90,12 @@ def _packed(lengths: Iterable[int], length: int, most: int) -> list[list[int]]:
     space: list[tuple[int, int]] = []  # what is free in a row, and its number
     # Best fit in falling order of length.
     for negative, number in sorted((-size, number) for number, size in enumerate(lengths)):
-        found = bisect.bisect_left(space, (-negative, -1))
-        if found == len(space):
+        index = bisect.bisect_left(space, (-negative, -1))
+        if index == len(space):
             rows.append([])
             free, row = length, len(rows) - 1
         else:
-            free, row = space.pop(found)
+            free, row = space.pop(index)
         rows[row].append(number)
         if len(rows[row]) < most:
             bisect.insort(space, (free + negative, row))

@@ -178,9 +178,9 @@ class Predictor:
             weights, known = model.initial_parameters(0), checkpoint.variables
             for name, wanted in weights.items():
                 if name not in known or known[name].shape != wanted.shape:
-                    found = f"has shape {known[name].shape}" if name in known else "is missing"
+                    problem = f"has shape {known[name].shape}" if name in known else "is missing"
                     raise UserError(
-                        f"{self.directory}: {name} of the head {found}, but task {self.task.name} has "
+                        f"{self.directory}: {name} of the head {problem}, but task {self.task.name} has "
                         f"{wanted.shape}; labels and head are of two models: copy the checkpoint again"
                     )
             self._weights = {name: known[name] for name in weights}

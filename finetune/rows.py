@@ -55,17 +55,18 @@ class TrainingRows:
             is_out = (place * NUM_FOLDS // count == held_out_fold)[number]
             kept, held_out = rows[~is_out], rows[is_out]
         used = min(len(kept), settings.max_train_examples or len(kept))
-        found = cls(task, settings.seed_of("order"), kept, held_out, used, settings.batch_size)
+        training_rows = cls(
+            task, settings.seed_of("order"), kept, held_out, used, settings.batch_size
+        )
 
         # Numbers of examples, steps and epochs that do not go together.
-        if found.batch_size > found.used:
+        if settings.batch_size > used:
             raise UserError(
-                f"finetune.batch_size is {found.batch_size}, but there are "
-                f"{counted(found.used, 'example')} to train "
-                f"on, so that a batch would repeat some; give {found.used} or less"
+                f"finetune.batch_size is {settings.batch_size}, but there are {counted(used, 'example')} to "
+                f"train on, so that a batch would repeat some; give {used} or less"
             )
         for epochs in settings.prediction_epochs:
-            steps = found.num_steps(epochs)
+            steps = training_rows.num_steps(epochs)
             if settings.max_steps is not None and steps >= settings.max_steps:
                 raise UserError(
                     f"finetune.prediction_epochs has {epochs:g}, which is step {steps}, but "
@@ -73,11 +74,11 @@ class TrainingRows:
                     "anyway; correct either"
                 )
         every = settings.evaluate_every_steps
-        early = found.early_predictions(settings)
-        if every is not None and every >= found.total_steps(settings):
+        early = training_rows.early_predictions(settings)
+        if every is not None and every >= training_rows.total_steps(settings):
             raise UserError(
                 f"finetune.evaluate_every_steps is {every}, but training has "
-                f"{counted(found.total_steps(settings), 'step')}, and at the end predictions are made "
+                f"{counted(training_rows.total_steps(settings), 'step')}, and at the end predictions are made "
                 "anyway; give a smaller number, or leave it out"
             )
         if len({set_at("dev", epochs) for epochs in early}) < len(early):
@@ -89,13 +90,13 @@ class TrainingRows:
         given = [("num_epochs", settings.num_epochs)]
         given += [("prediction_epochs", epochs) for epochs in settings.prediction_epochs]
         for name, epochs in given:
-            if found.num_steps(epochs) < 1:
+            if training_rows.num_steps(epochs) < 1:
                 raise UserError(
-                    f"finetune.{name} has {epochs:g}, but an epoch of {counted(found.used, 'example')} is "
-                    f"{found.used / found.batch_size:g} steps, so that nothing would be trained; give "
-                    f"{math.ceil(1000 * found.batch_size / found.used) / 1000:g} or more"
+                    f"finetune.{name} has {epochs:g}, but an epoch of {counted(used, 'example')} is "
+                    f"{used / settings.batch_size:g} steps, so that nothing would be trained; give "
+                    f"{math.ceil(1000 * settings.batch_size / used) / 1000:g} or more"
                 )
-        return found
+        return training_rows
 
     def batch(self, step: int) -> np.ndarray:
         """Returns int64 [batch_size]: the rows of a step's batch.
@@ -110,8 +111,8 @@ class TrainingRows:
         if self.used < len(self.kept):
             # The same examples for every seed.
             row = permuted_index(row, len(self.kept), "max_train_examples", self.task)
-        found: np.ndarray = self.kept[row]
-        return found
+        batch_rows: np.ndarray = self.kept[row]
+        return batch_rows
 
     def total_steps(self, settings: FinetuningSettings) -> int:
         num_steps = self.num_steps(settings.num_epochs)

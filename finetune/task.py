@@ -220,12 +220,14 @@ class Task:
         Raises:
           UserError: as `completed`.
         """
-        found = {
+        decisive = {
             name: value
             for name, value in self.completed(options).items()
             if name not in self.place_options
         }
-        return found if self.settings is None else without_later_defaults(found, self.settings)
+        return (
+            decisive if self.settings is None else without_later_defaults(decisive, self.settings)
+        )
 
 
 def task_named(
@@ -260,8 +262,8 @@ def task_named(
             f"finetune.labels = [...] or an option {KIND!r} a name of your own is a task of your own); "
             f"{nearest(name, known)}"
         )
-    found: Task = importlib.import_module(_OWN).own_data_task(name, labels)
-    return found
+    task: Task = importlib.import_module(_OWN).own_data_task(name, labels)
+    return task
 
 
 @functools.cache

@@ -72,9 +72,9 @@ def conll_files(path: PathLike) -> list[Path]:
     if not path.is_dir():
         return [path]
     for suffix in _SUFFIXES:
-        found = [*path.rglob(f"*.{suffix}"), *path.rglob(f"*.{suffix}.gz")]
-        if found:
-            return sorted(found)
+        paths = [*path.rglob(f"*.{suffix}"), *path.rglob(f"*.{suffix}.gz")]
+        if paths:
+            return sorted(paths)
     expected = ", ".join(f"*.{suffix}" for suffix in _SUFFIXES)
     raise UserError(f"{path} holds none of {expected}, expected documents below; give their folder")
 

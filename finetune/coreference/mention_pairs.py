@@ -79,17 +79,17 @@ def pair_texts(
         ids = pairs.sequences.input_ids[window, first : last + 1]
         return " ".join(pieces[piece] for piece in ids).replace(" ##", "")
 
-    found: dict[str, list[str]] = {"pronoun": [], "mention": [], "context": []}
+    texts: dict[str, list[str]] = {"pronoun": [], "mention": [], "context": []}
     for pronoun, mention in pairs.spans[pairs.pairs[rows]].tolist():
-        found["pronoun"].append(text(*pronoun))
-        found["mention"].append(text(*mention))
+        texts["pronoun"].append(text(*pronoun))
+        texts["mention"].append(text(*mention))
         window = pronoun[0]
         first = max(1, min(pronoun[1], mention[1]) - CONTEXT_PIECES)
         end = int(pairs.sequences.lengths[window]) - 2  # before [SEP]
-        found["context"].append(
+        texts["context"].append(
             text(window, first, min(end, max(pronoun[2], mention[2]) + CONTEXT_PIECES))
         )
-    return found
+    return texts
 
 
 class PairCollector:

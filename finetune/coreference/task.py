@@ -97,13 +97,13 @@ class CoreferenceData(FinetuningData):
                 "task coreference has nothing to predict; give finetune.dev_files or "
                 "finetune.winogender_dir"
             )
-        found: Files = {
+        inputs: Files = {
             "train_files": list(self.train_files),
             "dev_files": list(self.dev_files),
         }
         if self.winogender_dir is not None:
-            found["winogender_dir"] = winogender_files(self.winogender_dir)
-        return {name: paths for name, paths in found.items() if paths}
+            inputs["winogender_dir"] = winogender_files(self.winogender_dir)
+        return {name: paths for name, paths in inputs.items() if paths}
 
     def parameters(self) -> dict[str, Any]:
         options = dataclasses.asdict(self.options)
@@ -208,9 +208,9 @@ class CoreferenceModel(Model):
             )
 
     def evaluate_rows(self, weights: Weights, rows: np.ndarray) -> EvaluationSet:
-        found = self._pair_set(weights, "train", rows)
-        ids = [f"coreference/{name}" for name in found.example_ids]
-        return dataclasses.replace(found, name=HELD_OUT, example_ids=ids)
+        held_out = self._pair_set(weights, "train", rows)
+        ids = [f"coreference/{name}" for name in held_out.example_ids]
+        return dataclasses.replace(held_out, name=HELD_OUT, example_ids=ids)
 
     def _logits(self, weights: Weights, name: str, rows: np.ndarray) -> np.ndarray:
         representation, pairs = self.options.span_representation, self.pairs.sets[name]

@@ -315,6 +315,9 @@ def answer_columns(answers: Sequence[Answer]) -> dict[str, Any]:
 def n_best_columns(lists: Sequence[Sequence[Candidate]]) -> dict[str, Any]:
     """Returns the n-best lists of all questions: the texts, and `start end` logits of each as a text."""
     return {
-        N_BEST_TEXTS: [[one.text for one in found] for found in lists],
-        N_BEST_LOGITS: [[f"{one.start_logit} {one.end_logit}" for one in found] for found in lists],
+        N_BEST_TEXTS: [[candidate.text for candidate in candidates] for candidates in lists],
+        N_BEST_LOGITS: [
+            [f"{candidate.start_logit} {candidate.end_logit}" for candidate in candidates]
+            for candidates in lists
+        ],
     }

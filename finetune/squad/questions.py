@@ -153,10 +153,10 @@ def ids_of_rows(rows: Sequence[Any]) -> list[str]:
 def _field(path: PathLike, where: str, record: Any, name: str, kind: type) -> Any:
     value = record.get(name) if isinstance(record, dict) else None
     if not isinstance(value, kind):
-        found = "nothing" if value is None else f"a {type(value).__name__}"
+        actual = "nothing" if value is None else f"a {type(value).__name__}"
         others = f" beside {listed(record)}" if value is None and isinstance(record, dict) else ""
         raise UserError(
-            f"{path} {where}: found {found} under {name!r}{others}, expected a "
+            f"{path} {where}: found {actual} under {name!r}{others}, expected a "
             f"{kind.__name__}; give SQuAD's JSON, or a table with the columns question, context and answers"
         )
     return value

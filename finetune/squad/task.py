@@ -171,13 +171,13 @@ class SquadModel(Model):
     def window_logits(self, weights: Weights, part: SquadSet) -> tuple[np.ndarray, np.ndarray]:
         """Returns scores of every word piece as start and as end; float32 [windows, longest] each."""
         features, names = part.windows.features, ("start_logits", "end_logits")
-        found = np.zeros((2, *features.input_ids.shape), np.float32)
+        logits = np.zeros((2, *features.input_ids.shape), np.float32)
         every = np.arange(len(features))
         for rows, outputs in predicted_batches(self.predictor, weights, features, every):
             for number, name in enumerate(names):
-                width = min(found.shape[2], outputs[name].shape[1])
-                found[number, rows, :width] = outputs[name][:, :width]
-        return found[0], found[1]
+                width = min(logits.shape[2], outputs[name].shape[1])
+                logits[number, rows, :width] = outputs[name][:, :width]
+        return logits[0], logits[1]
 
     def _answered(
         self,

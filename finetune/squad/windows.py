@@ -220,7 +220,7 @@ def training_answers(
     """
     texts = [answers[0] if answers else "" for answers in examples.answers]
     encoded = tokenizer.encode_batch(texts)
-    found: list[tuple[int, int] | None] = []
+    spans: list[tuple[int, int] | None] = []
     for row, answers in enumerate(examples.answers):
         if len(answers) > 1:
             raise UserError(
@@ -228,7 +228,7 @@ def training_answers(
                 "expected one to train on; give a training file of SQuAD"
             )
         if not answers:
-            found.append((-1, -1))
+            spans.append((-1, -1))
             continue
         context, start = contexts[examples.context_of[row]], examples.answer_starts[row][0]
         if not (answers[0] and 0 <= start <= len(context.text) - len(answers[0])):
@@ -238,8 +238,8 @@ def training_answers(
                 f"{len(context.text)}; correct the file"
             )
         words = answer_words(context, answers[0], start)
-        found.append(None if words is None else answer_pieces(context, words, encoded[row]))
-    return found
+        spans.append(None if words is None else answer_pieces(context, words, encoded[row]))
+    return spans
 
 
 def make_windows(

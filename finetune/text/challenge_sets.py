@@ -198,19 +198,19 @@ def _existing(name: str, path: str) -> Path:
 
 def _stress_sources(task: TextTask, name: str, folder: Path) -> list[TextSource]:
     """Returns every `.jsonl` file below the folder of the NLI stress tests as a set of its own."""
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for path in sorted(folder.rglob("*.jsonl*")):
         stem = path.name.removesuffix(".gz").removesuffix(".jsonl")
         set_name = f"{name}_{stem.removeprefix('multinli_0.9_')}"
-        if set_name in found:
+        if set_name in paths:
             raise UserError(
-                f"{found[set_name]} and {path} would both be the evaluation set {set_name}; give them "
+                f"{paths[set_name]} and {path} would both be the evaluation set {set_name}; give them "
                 "one by one in finetune.evaluation_files"
             )
-        found[set_name] = path
-    if not found:
+        paths[set_name] = path
+    if not paths:
         raise UserError(f"{folder} has no .jsonl files; give the folder of the NLI stress tests")
-    return [_inference(task, set_name, path) for set_name, path in found.items()]
+    return [_inference(task, set_name, path) for set_name, path in paths.items()]
 
 
 def _inference_labels(task: TextTask, set_name: str) -> tuple[str, ...]:

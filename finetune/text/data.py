@@ -50,10 +50,10 @@ class TextData(FinetuningData):
         return {name: files for name, files in named.items() if files}
 
     def parameters(self) -> dict[str, Any]:
-        found: dict[str, Any] = {} if self.labels is None else {"labels": self.labels}
+        parameters: dict[str, Any] = {} if self.labels is None else {"labels": self.labels}
         if any(source.name != "dev" for source in self.evaluation):
-            found["evaluation_sets"] = [source.name for source in self.evaluation]
-        return {**found, **self.columns}
+            parameters["evaluation_sets"] = [source.name for source in self.evaluation]
+        return {**parameters, **self.columns}
 
     def read(self, checkpoint: Checkpoint) -> TextModel:
         task, config = self.task, checkpoint.config

@@ -89,8 +89,8 @@ class Classification(Network):
 
     def weighted(self, weights: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """Returns the weights of a batch's losses, from those of the classes."""
-        found: np.ndarray = weights[labels]
-        return found
+        loss_weights: np.ndarray = weights[labels]
+        return loss_weights
 
     def columns(
         self, answers: np.ndarray, texts: TextSet, rows: np.ndarray, task: TextTask
@@ -145,8 +145,8 @@ class LabelSets(Regression):
         return np.stack([weights, weights * positive])
 
     def weighted(self, weights: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        found: np.ndarray = np.where(labels == 1, weights[1], weights[0])
-        return found
+        loss_weights: np.ndarray = np.where(labels == 1, weights[1], weights[0])
+        return loss_weights
 
     def columns(
         self, answers: np.ndarray, texts: TextSet, rows: np.ndarray, task: TextTask
@@ -200,11 +200,11 @@ def _columns_of_texts(
 ) -> dict[str, Any]:
     """Returns the columns of sets of labels, or tags, which are written as texts."""
     predictions, answers = texts_of_labels(chosen, task)
-    found = {"labels": None, "predictions": predictions, "outputs": {PREDICTION_TEXT: answers}}
+    columns = {"labels": None, "predictions": predictions, "outputs": {PREDICTION_TEXT: answers}}
     if texts.examples.labels is not None:
-        found["labels"], references = texts_of_labels(texts.examples.labels[rows], task)
-        found["extras"] = {ANSWERS: references}
-    return found
+        columns["labels"], references = texts_of_labels(texts.examples.labels[rows], task)
+        columns["extras"] = {ANSWERS: references}
+    return columns
 
 
 def _scaled(task: TextTask, counts: np.ndarray, losses: np.ndarray) -> np.ndarray:

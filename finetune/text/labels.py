@@ -271,10 +271,10 @@ def label_array(labels: Sequence[Any], task: TextTask) -> np.ndarray:
     """
     if task.kind != TOKENS:
         return np.array(labels, np.float32)
-    found = np.full((len(labels), max(map(len, labels))), NO_TAG, np.float32)
+    numbers = np.full((len(labels), max(map(len, labels))), NO_TAG, np.float32)
     for row, tags in enumerate(labels):
-        found[row, : len(tags)] = tags
-    return found
+        numbers[row, : len(tags)] = tags
+    return numbers
 
 
 def check_tags(task: TextTask) -> None:
@@ -300,15 +300,15 @@ def first_pieces(
       the last one.
     """
     pieces = iter(tokenizer.encode_batch([word for row in words for word in row]))
-    found = np.full((len(words), max(map(len, words), default=0)), -1, np.int32)
+    positions = np.full((len(words), max(map(len, words), default=0)), -1, np.int32)
     for number, row in enumerate(words):
         place = 1
         for column in range(len(row)):
             count = len(next(pieces))
             if count and place < sequence_length - 1:
-                found[number, column] = place
+                positions[number, column] = place
             place += count
-    return found
+    return positions
 
 
 def tags_of_pieces(labels: np.ndarray, places: np.ndarray, length: int) -> np.ndarray:
@@ -321,10 +321,10 @@ def tags_of_pieces(labels: np.ndarray, places: np.ndarray, length: int) -> np.nd
     Returns:
       int32 [batch, length], `NO_TAG` at other pieces.
     """
-    found = np.full((len(labels), length), NO_TAG, np.int32)
+    tags = np.full((len(labels), length), NO_TAG, np.int32)
     rows, columns = np.nonzero(places >= 0)
-    found[rows, places[rows, columns]] = labels[rows, columns]
-    return found
+    tags[rows, places[rows, columns]] = labels[rows, columns]
+    return tags
 
 
 def predicted_tags(logits: np.ndarray, places: np.ndarray, task: TextTask) -> np.ndarray:

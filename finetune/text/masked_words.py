@@ -132,7 +132,7 @@ class MaskedWords(MaskedLmModel):
         columns: dict[str, list[np.ndarray]] = {"label": [], "prediction": [], "loss": []}
         for number in range(-(-self.num_sequences // size)):
             batch = self.batches.batch(number)
-            found = self.predictor(weights, batch)
+            outputs = self.predictor(weights, batch)
             instances = self.batches.instance_ids(number)[: self.num_sequences - number * size]
             for row, instance in enumerate(instances.tolist()):
                 asked = np.flatnonzero(batch["masked_lm_weights"][row])
@@ -145,7 +145,7 @@ class MaskedWords(MaskedLmModel):
                     texts.append(" ".join([*shown[:position], "[MASK]", *shown[position + 1 :]]))
                 columns["label"].append(batch["masked_lm_ids"][row][asked])
                 for name in ("prediction", "loss"):
-                    columns[name].append(np.asarray(found[name])[row][asked])
+                    columns[name].append(np.asarray(outputs[name])[row][asked])
         labels, predictions, losses = map(np.concatenate, columns.values())
         yield EvaluationSet(
             name=_NAME,

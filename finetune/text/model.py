@@ -58,12 +58,12 @@ def read_texts(
     empty = features.first_lengths == 2  # [CLS] [SEP]
     if examples.second_texts is not None:
         empty |= features.lengths == features.first_lengths + 1
-    found = f"{source.files[0]}: {empty.sum()} of {len(empty)} examples have an empty text"
+    problem = f"{source.files[0]}: {empty.sum()} of {len(empty)} examples have an empty text"
     if empty.all():
-        raise UserError(f"{found}; give the file with its texts")
+        raise UserError(f"{problem}; give the file with its texts")
     if empty.any():
         example_id = examples.example_ids[int(empty.argmax())]
-        warn(f"{found}, such as {example_id}; the model is given none there")
+        warn(f"{problem}, such as {example_id}; the model is given none there")
     if features.num_cut:
         progress(
             f"{source.files[0]}: {features.num_cut} of {counted(len(features), 'example')} are longer than "
@@ -152,8 +152,8 @@ class TextModel(Model):
         # Logits, or the numbers of the words' tags.
         width = task.num_outputs if per_word is None else per_word.shape[1]
         answers = np.zeros((len(rows), width), np.float32)
-        for places, found in predicted_batches(self.predictor, weights, texts.features, rows):
-            logits = found["logits"]
+        for places, outputs in predicted_batches(self.predictor, weights, texts.features, rows):
+            logits = outputs["logits"]
             answers[places] = (
                 logits if per_word is None else predicted_tags(logits, per_word[rows[places]], task)
             )

@@ -95,12 +95,12 @@ class NewTextReader:
         own = [self.text_columns or self.task.text_columns]
         if not self.text_columns:
             own.append(self.task.dataset_texts)
-        found = _first(own, names)
-        if found is None and not self.text_columns:
+        columns = _first(own, names)
+        if columns is None and not self.text_columns:
             pair = None if self.pairs else _first(_USUAL_PAIRS, names)
-            found = _first(usual, names) if pair is None else None
-        if found is not None:
-            return found
+            columns = _first(usual, names) if pair is None else None
+        if columns is not None:
+            return columns
         taken = "pairs" if self.pairs else "single texts"
         wanted = " and ".join(map(repr, own[0]))
         raise _lacking(
@@ -121,7 +121,7 @@ def columns_of_files(files: Sequence[PathLike]) -> tuple[str, ...]:
       >>> columns_of_files([path])
       ('premise', 'hypothesis')
     """
-    found: dict[int, tuple[Path, tuple[str, ...]]] = {}
+    columns_by_count: dict[int, tuple[Path, tuple[str, ...]]] = {}
     for path in map(Path, files):
         if path.name.removesuffix(".gz").endswith(LINES_SUFFIX):
             is_pair = any("\t" in line for line in read_lines(path)[:1])
@@ -138,13 +138,13 @@ def columns_of_files(files: Sequence[PathLike]) -> tuple[str, ...]:
                     "name them with --text_columns",
                 )  # fmt: skip
             columns = pair or others
-        found.setdefault(len(columns), (path, columns))
-    if len(found) > 1:
+        columns_by_count.setdefault(len(columns), (path, columns))
+    if len(columns_by_count) > 1:
         raise UserError(
-            f"{found[1][0]} has single texts and {found[2][0]} pairs, expected the same of all files; give "
-            "those that the model takes"
+            f"{columns_by_count[1][0]} has single texts and {columns_by_count[2][0]} pairs, expected the same "
+            "of all files; give those that the model takes"
         )
-    return next((columns for _, columns in found.values()), _USUAL_PAIRS[0])
+    return next((columns for _, columns in columns_by_count.values()), _USUAL_PAIRS[0])
 
 
 def _first(choices: Sequence[tuple[str, ...]], names: Sequence[str]) -> tuple[str, ...] | None:
@@ -152,5 +152,5 @@ def _first(choices: Sequence[tuple[str, ...]], names: Sequence[str]) -> tuple[st
 
 
 def _lacking(path: Path, names: list[str], wanted: str, cure: str) -> UserError:
-    found = listed(map(repr, names)) or "no column"
-    return UserError(f"{path}: found the columns {found}, expected {wanted}; {cure}")
+    columns = listed(map(repr, names)) or "no column"
+    return UserError(f"{path}: found the columns {columns}, expected {wanted}; {cure}")

@@ -119,17 +119,17 @@ def _own_new_texts(arguments: NewDataArguments, labels: tuple[str, ...] | None =
 def _own_task(arguments: DataArguments, labels: tuple[str, ...] | None) -> TextTask:
     """Returns what the options describe; `labels` hold where none are given."""
     options = arguments.complete_options
-    found = arguments.labels or labels
+    classes = arguments.labels or labels
     if options["kind"] == REGRESSION:
         if arguments.labels is not None:
             raise UserError(
                 f"task {arguments.task} is a regression, whose labels are numbers; leave finetune.labels "
                 "out, or correct the option kind"
             )
-        found = None
-    elif found is None:
-        found = _labels_to_train_on(arguments)
-    task = table_task(arguments.task, found, options["text_columns"], options["label_column"])
+        classes = None
+    elif classes is None:
+        classes = _labels_to_train_on(arguments)
+    task = table_task(arguments.task, classes, options["text_columns"], options["label_column"])
     task = _of_kind(task, arguments)
     for name in ("class_weights", "pos_weight"):
         task = _with_weights(task, name, options[name])
