@@ -213,8 +213,8 @@ def predicted_batches(
     padded = (
         evaluation_lengths(lengths, batches)
         if is_compiled
-        else [int(lengths[places].max()) for places, _ in batches]
+        else [int(lengths[indices].max()) for indices, _ in batches]
     )
-    for (places, count), length in zip(batches, padded, strict=True):
-        outputs = predictor(parameters, sequence_batch(features, rows[places], length))
-        yield places[:count], {name: values[:count] for name, values in outputs.items()}
+    for (indices, count), length in zip(batches, padded, strict=True):
+        outputs = predictor(parameters, sequence_batch(features, rows[indices], length))
+        yield indices[:count], {name: values[:count] for name, values in outputs.items()}

@@ -176,12 +176,12 @@ def _packed_shard(
     # Tokens in that order: of which sequence, and where in it.
     sequence = np.repeat(np.arange(len(order)), lengths[order])
     position = np.arange(len(sequence)) - before[sequence]
-    place = (row_of * shape.length + begins)[sequence] + position
+    flat_index = (row_of * shape.length + begins)[sequence] + position
     number = order[sequence]
 
     def filled(values: np.ndarray | int, padding: int = 0) -> np.ndarray:
         array = np.full(shape.rows * shape.length, padding, np.int32)
-        array[place] = values
+        array[flat_index] = values
         return array.reshape(shape.rows, shape.length)
 
     firsts = np.zeros((shape.rows, shape.most), np.int32)

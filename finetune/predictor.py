@@ -217,8 +217,8 @@ def answer_lines(
         if kind == QUESTIONS and is_official(rows):
             rows = []
         elif kind == QUESTIONS:  # sorted by their ids, where these are given
-            place = {name: number for number, name in enumerate(ids)}
-            order = [place[name] for name in ids_of_rows(rows)]
+            row_of_id = {name: number for number, name in enumerate(ids)}
+            order = [row_of_id[name] for name in ids_of_rows(rows)]
     probabilities: np.ndarray | None = None  # those of the classes, or of each label of a set
     if predicted.scores is not None and kind in (CLASSIFICATION, _COREFERENCE):
         probabilities = softmax(predicted.scores)
@@ -295,18 +295,18 @@ def spooled(files: Sequence[str]) -> Iterator[tuple[dict[str, str], dict[str, st
         for given in files:
             match = _NAMED.fullmatch(given)
             if match and not Path(given).exists():
-                name, path, place = match[1], match[2], named
+                name, path, paths = match[1], match[2], named
             elif given == STANDARD_INPUT:
-                name, path, place = "stdin", _standard_input(Path(folder)), new
+                name, path, paths = "stdin", _standard_input(Path(folder)), new
             else:
-                name, path, place = Path(given).name.partition(".")[0], given, new
+                name, path, paths = Path(given).name.partition(".")[0], given, new
             if name in (*new, *named):
                 raise UserError(
                     f"predict.files gives the set {name} twice; write {name}_2={path} for one of them"
                 )
             if not Path(path).exists():
                 raise UserError(f"{path} does not exist; check the path")
-            place[name] = path
+            paths[name] = path
         yield new, named
 
 
@@ -354,9 +354,9 @@ def _task(checkpoint: Checkpoint, modules: tuple[str, ...]) -> tuple[Task, dict[
             "register it as --task_modules=..., with their folder in PYTHONPATH"
         )
     task = task_named(name, labels, modules, options)
-    if places := [option for option in task.place_options if options.get(option) is not None]:
+    if folders := [option for option in task.place_options if options.get(option) is not None]:
         raise UserError(
-            f"{directory} sets {places[0]}, a folder to write into, which no kept model does; remove "
+            f"{directory} sets {folders[0]}, a folder to write into, which no kept model does; remove "
             "it from its record"
         )
     return task, {

@@ -51,8 +51,8 @@ class TrainingRows:
                     f"task {task} has {counted(count, 'training example')}, too few to hold out one "
                     "fifth; leave finetune.held_out_fold out"
                 )
-            place = permuted_index(np.arange(count), count, "held-out folds", task)
-            is_out = (place * NUM_FOLDS // count == held_out_fold)[number]
+            position = permuted_index(np.arange(count), count, "held-out folds", task)
+            is_out = (position * NUM_FOLDS // count == held_out_fold)[number]
             kept, held_out = rows[~is_out], rows[is_out]
         used = min(len(kept), settings.max_train_examples or len(kept))
         training_rows = cls(

@@ -98,10 +98,10 @@ def span_states(
         return {
             name: _encoded(pairs, predictor, checkpoint, kept, name) for name, pairs in sets.items()
         }
-    place = folder / _address(sets, checkpoint, kept, compile_step)
+    states_dir = folder / _address(sets, checkpoint, kept, compile_step)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = open(f"{place}.lock", "w")  # noqa: SIM115
+        lock = open(f"{states_dir}.lock", "w")  # noqa: SIM115
     except OSError as error:
         raise UserError(
             f"option encodings_dir: cannot write {folder}: {error.strerror or error}; give a "
@@ -109,14 +109,14 @@ def span_states(
         ) from error
     with lock:
         lock_file(lock.fileno(), lock.name, wait=True)  # another process may make the same states
-        if not place.is_dir():
-            with replaced(place) as unfinished:
+        if not states_dir.is_dir():
+            with replaced(states_dir) as unfinished:
                 unfinished.mkdir()
                 for name, pairs in sets.items():
                     file = unfinished / f"{name}.npy"
                     _encoded(pairs, predictor, checkpoint, kept, name, file)
     return {
-        name: SpanStates(np.load(place / f"{name}.npy", mmap_mode="r"), _offsets(pairs, kept))
+        name: SpanStates(np.load(states_dir / f"{name}.npy", mmap_mode="r"), _offsets(pairs, kept))
         for name, pairs in sets.items()
     }
 
@@ -208,9 +208,9 @@ def _span_tokens(
     for rows, count in ProgressBar(batches, desc=f"encoding {name}", unit="batch"):
         batch = sequence_batch(pairs.sequences, rows)
         hidden = predictor(checkpoint.parameters, batch)["hidden"]  # [batch, length, hidden]
-        places = [by_window[begins[window] : begins[window + 1]] for window in rows[:count]]
-        spans = np.concatenate(places)
-        row = np.repeat(np.arange(count), [len(place) for place in places])  # [spans]
+        span_numbers = [by_window[begins[window] : begins[window + 1]] for window in rows[:count]]
+        spans = np.concatenate(span_numbers)
+        row = np.repeat(np.arange(count), [len(numbers) for numbers in span_numbers])  # [spans]
         first, last = pairs.spans[spans, 1], pairs.spans[spans, 2]
         lengths = last - first + 1
         ends = np.cumsum(lengths)

@@ -113,9 +113,9 @@ def pair_logits(
     # Spans of like length together; those that are pooled have all the same.
     lengths = states.lengths[pairs.pairs[rows]].max(axis=1)
     predictor = predictor.suited_to(parameters, len(rows))
-    for places, count in evaluation_batches(lengths, size, is_compiled=predictor.is_compiled):
-        batch = pair_batch(representation, pairs, states, rows[places])
-        logits[places[:count]] = predictor(parameters, batch)["logits"][:count]
+    for indices, count in evaluation_batches(lengths, size, is_compiled=predictor.is_compiled):
+        batch = pair_batch(representation, pairs, states, rows[indices])
+        logits[indices[:count]] = predictor(parameters, batch)["logits"][:count]
     return logits
 
 

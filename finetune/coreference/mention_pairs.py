@@ -158,7 +158,7 @@ def add_conll_pairs(
         for first, last in _word_windows(document, pieces, sequence_length - 2, collector):
             lengths = [len(pieces[word]) for word in range(first, last)]
             starts = np.concatenate([[0], np.cumsum(lengths)]).tolist()
-            inside = _places(
+            inside = _word_spans(
                 mention
                 for mention in document.mentions
                 if first <= mention.first
@@ -167,8 +167,8 @@ def add_conll_pairs(
             )
             pronouns = candidates = inside
             if not every_two_mentions:
-                pronouns = [place for place in inside if _is_pronoun(place, words)]
-                candidates = [place for place in inside if not _is_pronoun(place, words)]
+                pronouns = [span for span in inside if _is_pronoun(span, words)]
+                candidates = [span for span in inside if not _is_pronoun(span, words)]
             pairs = [
                 (pronoun, candidate)
                 for pronoun in pronouns
@@ -179,12 +179,12 @@ def add_conll_pairs(
             if not pairs:
                 continue
             window = collector.window([piece for ids in pieces[first:last] for piece in ids])
-            spans: dict[_Place, int] = {}
+            spans: dict[_WordSpan, int] = {}
             for pair in pairs:
-                for place in pair:
-                    if place not in spans:
-                        begin, end = starts[place.first - first], starts[place.last + 1 - first]
-                        spans[place] = collector.span(window, begin, end - 1)
+                for span in pair:
+                    if span not in spans:
+                        begin, end = starts[span.first - first], starts[span.last + 1 - first]
+                        spans[span] = collector.span(window, begin, end - 1)
                 pronoun, candidate = pair
                 address = f"{pronoun.first}-{pronoun.last}" if every_two_mentions else pronoun.first
                 identity = f"{prefix}/{document.name}/{address}-{candidate.first}-{candidate.last}"
@@ -224,51 +224,55 @@ def _word_windows(
 
 
 @dataclasses.dataclass(frozen=True)
-class _Place:
+class _WordSpan:
     """First and last word, and the entities mentioned there: two where annotators disagreed."""
 
     first: int
     last: int
     entities: frozenset[str]
 
-    def means(self, other: _Place) -> bool:
+    def means(self, other: _WordSpan) -> bool:
         return not self.entities.isdisjoint(other.entities)
 
 
-def _places(mentions: Iterable[Mention]) -> list[_Place]:
+def _word_spans(mentions: Iterable[Mention]) -> list[_WordSpan]:
     """Returns each place once, in the order of the text."""
     entities: dict[tuple[int, int], set[str]] = {}
     for mention in mentions:
         entities.setdefault((mention.first, mention.last), set()).add(mention.entity)
-    return [_Place(first, last, frozenset(held)) for (first, last), held in entities.items()]
+    return [_WordSpan(first, last, frozenset(held)) for (first, last), held in entities.items()]
 
 
-def _is_pronoun(place: _Place, words: Sequence[str]) -> bool:
-    return place.first == place.last and words[place.first].lower() in PRONOUNS
+def _is_pronoun(span: _WordSpan, words: Sequence[str]) -> bool:
+    return span.first == span.last and words[span.first].lower() in PRONOUNS
 
 
 def _candidates(
     document: Document,
-    pronoun: _Place,
-    candidates: Sequence[_Place],
+    pronoun: _WordSpan,
+    candidates: Sequence[_WordSpan],
     max_negatives: int | None,
     every_two_mentions: bool,
-) -> list[_Place]:
+) -> list[_WordSpan]:
     """Returns the candidates kept for a pronoun, or for any mention, in the order of the text."""
     if every_two_mentions:
-        kept = [place for place in candidates if place != pronoun]
+        kept = [candidate for candidate in candidates if candidate != pronoun]
         address: tuple[int, ...] = (pronoun.first, pronoun.last)
     else:
         # A pronoun is not part of the mention that it refers to.
-        kept = [place for place in candidates if not place.first <= pronoun.first <= place.last]
+        kept = [
+            candidate
+            for candidate in candidates
+            if not candidate.first <= pronoun.first <= candidate.last
+        ]
         address = (pronoun.first,)
-    negatives = [place for place in kept if not pronoun.means(place)]
+    negatives = [candidate for candidate in kept if not pronoun.means(candidate)]
     if max_negatives is None or len(negatives) <= max_negatives:
         return kept
     draws = generator("coreference negatives", document.name, *address)
     rows = draws.choice(len(negatives), max_negatives, replace=False)
     dropped = set(negatives) - {negatives[row] for row in rows}
-    return [place for place in kept if place not in dropped]
+    return [candidate for candidate in kept if candidate not in dropped]
 
 
 def add_gap_pairs(

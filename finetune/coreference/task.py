@@ -241,8 +241,8 @@ def _states(
     compile_step: CompileChoice,
     folder: str | None,
 ) -> dict[str, SpanStates]:
-    place = None if folder is None else Path(folder)
-    return span_states(pairs.sets, checkpoint, kept, compile_step=compile_step, folder=place)
+    path = None if folder is None else Path(folder)
+    return span_states(pairs.sets, checkpoint, kept, compile_step=compile_step, folder=path)
 
 
 def _data(arguments: DataArguments) -> CoreferenceData:

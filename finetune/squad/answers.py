@@ -258,27 +258,27 @@ def answer_text(
     original = " ".join(texts)
     pieces = " ".join(vocabulary[number] for number in context.pieces[first : last + 1])
     wanted = " ".join(pieces.replace(" ##", "").replace("##", "").split())
-    begin, end = _place(
+    begin, end = _character_span(
         wanted, " ".join(token for text in texts for token in _tokens(text, lower_case)), original
     )
     # Characters of the paragraph: those of the words, and one for each blank between them.
-    places = [
-        place
+    positions = [
+        position
         for a, b in zip(starts, ends, strict=True)
-        for place in range(a, b + 1)  # also the blank after the word
+        for position in range(a, b + 1)  # also the blank after the word
     ]
-    return original[begin:end], places[begin], places[end - 1] + 1
+    return original[begin:end], positions[begin], positions[end - 1] + 1
 
 
-def _place(wanted: str, tokens: str, original: str) -> tuple[int, int]:
+def _character_span(wanted: str, tokens: str, original: str) -> tuple[int, int]:
     """Returns where `original` has the characters that are `wanted` in its tokenised form."""
     start = tokens.find(wanted)
-    places = [place for place, character in enumerate(original) if character != " "]
-    if start < 0 or not wanted or len(tokens.replace(" ", "")) != len(places):
+    positions = [position for position, character in enumerate(original) if character != " "]
+    if start < 0 or not wanted or len(tokens.replace(" ", "")) != len(positions):
         return 0, len(original)
     before = start - tokens.count(" ", 0, start)
     size = len(wanted.replace(" ", ""))
-    return places[before], places[before + size - 1] + 1
+    return positions[before], positions[before + size - 1] + 1
 
 
 @functools.lru_cache(maxsize=100_000)

@@ -182,13 +182,13 @@ def _collected(
     if not by_id:
         raise UserError(f"{source} holds no question; give a file in the layout of SQuAD")
     ordered = [by_id[example_id] for example_id in sorted(by_id)]
-    places: dict[str, int] = {}
-    context_of = [places.setdefault(question.context, len(places)) for question in ordered]
+    numbers: dict[str, int] = {}
+    context_of = [numbers.setdefault(question.context, len(numbers)) for question in ordered]
     return SquadExamples(
         example_ids=[question.id for question in ordered],
         questions=[question.question for question in ordered],
         titles=[question.title for question in ordered],
-        contexts=list(places),
+        contexts=list(numbers),
         context_of=np.array(context_of, np.int64),
         answers=[question.answers for question in ordered],
         answer_starts=[question.answer_starts for question in ordered],

@@ -131,7 +131,7 @@ def labels_found(
         most = max(most, len(names))
         for name in names:
             first.setdefault(name, row)
-    labels = sorted(first, key=_place)
+    labels = sorted(first, key=_sort_key)
     if kind == MULTI_LABEL and [*forms] == [most] and most > 1:
         labels = [f"LABEL_{number}" for number in range(most)]  # as transformers calls them
         note_once(
@@ -155,7 +155,7 @@ def labels_found(
         )
     alike: dict[object, str] = {}
     for label in sorted(labels):
-        is_text, number, _ = _place(label)
+        is_text, number, _ = _sort_key(label)
         other = alike.setdefault(label.strip() if is_text else number, label)
         if other != label:
             raise UserError(
@@ -165,7 +165,7 @@ def labels_found(
     return tuple(labels)
 
 
-def _place(label: str) -> tuple[bool, float, str]:
+def _sort_key(label: str) -> tuple[bool, float, str]:
     try:
         return False, float(label), label
     except ValueError:
@@ -174,7 +174,7 @@ def _place(label: str) -> tuple[bool, float, str]:
 
 def _refuse_joined(column: str, first: Mapping[str, TableRow], other: TableRow, most: int) -> None:
     """Refuses numbers from 0 to 1 without vectors, as in the row `other`, and names that may be several."""
-    if all(not is_text and 0 <= number <= 1 for is_text, number, _ in map(_place, first)):
+    if all(not is_text and 0 <= number <= 1 for is_text, number, _ in map(_sort_key, first)):
         row = next((first[name] for name in first if name not in _BITS), other)
         raise UserError(
             f"{row.where}: found {column} {shortened(row.lists.get(column, row[column]))}, and no labels but "
@@ -187,7 +187,7 @@ def _refuse_joined(column: str, first: Mapping[str, TableRow], other: TableRow, 
         for name, row in first.items():
             parts = _parts([name], sign)
             if sign in name and (is_likely or {*parts} <= first.keys()):
-                names = sorted({*_parts(first, sign)}, key=_place)
+                names = sorted({*_parts(first, sign)}, key=_sort_key)
                 raise UserError(
                     f"{row.where}: found {column} {shortened(name)}, which may be one label or {len(parts)}; "
                     f"give finetune.labels, all the names ({listed(names)}, if {sign!r} separates them), or "
@@ -302,44 +302,44 @@ def first_pieces(
     pieces = iter(tokenizer.encode_batch([word for row in words for word in row]))
     positions = np.full((len(words), max(map(len, words), default=0)), -1, np.int32)
     for number, row in enumerate(words):
-        place = 1
+        position = 1
         for column in range(len(row)):
             count = len(next(pieces))
-            if count and place < sequence_length - 1:
-                positions[number, column] = place
-            place += count
+            if count and position < sequence_length - 1:
+                positions[number, column] = position
+            position += count
     return positions
 
 
-def tags_of_pieces(labels: np.ndarray, places: np.ndarray, length: int) -> np.ndarray:
+def tags_of_pieces(labels: np.ndarray, positions: np.ndarray, length: int) -> np.ndarray:
     """Returns the tag of each word at its first piece, the only one that is trained.
 
     Args:
       labels: [batch, most words], as from `label_array`.
-      places: int32 [batch, most words], as from `first_pieces`.
+      positions: int32 [batch, most words], as from `first_pieces`.
 
     Returns:
       int32 [batch, length], `NO_TAG` at other pieces.
     """
     tags = np.full((len(labels), length), NO_TAG, np.int32)
-    rows, columns = np.nonzero(places >= 0)
-    tags[rows, places[rows, columns]] = labels[rows, columns]
+    rows, columns = np.nonzero(positions >= 0)
+    tags[rows, positions[rows, columns]] = labels[rows, columns]
     return tags
 
 
-def predicted_tags(logits: np.ndarray, places: np.ndarray, task: TextTask) -> np.ndarray:
+def predicted_tags(logits: np.ndarray, positions: np.ndarray, task: TextTask) -> np.ndarray:
     """Returns the tag of each word, that of its first piece; `O` for a word without one.
 
     Args:
       logits: [batch, length, tags].
-      places: int32 [batch, most words], as from `first_pieces`.
+      positions: int32 [batch, most words], as from `first_pieces`.
 
     Returns:
       int64 [batch, most words].
     """
     assert task.labels is not None
-    tags = np.take_along_axis(logits.argmax(axis=-1), np.maximum(places, 0), axis=1)
-    return np.where(places >= 0, tags, task.labels.index(OUTSIDE))
+    tags = np.take_along_axis(logits.argmax(axis=-1), np.maximum(positions, 0), axis=1)
+    return np.where(positions >= 0, tags, task.labels.index(OUTSIDE))
 
 
 def texts_of_labels(labels: np.ndarray, task: TextTask) -> tuple[np.ndarray, list[str]]:

@@ -71,14 +71,14 @@ def read_texts(
         )
     if examples.words is None:
         return TextSet(source, examples, features)
-    places = first_pieces(vocabulary, examples.words, sequence_length)
+    positions = first_pieces(vocabulary, examples.words, sequence_length)
     number = sum(map(len, examples.words))
-    if lost := number - int((places > 0).sum()):
+    if lost := number - int((positions > 0).sum()):
         warn(
             f"{source.files[0]}: {lost} of {number} words have no piece within {sequence_length} tokens; "
             "they are not trained on, and the answer is O"
         )
-    return TextSet(source, examples, features, places)
+    return TextSet(source, examples, features, positions)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -127,8 +127,8 @@ class TextModel(Model):
         inputs = packed_batch(features, rows, packed_shapes(features, len(rows), shards), shards)
         labels = self.train.examples.labels[rows].astype(self.network.label_type)
         if self.train.first_pieces is not None:
-            places, length = self.train.first_pieces[rows], inputs["input_ids"].shape[1]
-            tags = tags_of_pieces(labels, places, length)
+            positions, length = self.train.first_pieces[rows], inputs["input_ids"].shape[1]
+            tags = tags_of_pieces(labels, positions, length)
             labels = at_packed_tokens(tags, inputs, NO_TAG, shards)
         batch = {**inputs, "labels": labels}
         if self._loss_weights is not None:
@@ -152,10 +152,12 @@ class TextModel(Model):
         # Logits, or the numbers of the words' tags.
         width = task.num_outputs if per_word is None else per_word.shape[1]
         answers = np.zeros((len(rows), width), np.float32)
-        for places, outputs in predicted_batches(self.predictor, weights, texts.features, rows):
+        for indices, outputs in predicted_batches(self.predictor, weights, texts.features, rows):
             logits = outputs["logits"]
-            answers[places] = (
-                logits if per_word is None else predicted_tags(logits, per_word[rows[places]], task)
+            answers[indices] = (
+                logits
+                if per_word is None
+                else predicted_tags(logits, per_word[rows[indices]], task)
             )
         columns = self.network.columns(answers, texts, rows, task)
         extras = {

@@ -82,7 +82,7 @@ class NewTextReader:
                     f"{path} line {number}: found {counted(len(row), 'part')} between tabs, expected "
                     f"{form}, as task {self.task.name} has; correct the line"
                 )
-        return [[row[place] for row in rows] for place in range(wanted)]
+        return [[row[column] for row in rows] for column in range(wanted)]
 
     def _columns(self, path: Path) -> tuple[str, ...]:
         usual = _USUAL_PAIRS if self.pairs else tuple((name,) for name in TEXT_NAMES)
