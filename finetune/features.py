@@ -86,11 +86,11 @@ def text_features(
     rows, first_lengths, num_cut = [], [], 0
     second = tokenizer.encode_batch(list(second_texts))
     for a, b in zip(first, second, strict=True):
-        kept_a, kept_b = truncated_lengths(len(a), len(b), sequence_length - 3)
-        num_cut += (kept_a, kept_b) != (len(a), len(b))
-        a, b = a[:kept_a], b[:kept_b]
+        length_a, length_b = truncated_lengths(len(a), len(b), sequence_length - 3)
+        num_cut += (length_a, length_b) != (len(a), len(b))
+        a, b = a[:length_a], b[:length_b]
         rows.append([tokenizer.cls_id, *a, tokenizer.sep_id, *b, tokenizer.sep_id])
-        first_lengths.append(kept_a + 2)
+        first_lengths.append(length_a + 2)
     return stacked_sequences(rows, first_lengths, num_cut)
 
 

@@ -24,7 +24,7 @@ from multiberts.evaluate.prediction_files.run_file import (
 )
 from multiberts.evaluate.prediction_files.text_file import write_texts
 from multiberts.finetune.data_files import refuse_repeated_files
-from multiberts.finetune.kept_model import MODEL, KeptModel, model_files
+from multiberts.finetune.fine_tuned_model import MODEL, FineTunedModel, model_files
 from multiberts.finetune.model import POOLER, EvaluationSet
 from multiberts.finetune.outputs import (
     STATE,
@@ -106,7 +106,7 @@ def finetune(settings: FinetuningSettings) -> None:
     step_of = rows.early_predictions(settings) if rows else {}
     last_epoch = rows.total_epochs(settings) if rows else 0
     predicted = functools.partial(model.predicted, held_out=rows.held_out if rows else None)
-    kept = KeptModel.of(settings, task, model, start, sorted(step_of))
+    tuned = FineTunedModel.of(settings, task, model, start, sorted(step_of))
     if earlier := start.provenance.get(FINE_TUNED):
         progress(
             f"{start.directory} was fine-tuned on {earlier['task'] or 'another task'}: its encoder is "
@@ -119,11 +119,11 @@ def finetune(settings: FinetuningSettings) -> None:
             # An earlier start of the run may have come as far.
             if due == step and written_early(run.path, epochs) is None:
                 entries = write_sets(run.path, predicted(weights), epochs=epochs)
-                if kept is not None:
-                    kept.offer(weights, entries, epochs)
+                if tuned is not None:
+                    tuned.offer(weights, entries, epochs)
                 note_early(run.path, epochs, entries)  # last: what is noted is not made again
 
-    has_ended = (lambda: False) if kept is None else kept.has_lost_patience
+    has_ended = (lambda: False) if tuned is None else tuned.has_lost_patience
 
     with preemption_notice() as should_stop, run:
         if run.done:  # by another process, since the first look
@@ -174,9 +174,9 @@ def finetune(settings: FinetuningSettings) -> None:
         is_best = not has_ended()
         if is_best:
             last = write_sets(run.path, predicted(weights))
-            is_best = kept is None or kept.offer(weights, last, last_epoch, is_last=True)
-        if kept is not None and not is_best:
-            last = write_sets(run.path, predicted(kept.read(weights)))
+            is_best = tuned is None or tuned.offer(weights, last, last_epoch, is_last=True)
+        if tuned is not None and not is_best:
+            last = write_sets(run.path, predicted(tuned.read(weights)))
         entries |= last
 
         # The marker `DONE` comes last: a run without it is not finished.
@@ -186,12 +186,12 @@ def finetune(settings: FinetuningSettings) -> None:
             "learning_rate": settings.learning_rate if rows else 0.0,
             "finetune_seed": settings.finetune_seed if rows else 0,
             "num_train_examples": rows.used if rows else 0,
-            **({"kept_model": {"directory": MODEL, "epochs": kept.epochs()}} if kept else {}),
+            **({"kept_model": {"directory": MODEL, "epochs": tuned.epochs()}} if tuned else {}),
             **provenance(start, facts_of_start(start), parameters, inputs=fingerprints(inputs)),
         }
         # After all the predictions that it lists.
         write_run(run.path, record)
-        run.finish([RUN_FILE, *files_of(entries), *(model_files(run.path) if kept else ())])
+        run.finish([RUN_FILE, *files_of(entries), *(model_files(run.path) if tuned else ())])
         remove(run.path / STATE)
 
 

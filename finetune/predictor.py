@@ -249,13 +249,13 @@ def answer_lines(
             yield line
             continue
         # A column that is called as one of ours, and says something else, is kept under another name.
-        kept = {
+        input_columns = {
             name
             if name not in {*_OURS, *line} or value == line.get(name, ...)
             else f"input_{name}": value
             for name, value in rows[number].items()
         }
-        yield {**kept, **line}
+        yield {**input_columns, **line}
 
 
 def _names(text: str, kind: str) -> str | list[str]:

@@ -20,15 +20,15 @@ class TrainingRows:
 
     Attributes:
       task: the task's name; with the seed, the address of the order.
-      kept: int64 [rows]: of all rows those that may be trained on.
+      trainable: int64 [rows]: of all rows those that may be trained on.
       held_out: int64 [rows]: those left out for prediction.
-      used: how many of `kept` are trained on.
+      used: how many of `trainable` are trained on.
       batch_size: rows in a batch.
     """
 
     task: str
     order_seed: int
-    kept: np.ndarray
+    trainable: np.ndarray
     held_out: np.ndarray
     used: int
     batch_size: int
@@ -42,7 +42,7 @@ class TrainingRows:
         """
         task, held_out_fold = settings.task, settings.held_out_fold
         rows = np.arange(len(groups))
-        kept, held_out = rows, rows[:0]
+        trainable, held_out = rows, rows[:0]
         if held_out_fold is not None:
             _, number = np.unique(groups, return_inverse=True)
             count = int(number.max()) + 1
@@ -53,10 +53,10 @@ class TrainingRows:
                 )
             position = permuted_index(np.arange(count), count, "held-out folds", task)
             is_out = (position * NUM_FOLDS // count == held_out_fold)[number]
-            kept, held_out = rows[~is_out], rows[is_out]
-        used = min(len(kept), settings.max_train_examples or len(kept))
+            trainable, held_out = rows[~is_out], rows[is_out]
+        used = min(len(trainable), settings.max_train_examples or len(trainable))
         training_rows = cls(
-            task, settings.seed_of("order"), kept, held_out, used, settings.batch_size
+            task, settings.seed_of("order"), trainable, held_out, used, settings.batch_size
         )
 
         # Numbers of examples, steps and epochs that do not go together.
@@ -108,10 +108,10 @@ class TrainingRows:
         row = permuted_index(
             position % self.used, self.used, "finetune order", self.task, self.order_seed, epoch
         )
-        if self.used < len(self.kept):
+        if self.used < len(self.trainable):
             # The same examples for every seed.
-            row = permuted_index(row, len(self.kept), "max_train_examples", self.task)
-        batch_rows: np.ndarray = self.kept[row]
+            row = permuted_index(row, len(self.trainable), "max_train_examples", self.task)
+        batch_rows: np.ndarray = self.trainable[row]
         return batch_rows
 
     def total_steps(self, settings: FinetuningSettings) -> int:

@@ -79,7 +79,7 @@ class SpanStates:
 def span_states(
     sets: Mapping[str, MentionPairs],
     checkpoint: Checkpoint,
-    kept: str,
+    pooling: str,
     *,
     compile_step: CompileChoice,
     folder: Path | None = None,
@@ -88,7 +88,7 @@ def span_states(
 
     Args:
       sets: spans in windows, by name.
-      kept: `ENDPOINTS`, `MEAN` or `TOKENS`.
+      pooling: `ENDPOINTS`, `MEAN` or `TOKENS`.
       compile_step: whether XLA compiles the encoder.
       folder: where states are kept for other processes, and found; None: in this one's memory only.
         They can be deleted whenever no run uses them.
@@ -96,9 +96,10 @@ def span_states(
     predictor = forward_pass(FrozenEncoder(checkpoint.config), compile_step)
     if folder is None:
         return {
-            name: _encoded(pairs, predictor, checkpoint, kept, name) for name, pairs in sets.items()
+            name: _encoded(pairs, predictor, checkpoint, pooling, name)
+            for name, pairs in sets.items()
         }
-    states_dir = folder / _address(sets, checkpoint, kept, compile_step)
+    states_dir = folder / _address(sets, checkpoint, pooling, compile_step)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = open(f"{states_dir}.lock", "w")  # noqa: SIM115
@@ -114,15 +115,20 @@ def span_states(
                 unfinished.mkdir()
                 for name, pairs in sets.items():
                     file = unfinished / f"{name}.npy"
-                    _encoded(pairs, predictor, checkpoint, kept, name, file)
+                    _encoded(pairs, predictor, checkpoint, pooling, name, file)
     return {
-        name: SpanStates(np.load(states_dir / f"{name}.npy", mmap_mode="r"), _offsets(pairs, kept))
+        name: SpanStates(
+            np.load(states_dir / f"{name}.npy", mmap_mode="r"), _offsets(pairs, pooling)
+        )
         for name, pairs in sets.items()
     }
 
 
 def _address(
-    sets: Mapping[str, MentionPairs], checkpoint: Checkpoint, kept: str, compile_step: CompileChoice
+    sets: Mapping[str, MentionPairs],
+    checkpoint: Checkpoint,
+    pooling: str,
+    compile_step: CompileChoice,
 ) -> str:
     """Returns a name that only equal inputs have; the engine's version, which affects rounding, counts."""
     if engine() == JAX:
@@ -136,19 +142,19 @@ def _address(
     versions = version, importlib.metadata.version("keras")
     form = checkpoint.config.hidden_act
     address = hashlib.sha256(
-        repr((checkpoint.fingerprint, form, kept, compile_step, versions, device)).encode()
+        repr((checkpoint.fingerprint, form, pooling, compile_step, versions, device)).encode()
     )
     for name, pairs in sorted(sets.items()):
         address.update(name.encode())
         for array in (pairs.sequences.input_ids, pairs.sequences.lengths, pairs.spans):
             address.update(repr(array.shape).encode())
             address.update(np.ascontiguousarray(array).tobytes())
-    return f"{kept}-{address.hexdigest()[:32]}"
+    return f"{pooling}-{address.hexdigest()[:32]}"
 
 
-def _offsets(pairs: MentionPairs, kept: str) -> np.ndarray:
+def _offsets(pairs: MentionPairs, pooling: str) -> np.ndarray:
     rows = pairs.spans[:, 2] - pairs.spans[:, 1] + 1
-    if kept != TOKENS:
+    if pooling != TOKENS:
         rows = np.ones_like(rows)
     return np.concatenate([[0], np.cumsum(rows, dtype=np.int64)])
 
@@ -157,21 +163,21 @@ def _encoded(
     pairs: MentionPairs,
     predictor: ForwardPass,
     checkpoint: Checkpoint,
-    kept: str,
+    pooling: str,
     name: str,
     file: Path | None = None,
 ) -> SpanStates:
     """Returns the states of one set, written to a file if given."""
-    offsets = _offsets(pairs, kept)
+    offsets = _offsets(pairs, pooling)
     hidden_size = checkpoint.config.hidden_size
-    shape = (int(offsets[-1]), 3 * hidden_size if kept == ENDPOINTS else hidden_size)
+    shape = (int(offsets[-1]), 3 * hidden_size if pooling == ENDPOINTS else hidden_size)
     values: np.ndarray
     if file is None or 0 in shape:
         values = np.zeros(shape, np.float32)
     else:
         values = np.lib.format.open_memmap(file, mode="w+", dtype=np.float32, shape=shape)
     for spans, tokens, ends in _span_tokens(pairs, predictor, checkpoint, name):
-        if kept == TOKENS:
+        if pooling == TOKENS:
             # The row of every token: its span's first row plus its place in the span.
             begins = ends - (pairs.spans[spans, 2] - pairs.spans[spans, 1] + 1)
             shift = np.repeat(offsets[spans] - begins, ends - begins)
@@ -186,7 +192,7 @@ def _encoded(
                 alike = np.flatnonzero(lengths == length)
                 mean[alike] = tokens[begins[alike, None] + np.arange(length)].mean(axis=1)
             joined = [tokens[begins], tokens[ends - 1], mean]
-            values[spans] = mean if kept == MEAN else np.concatenate(joined, axis=1)
+            values[spans] = mean if pooling == MEAN else np.concatenate(joined, axis=1)
     if isinstance(values, np.memmap):
         values.flush()
     elif file is not None:

@@ -42,7 +42,7 @@ _SPAN_LENGTHS = (4, 8, 16, 32, 64, 128, 256, 512)
 
 
 # The states of a span that a network needs, by the name of its representation.
-KEPT = {"endpoints": ENDPOINTS, "mean": MEAN, "self_attention": TOKENS}
+POOLING = {"endpoints": ENDPOINTS, "mean": MEAN, "self_attention": TOKENS}
 # Pairs at once in prediction.
 _EVALUATION_BATCH_SIZES = {ENDPOINTS: 1024, MEAN: 1024, TOKENS: 128}
 
@@ -81,7 +81,7 @@ def pair_batch(
     """Returns a network's inputs for some pairs.
 
     Args:
-      representation: a key of `KEPT`.
+      representation: a key of `POOLING`.
       rows: int64 [batch].
 
     Returns:
@@ -89,7 +89,7 @@ def pair_batch(
       [batch, length, width], with `pronouns_mask` and `candidates_mask` [batch, length].
     """
     spans = dict(zip(("pronouns", "candidates"), pairs.pairs[rows].T, strict=True))
-    if KEPT[representation] != TOKENS:
+    if POOLING[representation] != TOKENS:
         return {name: states.pooled(numbers) for name, numbers in spans.items()}
     longest = max(int(states.lengths[numbers].max()) for numbers in spans.values())
     length = next((bucket for bucket in _SPAN_LENGTHS if bucket >= longest), longest)
@@ -108,7 +108,7 @@ def pair_logits(
     rows: np.ndarray,
 ) -> np.ndarray:
     """Returns scores of some pairs, float32 [rows, 2]: not coreferent, coreferent."""
-    size = _EVALUATION_BATCH_SIZES[KEPT[representation]]
+    size = _EVALUATION_BATCH_SIZES[POOLING[representation]]
     logits = np.zeros((len(rows), 2), np.float32)
     # Spans of like length together; those that are pooled have all the same.
     lengths = states.lengths[pairs.pairs[rows]].max(axis=1)
@@ -121,7 +121,7 @@ def pair_logits(
 
 @dataclasses.dataclass(frozen=True)
 class PairNetwork(Network):
-    """A network on the states of two spans; `representation` is a key of `KEPT`."""
+    """A network on the states of two spans; `representation` is a key of `POOLING`."""
 
     representation: str = "endpoints"
 

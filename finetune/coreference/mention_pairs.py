@@ -256,23 +256,23 @@ def _candidates(
 ) -> list[_WordSpan]:
     """Returns the candidates kept for a pronoun, or for any mention, in the order of the text."""
     if every_two_mentions:
-        kept = [candidate for candidate in candidates if candidate != pronoun]
+        eligible = [candidate for candidate in candidates if candidate != pronoun]
         address: tuple[int, ...] = (pronoun.first, pronoun.last)
     else:
         # A pronoun is not part of the mention that it refers to.
-        kept = [
+        eligible = [
             candidate
             for candidate in candidates
             if not candidate.first <= pronoun.first <= candidate.last
         ]
         address = (pronoun.first,)
-    negatives = [candidate for candidate in kept if not pronoun.means(candidate)]
+    negatives = [candidate for candidate in eligible if not pronoun.means(candidate)]
     if max_negatives is None or len(negatives) <= max_negatives:
-        return kept
+        return eligible
     draws = generator("coreference negatives", document.name, *address)
     rows = draws.choice(len(negatives), max_negatives, replace=False)
     dropped = set(negatives) - {negatives[row] for row in rows}
-    return [candidate for candidate in kept if candidate not in dropped]
+    return [candidate for candidate in eligible if candidate not in dropped]
 
 
 def add_gap_pairs(

@@ -24,7 +24,7 @@ from multiberts.evaluate.metrics.winogender_bias import gotcha_column
 from multiberts.finetune.coreference.conll import conll_files
 from multiberts.finetune.coreference.frozen_states import SpanStates, span_states
 from multiberts.finetune.coreference.heads import (
-    KEPT,
+    POOLING,
     PairNetwork,
     initial_parameters,
     pair_batch,
@@ -142,8 +142,8 @@ class CoreferenceModel(Model):
     @functools.cached_property
     def states(self) -> dict[str, SpanStates]:
         """Returns the encoder's outputs at the spans of each set."""
-        folder, kept = self.options.encodings_dir, KEPT[self.options.span_representation]
-        return _states(self.pairs, self.checkpoint, kept, self.compile_step, folder)
+        folder, pooling = self.options.encodings_dir, POOLING[self.options.span_representation]
+        return _states(self.pairs, self.checkpoint, pooling, self.compile_step, folder)
 
     @property
     def trainer(self) -> Trainer:
@@ -237,12 +237,12 @@ class CoreferenceModel(Model):
 def _states(
     pairs: CoreferencePairs,
     checkpoint: Checkpoint,
-    kept: str,
+    pooling: str,
     compile_step: CompileChoice,
     folder: str | None,
 ) -> dict[str, SpanStates]:
     path = None if folder is None else Path(folder)
-    return span_states(pairs.sets, checkpoint, kept, compile_step=compile_step, folder=path)
+    return span_states(pairs.sets, checkpoint, pooling, compile_step=compile_step, folder=path)
 
 
 def _data(arguments: DataArguments) -> CoreferenceData:

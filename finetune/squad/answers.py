@@ -190,17 +190,17 @@ class AnswerFinder:
           At most n_best_size, and no answer besides if it is not among these.
         """
         null = self._null(question)
-        kept: dict[str, Candidate] = {}
+        by_text: dict[str, Candidate] = {}
         for span in self._ordered(question):
             if null is not None and self._spans.score[span] < null.score:
-                kept.setdefault(null.text, null)
-            if len(kept) >= self.options.n_best_size:
+                by_text.setdefault(null.text, null)
+            if len(by_text) >= self.options.n_best_size:
                 break
             candidate = self._candidate(span)
-            kept.setdefault(candidate.text, candidate)
+            by_text.setdefault(candidate.text, candidate)
         if null is not None:
-            kept.setdefault(null.text, null)
-        return list(kept.values()) or [NOTHING_FOUND]
+            by_text.setdefault(null.text, null)
+        return list(by_text.values()) or [NOTHING_FOUND]
 
     def _windows_of(self, question: int) -> slice:
         return slice(*np.searchsorted(self.windows.question, [question, question + 1]))

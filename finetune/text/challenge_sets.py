@@ -84,21 +84,21 @@ class PairReader:
             row[self.label_column] = row[self.label_column].replace(" ", "")
             row.one_of(self.label_column, classes)
         labels = [classes[row[self.label_column]] for row in rows]
-        kept = [number for number, label in enumerate(labels) if label is not None]
-        remark = f"left out {len(rows) - len(kept)} of {len(rows)} pairs, {self.left_out}"
-        if not kept:
+        labelled = [number for number, label in enumerate(labels) if label is not None]
+        remark = f"left out {len(rows) - len(labelled)} of {len(rows)} pairs, {self.left_out}"
+        if not labelled:
             raise UserError(f"{path}: {remark}; give a file with others")
-        pairs = [rows[number] for number in kept]
+        pairs = [rows[number] for number in labelled]
         return TextExamples(
             example_ids=[
                 f"{name}/{row[self.id_column] if self.id_column else number}"
-                for number, row in zip(kept, pairs, strict=True)
+                for number, row in zip(labelled, pairs, strict=True)
             ],
             first_texts=[row["sentence1"] for row in pairs],
             second_texts=[row["sentence2"] for row in pairs],
-            labels=np.array([labels[number] for number in kept], np.float32),
+            labels=np.array([labels[number] for number in labelled], np.float32),
             extras={column: [row[column] for row in pairs] for column in self.extras},
-            remarks=(f"{path}: {remark}",) if len(kept) < len(rows) else (),
+            remarks=(f"{path}: {remark}",) if len(labelled) < len(rows) else (),
         )
 
 

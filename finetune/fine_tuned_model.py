@@ -88,7 +88,7 @@ class _Selection:
 
 
 @dataclasses.dataclass
-class KeptModel:
+class FineTunedModel:
     """The model of a run's directory, written whole or not at all.
 
     Attributes:
@@ -112,7 +112,7 @@ class KeptModel:
         model: Model,
         start: Checkpoint,
         early: Sequence[float],
-    ) -> KeptModel | None:
+    ) -> FineTunedModel | None:
         """Returns what a run keeps; None where it keeps nothing.
 
         Args:

@@ -16,7 +16,7 @@ from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.evaluate.scoring import scores_of
 from multiberts.finetune import finetuning
 from multiberts.finetune.finetuning import finetune
-from multiberts.finetune.kept_model import MODEL_FILES
+from multiberts.finetune.fine_tuned_model import MODEL_FILES
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import PreemptedError
 from multiberts.tests.checkpoint_command import checkpoint_command
