@@ -67,16 +67,16 @@ class _Selection:
             sets[HELD_OUT] = next(iter(sets.values()), ("accuracy",))
         name = settings.keep_set or next(iter(sets), None)
         if name is None or not sets.get(name):
-            known = ", ".join(name for name, metrics in sets.items() if metrics) or "none"
+            scored_sets = ", ".join(name for name, metrics in sets.items() if metrics) or "none"
             raise UserError(
                 f"finetune.keep_set is {settings.keep_set!r}, but the sets of task {settings.task} with "
-                f"labels are: {known}; choose one of them"
+                f"labels are: {scored_sets}; choose one of them"
             )
         metric = settings.keep_metric or sets[name][0]
-        known_metrics = [*sets[name]]
+        set_metrics = [*sets[name]]
         direction = METRICS[metric].higher_is_better if metric in METRICS else None
-        if metric not in known_metrics or direction is None:
-            usable = [name for name in known_metrics if name in METRICS]
+        if metric not in set_metrics or direction is None:
+            usable = [name for name in set_metrics if name in METRICS]
             raise UserError(
                 f"finetune.keep_metric is {metric!r}, expected a metric of evaluation set {name} that has "
                 f"a better direction ({', '.join(usable) or 'none'}); {nearest(metric, usable)}"

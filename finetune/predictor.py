@@ -175,15 +175,17 @@ class Predictor:
                     f"{self.directory} takes {_TAKEN[number]}, but task {self.task.name} has "
                     f"{_TAKEN[wanted_number]}; give the module of the task that it was trained on"
                 )
-            weights, known = model.initial_parameters(0), checkpoint.variables
+            weights, variables = model.initial_parameters(0), checkpoint.variables
             for name, wanted in weights.items():
-                if name not in known or known[name].shape != wanted.shape:
-                    problem = f"has shape {known[name].shape}" if name in known else "is missing"
+                if name not in variables or variables[name].shape != wanted.shape:
+                    problem = (
+                        f"has shape {variables[name].shape}" if name in variables else "is missing"
+                    )
                     raise UserError(
                         f"{self.directory}: {name} of the head {problem}, but task {self.task.name} has "
                         f"{wanted.shape}; labels and head are of two models: copy the checkpoint again"
                     )
-            self._weights = {name: known[name] for name in weights}
+            self._weights = {name: variables[name] for name in weights}
         return model.evaluate(self._weights)
 
     def lines(
@@ -232,8 +234,8 @@ def answer_lines(
         else:
             line["prediction"] = _named(predicted.predictions[row].item(), predicted.classes)
         if predicted.labels is not None and ANSWERS in predicted.extras:
-            known = predicted.extras[ANSWERS][row]
-            line["label"] = _names(known, kind) if isinstance(known, str) else list(known)
+            truth = predicted.extras[ANSWERS][row]
+            line["label"] = _names(truth, kind) if isinstance(truth, str) else list(truth)
         elif predicted.labels is not None:
             line["label"] = _named(predicted.labels[row].item(), predicted.classes)
         if probabilities is not None:
@@ -320,10 +322,10 @@ def _task(checkpoint: Checkpoint, modules: tuple[str, ...]) -> tuple[Task, dict[
     directory, record = checkpoint.directory, checkpoint.provenance[FINE_TUNED]
     given, head = record["arguments"], record["head"]
     name, labels = record["task"], given.get("labels")
-    known = registered_tasks(modules)
+    tasks = registered_tasks(modules)
     if not given:  # by another program, whose names of tasks and order of labels are its own
         labels = head["labels"]
-        answered = [task.name for task in known.values() if task.foreign_head == head["kind"]]
+        answered = [task.name for task in tasks.values() if task.foreign_head == head["kind"]]
         if answered:
             name = answered[0]
         elif head["kind"] in (CLASSIFICATION, REGRESSION, MULTI_LABEL, TOKENS):
@@ -336,7 +338,7 @@ def _task(checkpoint: Checkpoint, modules: tuple[str, ...]) -> tuple[Task, dict[
                 "read; use transformers"
             )
     options = given.get("options") or {}
-    is_own = name not in known
+    is_own = name not in tasks
     named = [module for module in given.get("task_modules") or () if module not in modules]
     if named:
         line = (

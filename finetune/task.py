@@ -199,9 +199,9 @@ class Task:
         annotations = {} if self.settings is None else annotations_of(self.settings)
         for name, value in options.items():
             if name not in self.options:
-                known = ", ".join(self.options) or "none"
+                names = ", ".join(self.options) or "none"
                 raise UserError(
-                    f"finetune.options has {name!r}, but the options of task {self.name} are: {known}; "
+                    f"finetune.options has {name!r}, but the options of task {self.name} are: {names}; "
                     "correct the name or leave it out"
                 )
             default = self.options[name]
@@ -253,14 +253,14 @@ def task_named(
       >>> task_named("reviews", labels=["bad", "good"]).name
       'reviews'
     """
-    known = registered_tasks(tuple(task_modules))
-    if name in known:
-        return known[name]
+    tasks = registered_tasks(tuple(task_modules))
+    if name in tasks:
+        return tasks[name]
     if labels is None and not (options or {}).get(KIND):
         raise UserError(
             f"task {name!r} is unknown (a module of finetune.task_modules may register it; with "
             f"finetune.labels = [...] or an option {KIND!r} a name of your own is a task of your own); "
-            f"{nearest(name, known)}"
+            f"{nearest(name, tasks)}"
         )
     task: Task = importlib.import_module(_OWN).own_data_task(name, labels)
     return task

@@ -127,18 +127,18 @@ def _with_columns(task: TextTask, columns: Sequence[str]) -> TextTask:
 
 def with_labels(task: TextTask, columns: Sequence[str], rows: Iterable[TableRow]) -> TextTask:
     """Returns a task with its labels as the rows of a file write them: as the release, or as the Hub does."""
-    known, names = task.dataset, task.labels
-    if known.name is None or names is None:
+    dataset, names = task.dataset, task.labels
+    if dataset.name is None or names is None:
         return task
     row = next((row for row in rows if row.get(task.label_column, "") not in ("", "-1")), None)
     label = None if row is None else row[task.label_column]
     if row is None or label in names:
         return task
-    if known.labels and label in known.labels:
-        return dataclasses.replace(task, labels=known.labels)
-    if label not in known.numbers:
+    if dataset.labels and label in dataset.labels:
+        return dataclasses.replace(task, labels=dataset.labels)
+    if label not in dataset.numbers:
         return task
-    order = ", ".join(map(" ".join, sorted(zip(known.numbers, names, strict=True))))
+    order = ", ".join(map(" ".join, sorted(zip(dataset.numbers, names, strict=True))))
     if _ROW not in columns:
         raise UserError(
             f"{row.where}: found the class number {label} under {task.label_column!r}, and nothing that says "
@@ -148,7 +148,7 @@ def with_labels(task: TextTask, columns: Sequence[str], rows: Iterable[TableRow]
     note_once(
         f"{row.path} has the column {_ROW!r} of the Hub's glue, so class numbers are read as there: {order}"
     )
-    return dataclasses.replace(task, labels=known.numbers)
+    return dataclasses.replace(task, labels=dataset.numbers)
 
 
 def examples_of(
@@ -312,8 +312,8 @@ def _check_name(dataset: str, task: TextTask) -> None:
     family, _, rest = dataset.partition("/")
     config = rest.partition(":")[0].partition("/")[0]
     name = task.dataset.name
-    known = {name, *(f"{name}_{kind}" for kind in ("matched", "mismatched"))}
-    if family.partition(":")[0] == "glue" and config not in known:
+    configs = {name, *(f"{name}_{kind}" for kind in ("matched", "mismatched"))}
+    if family.partition(":")[0] == "glue" and config not in configs:
         expected = f"glue/{name}" if name else "another dataset"
         raise UserError(
             f"dataset {dataset} is not the one of task {task.name}, expected {expected}; correct "
