@@ -128,8 +128,8 @@ class DatasetSplit:
 
     def label_names(self, feature: str) -> list[str] | None:
         """Returns the names of a feature's classes, also of a sequence of them; None if it has none."""
-        given = self.features[feature]
-        return getattr(getattr(given, "feature", given), "names", None)
+        description = self.features[feature]
+        return getattr(getattr(description, "feature", description), "names", None)
 
     def require(self, needed: Sequence[str], cure: str) -> None:
         """Refuses a dataset without the needed features."""

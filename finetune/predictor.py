@@ -294,14 +294,14 @@ def spooled(files: Sequence[str]) -> Iterator[tuple[dict[str, str], dict[str, st
     new: dict[str, str] = {}
     named: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for given in files:
-            match = _NAMED.fullmatch(given)
-            if match and not Path(given).exists():
+        for file in files:
+            match = _NAMED.fullmatch(file)
+            if match and not Path(file).exists():
                 name, path, paths = match[1], match[2], named
-            elif given == STANDARD_INPUT:
+            elif file == STANDARD_INPUT:
                 name, path, paths = "stdin", _standard_input(Path(folder)), new
             else:
-                name, path, paths = Path(given).name.partition(".")[0], given, new
+                name, path, paths = Path(file).name.partition(".")[0], file, new
             if name in (*new, *named):
                 raise UserError(
                     f"predict.files gives the set {name} twice; write {name}_2={path} for one of them"
@@ -320,10 +320,10 @@ def _task(checkpoint: Checkpoint, modules: tuple[str, ...]) -> tuple[Task, dict[
       modules: that the user named; no other one is imported.
     """
     directory, record = checkpoint.directory, checkpoint.provenance[FINE_TUNED]
-    given, head = record["arguments"], record["head"]
-    name, labels = record["task"], given.get("labels")
+    arguments, head = record["arguments"], record["head"]
+    name, labels = record["task"], arguments.get("labels")
     tasks = registered_tasks(modules)
-    if not given:  # by another program, whose names of tasks and order of labels are its own
+    if not arguments:  # by another program, whose names of tasks and order of labels are its own
         labels = head["labels"]
         answered = [task.name for task in tasks.values() if task.foreign_head == head["kind"]]
         if answered:
@@ -331,15 +331,15 @@ def _task(checkpoint: Checkpoint, modules: tuple[str, ...]) -> tuple[Task, dict[
         elif head["kind"] in (CLASSIFICATION, REGRESSION, MULTI_LABEL, TOKENS):
             # The model does not record whether it takes texts or pairs: no columns, and the files decide.
             columns = ["text"] if head["kind"] == TOKENS else []
-            name, given = "texts", {"options": {KIND: head["kind"], "text_columns": columns}}
+            name, arguments = "texts", {"options": {KIND: head["kind"], "text_columns": columns}}
         else:
             raise UserError(
                 f"{directory} was fine-tuned by another program for {head['kind']}, which `predict` does not "
                 "read; use transformers"
             )
-    options = given.get("options") or {}
+    options = arguments.get("options") or {}
     is_own = name not in tasks
-    named = [module for module in given.get("task_modules") or () if module not in modules]
+    named = [module for module in arguments.get("task_modules") or () if module not in modules]
     if named:
         line = (
             f"{directory} names modules with code ({', '.join(named)}), which were not imported; if you "

@@ -97,7 +97,7 @@ def push(
             f"{report} is not a finished report; give the run_dir of `multiberts stats`"
         )
     upload = None if repository is None else _Upload(repository, private)
-    directories = {name: Checkpoint.open(given).directory for name, given in named.items()}
+    directories = {name: Checkpoint.open(path).directory for name, path in named.items()}
     runs = [run for folder in folders for run, _ in find_runs(folder)]
     if folders and not runs:
         raise UserError(

@@ -87,9 +87,9 @@ class TrainingRows:
                 f"{counted(len(early), 'prediction')} would share a name, as names have four digits of the "
                 "epochs; give a larger number"
             )
-        given = [("num_epochs", settings.num_epochs)]
-        given += [("prediction_epochs", epochs) for epochs in settings.prediction_epochs]
-        for name, epochs in given:
+        epoch_counts = [("num_epochs", settings.num_epochs)]
+        epoch_counts += [("prediction_epochs", epochs) for epochs in settings.prediction_epochs]
+        for name, epochs in epoch_counts:
             if training_rows.num_steps(epochs) < 1:
                 raise UserError(
                     f"finetune.{name} has {epochs:g}, but an epoch of {counted(used, 'example')} is "

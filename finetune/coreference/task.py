@@ -174,8 +174,8 @@ class CoreferenceModel(Model):
 
     def batch(self, rows: np.ndarray) -> Arrays:
         train, representation = self.pairs.sets["train"], self.options.span_representation
-        given = pair_batch(representation, train, self.states["train"], rows)
-        return {**given, "labels": train.labels[rows]}
+        inputs = pair_batch(representation, train, self.states["train"], rows)
+        return {**inputs, "labels": train.labels[rows]}
 
     def evaluate(self, weights: Weights) -> Iterator[EvaluationSet]:
         for name in self.evaluation_metrics:

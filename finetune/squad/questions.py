@@ -146,8 +146,8 @@ def _rows(path: PathLike, rows: list[Any]) -> Iterator[tuple[str, str, dict[str,
 def ids_of_rows(rows: Sequence[Any]) -> list[str]:
     """Returns the ids of a table's questions; without one (the id 0 is one), its number from 0."""
     width = len(str(len(rows)))
-    given = [row.get("id") if isinstance(row, Mapping) else None for row in rows]
-    return [f"{n:0{width}d}" if name in (None, "") else str(name) for n, name in enumerate(given)]
+    ids = [row.get("id") if isinstance(row, Mapping) else None for row in rows]
+    return [f"{n:0{width}d}" if name in (None, "") else str(name) for n, name in enumerate(ids)]
 
 
 def _field(path: PathLike, where: str, record: Any, name: str, kind: type) -> Any:

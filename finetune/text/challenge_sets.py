@@ -167,12 +167,12 @@ def _own_layout(task: TextTask, name: str, path: str, datasets_dir: str | None) 
         )
     layout, split = (AX, "test") if is_ax else (task, name)
     if path.startswith(DATASET_PREFIX):
-        dataset, _, given = path.removeprefix(DATASET_PREFIX).partition(":")
-        if not given and split not in SPLITS:
+        dataset, _, dataset_split = path.removeprefix(DATASET_PREFIX).partition(":")
+        if not dataset_split and split not in SPLITS:
             raise UserError(
                 f"evaluation set {name} is {path!r}, which names no split; write {path}:validation"
             )
-        reader = DatasetReader(dataset, datasets_dir, layout, split, given or None)
+        reader = DatasetReader(dataset, datasets_dir, layout, split, dataset_split or None)
         return dataset_source(reader, name)
     is_saved = Path(path).is_dir()  # by `datasets`
     return file_source(layout, split, Path(path) if is_saved else _existing(name, path), name)

@@ -67,14 +67,14 @@ class TextData(FinetuningData):
         evaluation = tuple(map(read, self.evaluation))
         if train is not None and train.examples.labels is not None:
             labels = train.examples.labels
-            given = labels[labels != NO_TAG] if task.kind == TOKENS else labels
-            if len(given) and not (given != given[0]).any():
+            values = labels[labels != NO_TAG] if task.kind == TOKENS else labels
+            if len(values) and not (values != values[0]).any():
                 if task.labels is None:
-                    label = f"{given[0]:g}"
+                    label = f"{values[0]:g}"
                 else:
-                    label = "of the first" if task.has_texts else repr(task.labels[int(given[0])])
+                    label = "of the first" if task.has_texts else repr(task.labels[int(values[0])])
                 raise UserError(
-                    f"{train.source.files[0]}: all {len(given)} examples to train on have the label {label}, "
+                    f"{train.source.files[0]}: all {len(values)} examples to train on have the label {label}, "
                     "expected different ones; give another train file"
                 )
             note_once(f"labels of {task.name}: {described_labels(labels, task)}")

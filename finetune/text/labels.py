@@ -356,5 +356,5 @@ def texts_of_labels(labels: np.ndarray, task: TextTask) -> tuple[np.ndarray, lis
         tags = [[task.labels[int(tag)] for tag in row if tag >= 0] for row in labels]
         is_any = [any(tag != OUTSIDE for tag in row) for row in tags]
         return np.array(is_any, np.float32), [" ".join(row) for row in tags]
-    sets = [[name for name, given in zip(task.labels, row, strict=True) if given] for row in labels]
+    sets = [[name for name, bit in zip(task.labels, row, strict=True) if bit] for row in labels]
     return np.array([*map(bool, sets)], np.float32), [SEPARATOR.join(names) for names in sets]

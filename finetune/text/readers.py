@@ -300,10 +300,10 @@ def dataset_row(source: DatasetSplit, row: int, example: Mapping[str, Any], labe
     for name, value in example.items():
         is_list, names = isinstance(value, np.ndarray), source.label_names(name)
         texts = [text(each, names) for each in (value.tolist() if is_list else [value])]
-        given = [text for text in texts if text]
-        cells[name] = " ".join(given)
+        nonempty = [text for text in texts if text]
+        cells[name] = " ".join(nonempty)
         if is_list:
-            lists[name] = given if name == label else texts
+            lists[name] = nonempty if name == label else texts
     return TableRow(f"dataset {source.name}", row, cells, lists, unit="row")
 
 
