@@ -134,8 +134,8 @@ def packed_batch(
 
 def _length_of_batch(features: SequenceFeatures, rows: np.ndarray) -> int:
     """Returns to which length some sequences are padded: one of few, and not beyond the longest of all."""
-    own = bucket_length(int(features.lengths[rows].max()))
-    return min(own, int(features.lengths.max()))
+    bucket = bucket_length(int(features.lengths[rows].max()))
+    return min(bucket, int(features.lengths.max()))
 
 
 def at_packed_tokens(

@@ -338,19 +338,19 @@ def _task(checkpoint: Checkpoint, modules: tuple[str, ...]) -> tuple[Task, dict[
                 "read; use transformers"
             )
     options = arguments.get("options") or {}
-    is_own = name not in tasks
+    is_unregistered = name not in tasks
     named = [module for module in arguments.get("task_modules") or () if module not in modules]
     if named:
         line = (
             f"{directory} names modules with code ({', '.join(named)}), which were not imported; if you "
             f"trust them, give --task_modules={','.join((*modules, *named))}"
         )
-        if is_own and labels is None and not options.get(KIND):
+        if is_unregistered and labels is None and not options.get(KIND):
             raise UserError(f"{line}: task {name!r} is not known without them")
         console.progress(f"note: {line}")
-    if is_own and labels is None and options.get(KIND):
+    if is_unregistered and labels is None and options.get(KIND):
         labels = head["labels"]  # those of the train file
-    elif is_own and labels is None:
+    elif is_unregistered and labels is None:
         raise UserError(
             f"{directory} is a model of task {name!r}, which is not known here; give the modules that "
             "register it as --task_modules=..., with their folder in PYTHONPATH"

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from multiberts.finetune.model import Model
 
 # Tasks of the user's own.
-_OWN = "multiberts.finetune.text.own"
+_USER_TASKS = "multiberts.finetune.text.user_tasks"
 # Imported when a task is looked up, so that a task's module may import this one.
 MODULES = (
     "multiberts.finetune.text.glue",
-    _OWN,
+    _USER_TASKS,
     "multiberts.finetune.squad.task",
     "multiberts.finetune.coreference.task",
     "multiberts.finetune.coreference.pronoun_probe",
@@ -262,7 +262,7 @@ def task_named(
             f"finetune.labels = [...] or an option {KIND!r} a name of your own is a task of your own); "
             f"{nearest(name, tasks)}"
         )
-    task: Task = importlib.import_module(_OWN).own_data_task(name, labels)
+    task: Task = importlib.import_module(_USER_TASKS).user_task(name, labels)
     return task
 
 

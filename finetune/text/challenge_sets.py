@@ -145,7 +145,7 @@ def evaluation_sources(
             )
         make = next((make for kind, make in _KINDS.items() if name.startswith(kind)), None)
         if make is None:
-            sources.append(_own_layout(task, name, path, datasets_dir))
+            sources.append(_task_layout(task, name, path, datasets_dir))
         elif name.startswith("stress") and Path(path).is_dir():
             sources.extend(_stress_sources(task, name, Path(path)))
         elif path.startswith(DATASET_PREFIX):
@@ -157,7 +157,7 @@ def evaluation_sources(
     return tuple(sources)
 
 
-def _own_layout(task: TextTask, name: str, path: str, datasets_dir: str | None) -> TextSource:
+def _task_layout(task: TextTask, name: str, path: str, datasets_dir: str | None) -> TextSource:
     """Returns a set in the task's own layout; `ax` has a layout of its own."""
     is_ax = name == AX.name.lower()
     if is_ax and task.labels != NLI_LABELS:

@@ -92,17 +92,17 @@ class NewTextReader:
         names = column_names(path)
         if self.label_column is not None and self.label_column not in names:
             raise _lacking(path, names, repr(self.label_column), "name it with --label_column")
-        own = [self.text_columns or self.task.text_columns]
+        task_columns = [self.text_columns or self.task.text_columns]
         if not self.text_columns:
-            own.append(self.task.dataset_texts)
-        columns = _first(own, names)
+            task_columns.append(self.task.dataset_texts)
+        columns = _first(task_columns, names)
         if columns is None and not self.text_columns:
             pair = None if self.pairs else _first(_USUAL_PAIRS, names)
             columns = _first(usual, names) if pair is None else None
         if columns is not None:
             return columns
         taken = "pairs" if self.pairs else "single texts"
-        wanted = " and ".join(map(repr, own[0]))
+        wanted = " and ".join(map(repr, task_columns[0]))
         raise _lacking(
             path, names, f"{wanted}, as the model takes {taken}", "name it with --text_columns"
         )

@@ -262,8 +262,13 @@ def read_dataset(source: DatasetSplit, task: TextTask, split: str) -> TextExampl
 def _labels_there(source: DatasetSplit, task: TextTask, label: str) -> tuple[str, ...] | None:
     """Returns the label names in a dataset, in the order of the task's."""
     names = source.label_names(label)
-    is_own = task.dataset.name is None and names is None
-    if task.labels is None or task.has_texts or is_own or set(names or ()) == set(task.labels):
+    is_user_task = task.dataset.name is None and names is None
+    if (
+        task.labels is None
+        or task.has_texts
+        or is_user_task
+        or set(names or ()) == set(task.labels)
+    ):
         return task.labels
     expected = task.dataset.labels or task.labels
     if set(names or ()) != set(expected):

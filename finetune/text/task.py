@@ -1,6 +1,6 @@
 """Tasks of texts: their files' layout, the sets that they are read from, and what a reader returns.
 
-GLUE (`text.glue`) is a table of them; a task of the user's own (`text.own`) is one more.
+GLUE (`text.glue`) is a table of them; a task of the user's own (`text.user_tasks`) is one more.
 """
 
 from __future__ import annotations

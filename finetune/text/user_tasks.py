@@ -43,7 +43,7 @@ from multiberts.runs.tables import read_rows, table_files, table_of_files
 
 
 @dataclasses.dataclass(frozen=True)
-class OwnOptions(TextOptions):
+class UserTaskOptions(TextOptions):
     """The options of texts and pairs of the user's own.
 
     Attributes:
@@ -81,25 +81,27 @@ class OwnOptions(TextOptions):
     )
 
 
-def own_data_task(name: str, labels: Sequence[str] | None) -> Task:
+def user_task(name: str, labels: Sequence[str] | None) -> Task:
     """Returns a task of the user's own, in the layout of RTE unless the options change it.
 
     Args:
       labels: of the classes; None where `options` have the kind.
     """
     table_task(name, labels)  # refuses unfit labels
-    return Task(name=name, data=_own_data, settings=OwnOptions, new_data=_own_new_texts)
+    return Task(name=name, data=_data, settings=UserTaskOptions, new_data=_new_texts)
 
 
-def _own_data(arguments: DataArguments, labels: tuple[str, ...] | None = None) -> TextData:
+def _data(arguments: DataArguments, labels: tuple[str, ...] | None = None) -> TextData:
     """Returns a task of the user's own; `labels` hold where none are given.
 
     The columns that are read also decide the numbers.
     """
-    task = _own_task(arguments, labels)
+    task = _text_task(arguments, labels)
     stated = {
         name: list(value) if isinstance(value, tuple) else value
-        for name, value in without_later_defaults(arguments.complete_options, OwnOptions).items()
+        for name, value in without_later_defaults(
+            arguments.complete_options, UserTaskOptions
+        ).items()
         if name != "predict_test"
     }
     if arguments.labels is None and labels is None and task.labels is not None:
@@ -108,15 +110,15 @@ def _own_data(arguments: DataArguments, labels: tuple[str, ...] | None = None) -
     return dataclasses.replace(data, columns=stated)
 
 
-def _own_new_texts(arguments: NewDataArguments, labels: tuple[str, ...] | None = None) -> TextData:
+def _new_texts(arguments: NewDataArguments, labels: tuple[str, ...] | None = None) -> TextData:
     options = arguments.complete_options
     if not options["text_columns"]:  # of a model that does not record what it takes
         columns = arguments.text_columns or columns_of_files([*arguments.new_files.values()])
         arguments = dataclasses.replace(arguments, options={**options, "text_columns": columns})
-    return new_texts(_own_task(arguments, labels), arguments)
+    return new_texts(_text_task(arguments, labels), arguments)
 
 
-def _own_task(arguments: DataArguments, labels: tuple[str, ...] | None) -> TextTask:
+def _text_task(arguments: DataArguments, labels: tuple[str, ...] | None) -> TextTask:
     """Returns what the options describe; `labels` hold where none are given."""
     options = arguments.complete_options
     classes = arguments.labels or labels
@@ -261,9 +263,9 @@ TASKS: tuple[Task, ...] = tuple(
     # Pairs of the user's own; `facts` is the task of the synthetic world.
     Task(
         name=name,
-        data=functools.partial(_own_data, labels=ENTAILMENT_LABELS),
-        new_data=functools.partial(_own_new_texts, labels=ENTAILMENT_LABELS),
-        settings=OwnOptions,
+        data=functools.partial(_data, labels=ENTAILMENT_LABELS),
+        new_data=functools.partial(_new_texts, labels=ENTAILMENT_LABELS),
+        settings=UserTaskOptions,
     )
     for name in ("pair", "facts")
 )
