@@ -97,16 +97,16 @@ def refuse_repeated_files(inputs: Mapping[str, Path | list[Path]]) -> None:
     for name, path in files:
         if sizes[path.stat().st_size] == 1:
             continue  # nothing else can hold the same, so large files are not read for this
-        other_name, other = first.setdefault(fingerprint(path), (name, path))
-        if other_name != name:
+        first_name, first_path = first.setdefault(fingerprint(path), (name, path))
+        if first_name != name:
             raise UserError(
-                f"{path} of the dev files holds the same as {other} of the train files, so that scores "
+                f"{path} of the dev files holds the same as {first_path} of the train files, so that scores "
                 "would be of examples seen in training; give other dev files (finetune.evaluation_files "
                 "takes training examples)"
             )
-        if other is not path:
+        if first_path is not path:
             raise UserError(
-                f"finetune.{name} has {path} and {other}, which hold the same; leave one of them out"
+                f"finetune.{name} has {path} and {first_path}, which hold the same; leave one of them out"
             )
 
 

@@ -104,8 +104,8 @@ def truncated_lengths(first: int, second: int, limit: int) -> tuple[int, int]:
         first -= cut
     else:
         second -= cut
-    rest = excess - cut
-    return first - rest // 2, second - (rest + 1) // 2
+    shared = excess - cut
+    return first - shared // 2, second - (shared + 1) // 2
 
 
 def stacked_sequences(

@@ -196,21 +196,21 @@ def _word_windows(
 ) -> list[tuple[int, int]]:
     """Returns the first and last + 1 word of each window: whole sentences; a longer one is split."""
     windows: list[tuple[int, int]] = []
-    start = word = held = 0
+    start = word = num_pieces = 0
     for sentence in document.sentences:
         length = sum(len(pieces[number]) for number in range(word, word + len(sentence)))
-        if held and held + length > limit:
+        if num_pieces and num_pieces + length > limit:
             windows.append((start, word))
-            start, held = word, 0
+            start, num_pieces = word, 0
         if length > limit:
             collector.left_out["sentences split"] += 1
             for number in range(word, word + len(sentence)):
-                if held and held + len(pieces[number]) > limit:
+                if num_pieces and num_pieces + len(pieces[number]) > limit:
                     windows.append((start, number))
-                    start, held = number, 0
-                held += len(pieces[number])
+                    start, num_pieces = number, 0
+                num_pieces += len(pieces[number])
         else:
-            held += length
+            num_pieces += length
         word += len(sentence)
     if start < word:
         windows.append((start, word))
@@ -240,7 +240,7 @@ def _word_spans(mentions: Iterable[Mention]) -> list[_WordSpan]:
     entities: dict[tuple[int, int], set[str]] = {}
     for mention in mentions:
         entities.setdefault((mention.first, mention.last), set()).add(mention.entity)
-    return [_WordSpan(first, last, frozenset(held)) for (first, last), held in entities.items()]
+    return [_WordSpan(first, last, frozenset(names)) for (first, last), names in entities.items()]
 
 
 def _is_pronoun(span: _WordSpan, words: Sequence[str]) -> bool:
@@ -397,7 +397,9 @@ def read_pairs(
                     every_two_mentions=every_two,
                 )
             if collector.left_out:
-                counts = [f"{number} {what}" for what, number in sorted(collector.left_out.items())]
+                counts = [
+                    f"{number} {reason}" for reason, number in sorted(collector.left_out.items())
+                ]
                 progress(f"{file.path}: {', '.join(counts)} (sequence_length {sequence_length})")
                 collector.left_out.clear()
         return collector.collected()

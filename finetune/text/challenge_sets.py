@@ -228,16 +228,16 @@ def _inference_labels(task: TextTask, set_name: str) -> tuple[str, ...]:
 def _hans(task: TextTask, name: str, path: Path) -> TextSource:
     """Returns HANS, whose non-entailment stands for every output but entailment."""
     labels = _inference_labels(task, name)
-    rest = tuple(number for number, label in enumerate(labels) if label != "entailment")
-    merge = (rest, (labels.index("entailment"),))
+    negative = tuple(number for number, label in enumerate(labels) if label != "entailment")
+    merge = (negative, (labels.index("entailment"),))
     return TextSource(name, (path,), HANS, ("accuracy",), merge)
 
 
 def _inference(task: TextTask, name: str, path: Path) -> TextSource:
     """Returns a three-way set, TSV or JSON lines; neutral and contradiction are a two-way model's rest."""
     labels = _inference_labels(task, name)
-    rest = 1 - labels.index("entailment")
-    classes = {label: labels.index(label) if label in labels else rest for label in NLI_LABELS}
+    negative = 1 - labels.index("entailment")
+    classes = {label: labels.index(label) if label in labels else negative for label in NLI_LABELS}
     reader = PairReader(
         "SNLI, MultiNLI or the stress tests",
         (*classes.items(), ("-", None)),

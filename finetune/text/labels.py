@@ -156,10 +156,10 @@ def labels_found(
     alike: dict[object, str] = {}
     for label in sorted(labels):
         is_text, number, _ = _sort_key(label)
-        other = alike.setdefault(label.strip() if is_text else number, label)
-        if other != label:
+        earlier = alike.setdefault(label.strip() if is_text else number, label)
+        if earlier != label:
             raise UserError(
-                f"{where}: found the labels {shortened(other)} and {shortened(label)}, which would be two "
+                f"{where}: found the labels {shortened(earlier)} and {shortened(label)}, which would be two "
                 "classes; write them alike, or give finetune.labels"
             )
     return tuple(labels)
@@ -172,10 +172,12 @@ def _sort_key(label: str) -> tuple[bool, float, str]:
         return True, 0.0, label
 
 
-def _refuse_joined(column: str, first: Mapping[str, TableRow], other: TableRow, most: int) -> None:
-    """Refuses numbers from 0 to 1 without vectors, as in the row `other`, and names that may be several."""
+def _refuse_joined(
+    column: str, first: Mapping[str, TableRow], plain_row: TableRow, most: int
+) -> None:
+    """Refuses numbers from 0 to 1 without vectors, as in the row `plain_row`, and names that may be several."""
     if all(not is_text and 0 <= number <= 1 for is_text, number, _ in map(_sort_key, first)):
-        row = next((first[name] for name in first if name not in _BITS), other)
+        row = next((first[name] for name in first if name not in _BITS), plain_row)
         raise UserError(
             f"{row.where}: found {column} {shortened(row.lists.get(column, row[column]))}, and no labels but "
             "numbers from 0 to 1; write names, or in every row a list with a 0 or 1 for each label, or give "

@@ -98,11 +98,11 @@ def read_examples(path: PathLike, task: TextTask, split: str) -> TextExamples:
 
     cure = "; correct the line, or give finetune.labels for a task of your own"
     read: Iterable[tuple[int, TableRow]] = [*numbered()] if may_lack else numbered()
-    looked_at, rest = itertools.tee(read)
+    looked_at, numbered_rows = itertools.tee(read)
     task = with_labels(task, columns, (row for _, row in looked_at))
     del looked_at  # else it would keep all rows
     has_labels = is_labelled and (not may_lack or any(is_label(row, task) for _, row in read))
-    examples = examples_of(rest, task, split, cure, is_labelled=has_labels)
+    examples = examples_of(numbered_rows, task, split, cure, is_labelled=has_labels)
     if not short_rows:
         return examples
     remark = f"{path}: left out {counted(len(short_rows), 'row')} with fewer columns than the header (line "
@@ -314,11 +314,11 @@ def dataset_row(source: DatasetSplit, row: int, example: Mapping[str, Any], labe
 
 def _check_name(dataset: str, task: TextTask) -> None:
     """Refuses the GLUE data of another task, which might have the same features."""
-    family, _, rest = dataset.partition("/")
-    config = rest.partition(":")[0].partition("/")[0]
+    builder, _, config_name = dataset.partition("/")
+    config = config_name.partition(":")[0].partition("/")[0]
     name = task.dataset.name
     configs = {name, *(f"{name}_{kind}" for kind in ("matched", "mismatched"))}
-    if family.partition(":")[0] == "glue" and config not in configs:
+    if builder.partition(":")[0] == "glue" and config not in configs:
         expected = f"glue/{name}" if name else "another dataset"
         raise UserError(
             f"dataset {dataset} is not the one of task {task.name}, expected {expected}; correct "
