@@ -102,7 +102,7 @@ class FineTunedModel:
     provenance: Mapping[str, Any]
     selection: _Selection | None
     early: Sequence[float]
-    _known: dict[float, float] = dataclasses.field(default_factory=dict)  # scores by epochs
+    _score_of: dict[float, float] = dataclasses.field(default_factory=dict)  # scores by epochs
 
     @classmethod
     def of(
@@ -124,14 +124,16 @@ class FineTunedModel:
         selection = None
         if settings.keep == "best":
             selection = _Selection.of(settings, model)
-        known = start.provenance
-        procedure = known["procedure"]
+        origin = start.provenance
+        procedure = origin["procedure"]
         provenance = {
-            **{name: known[name] for name in ("pretrain_seed", "data_seed", "step")},
+            **{name: origin[name] for name in ("pretrain_seed", "data_seed", "step")},
             # As in `base+MNLI`: runs that start from it are not mixed with those that start from the encoder.
             "procedure": procedure and f"{procedure}+{settings.task}",
-            "parent": ancestor(known, start.fingerprint),
-            **{name: known[name] for name in ("corpus", "training", INITIALISED) if name in known},
+            "parent": ancestor(origin, start.fingerprint),
+            **{
+                name: origin[name] for name in ("corpus", "training", INITIALISED) if name in origin
+            },
             FINE_TUNED: {
                 "task": settings.task,
                 "head": model.head.record(),
@@ -183,8 +185,8 @@ class FineTunedModel:
             score = self._score(entries, None if is_last else epochs)
             is_better = self.selection.best([*before, score]) == len(before)
         if is_better:
-            given = self.start.parameters
-            encoder = {name: given[name] for name in given if name.startswith("bert/")}
+            parameters = self.start.parameters
+            encoder = {name: parameters[name] for name in parameters if name.startswith("bert/")}
             trained = sorted(name for name in weights if not name.startswith("bert/"))
             shapes = {name: list(weights[name].shape) for name in trained}
             record = self.provenance[FINE_TUNED]
@@ -214,9 +216,9 @@ class FineTunedModel:
 
     def _scores(self) -> list[float]:
         for epochs in self.early:
-            if epochs not in self._known and (entries := written_early(self.run_dir, epochs)):
-                self._known[epochs] = self._score(entries, epochs)
-        return [self._known[epochs] for epochs in self.early if epochs in self._known]
+            if epochs not in self._score_of and (entries := written_early(self.run_dir, epochs)):
+                self._score_of[epochs] = self._score(entries, epochs)
+        return [self._score_of[epochs] for epochs in self.early if epochs in self._score_of]
 
     def _score(self, entries: Entries, epochs: float | None) -> float:
         """Returns the score by which models are compared; `epochs` None: of the last one."""

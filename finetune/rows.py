@@ -75,11 +75,11 @@ class TrainingRows:
                 )
         every = settings.evaluate_every_steps
         early = training_rows.early_predictions(settings)
-        if every is not None and every >= training_rows.total_steps(settings):
+        total = training_rows.total_steps(settings)
+        if every is not None and every >= total:
             raise UserError(
-                f"finetune.evaluate_every_steps is {every}, but training has "
-                f"{counted(training_rows.total_steps(settings), 'step')}, and at the end predictions are made "
-                "anyway; give a smaller number, or leave it out"
+                f"finetune.evaluate_every_steps is {every}, but training has {counted(total, 'step')}, and at "
+                "the end predictions are made anyway; give a smaller number, or leave it out"
             )
         if len({set_at("dev", epochs) for epochs in early}) < len(early):
             raise UserError(

@@ -74,8 +74,8 @@ class TextData(FinetuningData):
                 else:
                     label = "of the first" if task.has_texts else repr(task.labels[int(values[0])])
                 raise UserError(
-                    f"{train.source.files[0]}: all {len(values)} examples to train on have the label {label}, "
-                    "expected different ones; give another train file"
+                    f"{train.source.files[0]}: all {len(values)} examples to train on have the label "
+                    f"{label}, expected different ones; give another train file"
                 )
             note_once(f"labels of {task.name}: {described_labels(labels, task)}")
         if any(texts and texts.examples.second_texts for texts in (train, *evaluation)):

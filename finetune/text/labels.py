@@ -175,7 +175,7 @@ def _sort_key(label: str) -> tuple[bool, float, str]:
 def _refuse_joined(
     column: str, first: Mapping[str, TableRow], plain_row: TableRow, most: int
 ) -> None:
-    """Refuses numbers from 0 to 1 without vectors, as in the row `plain_row`, and names that may be several."""
+    """Refuses numbers from 0 to 1 that are no vectors (as `plain_row`), and names that may be several."""
     if all(not is_text and 0 <= number <= 1 for is_text, number, _ in map(_sort_key, first)):
         row = next((first[name] for name in first if name not in _BITS), plain_row)
         raise UserError(

@@ -141,8 +141,8 @@ def columns_of_files(files: Sequence[PathLike]) -> tuple[str, ...]:
         columns_by_count.setdefault(len(columns), (path, columns))
     if len(columns_by_count) > 1:
         raise UserError(
-            f"{columns_by_count[1][0]} has single texts and {columns_by_count[2][0]} pairs, expected the same "
-            "of all files; give those that the model takes"
+            f"{columns_by_count[1][0]} has single texts and {columns_by_count[2][0]} pairs, expected the "
+            "same of all files; give those that the model takes"
         )
     return next((columns for _, columns in columns_by_count.values()), _USUAL_PAIRS[0])
 

@@ -15,8 +15,8 @@ from multiberts.bert.checkpoint.checkpoint import read_checkpoint
 from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.evaluate.scoring import scores_of
 from multiberts.finetune import finetuning
-from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.fine_tuned_model import MODEL_FILES
+from multiberts.finetune.finetuning import finetune
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import PreemptedError
 from multiberts.tests.checkpoint_command import checkpoint_command
