@@ -42,11 +42,11 @@ def is_binary(values: NDArray) -> bool:
 
 def require_binary(name: str, labels: NDArray, predictions: NDArray | None, cure: str) -> None:
     """Raises ValueError unless labels and predictions (where given) are 0 and 1."""
-    for what, values in (("labels", labels), ("predictions", predictions)):
+    for role, values in (("labels", labels), ("predictions", predictions)):
         if values is not None and not is_binary(values):
             other = values[~np.isin(values, (0, 1))].flat[0]
             raise ValueError(
-                f"{name} is for two classes 0 and 1, found {shown(other)} in {what}; {cure}"
+                f"{name} is for two classes 0 and 1, found {shown(other)} in {role}; {cure}"
             )
 
 
@@ -480,7 +480,7 @@ def unlike_classes(labels: Collection[Any], predicted: Collection[Any]) -> str:
     )
 
 
-def _listed(what: str, values: set) -> str:
+def _listed(noun: str, values: set) -> str:
     shown = [repr(value) for value in sorted(values, key=str)]
     more = f" and {len(shown) - 10} more" if len(shown) > 10 else ""
-    return f"{what}{'s' if len(shown) > 1 else ''} {', '.join(shown[:10])}{more}"
+    return f"{noun}{'s' if len(shown) > 1 else ''} {', '.join(shown[:10])}{more}"

@@ -231,10 +231,10 @@ def with_empty_texts(cells: NDArray) -> NDArray:
 
 def require_text(kind: str, labels: NDArray, predictions: NDArray, cure: str) -> None:
     """Raises ValueError unless labels and predictions are texts; `kind` begins the message."""
-    for what, values in (("labels", labels), ("predictions", predictions)):
+    for role, values in (("labels", labels), ("predictions", predictions)):
         for value in values.flat:
             if not isinstance(value, str):
-                raise ValueError(f"{kind} as text, found {shown(value)} in {what}; {cure}")
+                raise ValueError(f"{kind} as text, found {shown(value)} in {role}; {cure}")
 
 
 def by_class(labels: NDArray, predictions: NDArray) -> bool:

@@ -27,10 +27,10 @@ RELATIVE_ROUNDING = 1e-13
 
 def require_numbers(name: str, labels: NDArray, predictions: NDArray) -> None:
     """Raises ValueError unless both hold numbers."""
-    for what, values in (("labels", labels), ("predictions", predictions)):
+    for role, values in (("labels", labels), ("predictions", predictions)):
         if values.dtype.kind not in "biuf":
             raise ValueError(
-                f"{name} is for numbers, found {shown(values.flat[0])} in {what}; for classes use "
+                f"{name} is for numbers, found {shown(values.flat[0])} in {role}; for classes use "
                 "accuracy, f1_macro or matthews, for texts squad_f1"
             )
 

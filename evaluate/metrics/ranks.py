@@ -123,10 +123,10 @@ class RankMetric(ABC):
     def _checked(self, labels: ArrayLike, predictions: ArrayLike) -> tuple[NDArray, NDArray]:
         label_array, prediction_array = checked(labels, predictions)
         require_numbers(self.name, label_array, prediction_array)
-        for what, values in (("labels", label_array), ("predictions", prediction_array)):
+        for role, values in (("labels", label_array), ("predictions", prediction_array)):
             if values.dtype.kind == "f" and np.isnan(values).any():
                 raise ValueError(
-                    f"{self.name}: found nan in {what}, and nan has no rank; leave out the runs or "
+                    f"{self.name}: found nan in {role}, and nan has no rank; leave out the runs or "
                     "examples that hold it"
                 )
         self.check(label_array, prediction_array)

@@ -188,7 +188,7 @@ def _data(content: Mapping[str, Any]) -> tuple | None:
 def _mixed(
     runs: Sequence[RunEntry],
     check: str,
-    what: str,
+    noun: str,
     of: Callable[[Mapping[str, Any]], Hashable | None],
 ) -> Iterator[RunProblem]:
     """Finds tasks whose runs differ in something that should be the same."""
@@ -203,7 +203,7 @@ def _mixed(
         for path, value in members:
             if value != usual:
                 message = (
-                    f"{path} has another of the {len(counts)} {what} of {task} than the "
+                    f"{path} has another of the {len(counts)} {noun} of {task} than the "
                     f"{counted(number, 'run')} that share the most frequent one"
                 )
                 yield RunProblem(check, message, {"task": task})

@@ -294,11 +294,11 @@ def find_entry(
         known = entry.get("epochs")
         if epochs is not None and known is not None and abs(known - epochs) <= _EPOCH_ROUNDING:
             return name, entry
-    what = f"evaluation set {evaluation_set!r}"
+    wanted = f"evaluation set {evaluation_set!r}"
     if epochs is not None and matching:
-        what += f" at {epochs:.4g} epochs"
+        wanted += f" at {epochs:.4g} epochs"
     raise UserError(
-        f"{Path(run_dir) / RUN_FILE} lists no {what}, only "
+        f"{Path(run_dir) / RUN_FILE} lists no {wanted}, only "
         f"{', '.join(sorted(sets)) or 'none at all'}; choose one of these"
     )
 

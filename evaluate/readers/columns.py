@@ -91,7 +91,7 @@ ROLES = tuple(field.name for field in fields(ColumnNames))
 
 
 def standard_rows(
-    frame: pandas.DataFrame, names: ColumnNames, what: str, seed: int | None = None
+    frame: pandas.DataFrame, names: ColumnNames, where: str, seed: int | None = None
 ) -> Rows:
     """Finds the role of every column of a table.
 
@@ -114,28 +114,28 @@ def standard_rows(
     import pandas
 
     given = {role: name for role, name in asdict(names).items() if name is not None}
-    columns, unused = columns_by_role(frame, given, what)
+    columns, unused = columns_by_role(frame, given, where)
     has_seeds = seed is not None or "seed" in {**columns, **given}
     if not has_seeds and columns.get("run", "").lower() in _RUNS:
         columns["seed"] = columns.pop("run")
     header = [*frame.columns]
     frame = frame.loc[:, ~frame.columns.duplicated()].reset_index(drop=True)
-    _refuse_summaries(frame, columns, what)
+    _refuse_summaries(frame, columns, where)
     named = {*columns.values(), *given.values()}
     without_ids = "example" not in columns
     indices = [name for name in frame if name not in named and _is_index(frame[name], without_ids)]
     frame = frame.drop(columns=indices)
     has_seeds = seed is not None or "seed" in columns
-    frame, columns, more = long_table(frame, header, columns, given, what, has_seeds=has_seeds)
+    frame, columns, more = long_table(frame, header, columns, given, where, has_seeds=has_seeds)
     has_seeds |= "seed" in columns
-    frame = with_plain_cells(frame, columns, what).reset_index(drop=True)
+    frame = with_plain_cells(frame, columns, where).reset_index(drop=True)
     roles = pandas.DataFrame({role: frame[name] for role, name in columns.items()}, copy=False)
     has_values = bool({"prediction", "score"} & {*columns})
     is_one = not has_seeds and has_values and _is_one_run(frame, columns)
     lacks = ["seeds"] * (not has_seeds and not is_one)
     lacks += ["predictions or scores"] * (not has_values)
     if lacks:
-        raise _ask(frame, columns, lacks, what)
+        raise _ask(frame, columns, lacks, where)
     if "seed" not in columns:
         roles["seed"] = "one" if is_one else seed
     for role in {"arm", "seed", "run", "example"} & {*roles.columns}:
@@ -149,7 +149,7 @@ def standard_rows(
     epochs = roles["run"].unique().tolist() if is_epoch else []
     if len(epochs) > 1:
         console.warn(
-            f"{what}: the {len(epochs)} epochs of each seed ({', '.join(map(str, epochs[:5]))}) are "
+            f"{where}: the {len(epochs)} epochs of each seed ({', '.join(map(str, epochs[:5]))}) are "
             "averaged, as if they were runs; keep the rows of one epoch if they are not"
         )
     further = frame[[name for name in frame if name not in columns.values()]]
@@ -184,7 +184,7 @@ _SUMMARIES = re.compile(
 )
 
 
-def _refuse_summaries(frame: pandas.DataFrame, columns: Mapping[str, str], what: str) -> None:
+def _refuse_summaries(frame: pandas.DataFrame, columns: Mapping[str, str], where: str) -> None:
     """Refuses a row `mean` below numbered seeds or examples."""
     for role in {"seed", "run", "example"} & {*columns}:
         names = frame[columns[role]]
@@ -194,19 +194,19 @@ def _refuse_summaries(frame: pandas.DataFrame, columns: Mapping[str, str], what:
         sums = names.str.fullmatch(_SUMMARIES)
         if sums.any() and names[~sums].str.fullmatch(r"\D*\d+(\.0)?\s*").all():
             raise UserError(
-                f"{what}: found {names[sums].iloc[0]!r} in column {columns[role]!r}, row "
+                f"{where}: found {names[sums].iloc[0]!r} in column {columns[role]!r}, row "
                 f"{names[sums].index[0] + 1}, which sums up others and is no {role}; remove such rows"
             )
 
 
 def _ask(
-    frame: pandas.DataFrame, columns: Mapping[str, str], lacks: Sequence[str], what: str
+    frame: pandas.DataFrame, columns: Mapping[str, str], lacks: Sequence[str], where: str
 ) -> UserError:
     """Returns which roles a table lacks, with the columns that may have them by their values."""
     guessed = _guessed(frame, columns) if len(frame) > 1 else {}
     used = {**columns, **guessed}.values()
     numbers = [name for name in frame if name not in used and frame[name].dtype.kind in "biuf"]
-    found = f"{what}: found no column of {' or of '.join(lacks)} among {columns_of(frame)}"
+    found = f"{where}: found no column of {' or of '.join(lacks)} among {columns_of(frame)}"
     may_be_arms = not {"arm", "prediction", "score"} & {*columns, *guessed}
     if may_be_arms and "seeds" not in lacks and len(numbers) > 1:
         models = ", ".join(map(repr, numbers[:9]))
@@ -297,7 +297,7 @@ def _tells_apart(runs: NDArray, column: pandas.Series) -> bool:
     return not pandas.Series(runs * len(values) + codes).duplicated().any()
 
 
-def settled(rows: Rows, names: ColumnNames, what: str) -> Rows:
+def settled(rows: Rows, names: ColumnNames, where: str) -> Rows:
     """Decides, by all rows of a task, what a table's names leave open: scores, labels and ids.
 
     A column `correct`, `right` or `acc` beside predictions is the score where it is 0 or 1 and differs
@@ -310,20 +310,20 @@ def settled(rows: Rows, names: ColumnNames, what: str) -> Rows:
       columns that identify examples, and those left out.
     """
     if {"prediction", "score"} <= {*rows.roles}:
-        rows = _value_of(rows, names, what)
+        rows = _value_of(rows, names, where)
     elif "score" in rows.roles and names.score is None:
-        _refuse_classes(rows, what)
-    rows = _with_ids(rows, names, what)
+        _refuse_classes(rows, where)
+    rows = _with_ids(rows, names, where)
     if rows.read.columns.get("score", "").lower() == "loss":
         rows = replace(rows, read=replace(rows.read, logged_metric="loss"))
     return rows
 
 
-def _value_of(rows: Rows, names: ColumnNames, what: str) -> Rows:
+def _value_of(rows: Rows, names: ColumnNames, where: str) -> Rows:
     """Keeps the predictions or the scores of a table that has both."""
     if names.prediction is not None and names.score is not None:
         raise UserError(
-            f"{what}: found --prediction={names.prediction} and --score={names.score}, expected one of "
+            f"{where}: found --prediction={names.prediction} and --score={names.score}, expected one of "
             "them; leave the other out"
         )
     columns, unused = dict(rows.read.columns), [*rows.read.unused]
@@ -331,7 +331,7 @@ def _value_of(rows: Rows, names: ColumnNames, what: str) -> Rows:
     if names.prediction is None and names.score is None and "label" not in rows.roles:
         # Scores alongside predictions are another program's, and all there is where labels lack.
         lost = "prediction"
-        if columns["score"].lower() in SCORE_OR_LABEL and not _is_score(rows, what):
+        if columns["score"].lower() in SCORE_OR_LABEL and not _is_score(rows, where):
             rows = rows.with_role("label", rows.roles["score"], columns["score"])
             lost, columns = "score", dict(rows.read.columns)
     name = columns.pop(lost)
@@ -340,7 +340,7 @@ def _value_of(rows: Rows, names: ColumnNames, what: str) -> Rows:
     return replace(rows, roles=rows.roles.drop(columns=lost), read=read)
 
 
-def _is_score(rows: Rows, what: str) -> bool:
+def _is_score(rows: Rows, where: str) -> bool:
     """Returns whether a column that may be either holds scores, and not labels."""
     roles = rows.roles
     marks, predictions = roles["score"], roles["prediction"]
@@ -357,19 +357,19 @@ def _is_score(rows: Rows, what: str) -> bool:
             return False
     score, prediction = rows.read.columns["score"], rows.read.columns["prediction"]
     raise UserError(
-        f"{what}: the column {score!r} beside the predictions {prediction!r} may hold scores or labels; "
+        f"{where}: the column {score!r} beside the predictions {prediction!r} may hold scores or labels; "
         f"say which with --score={score} or --label={score}"
     )
 
 
-def _refuse_classes(rows: Rows, what: str) -> None:
+def _refuse_classes(rows: Rows, where: str) -> None:
     """Refuses a column named for right answers that holds something else, such as the gold class."""
     values, name = rows.roles["score"].dropna(), rows.read.columns["score"]
     is_share = values.dtype.kind in "biuf" and bool(values.between(0, 1).all())
     if name.lower() in SCORE_OR_LABEL and not is_share:
         examples = listed(repr(value) for value in values.unique().tolist()[:5])
         raise UserError(
-            f"{what}: the column {name!r} holds {examples}, expected 0 and 1, the score of each "
+            f"{where}: the column {name!r} holds {examples}, expected 0 and 1, the score of each "
             f"example; if these are labels, name the predictions, too (--label={name} "
             f"--prediction=COLUMN), and if they are scores give --score={name}"
         )
@@ -379,7 +379,7 @@ def _refuse_classes(rows: Rows, what: str) -> None:
 _FEWEST_IDS = 10
 
 
-def _with_ids(rows: Rows, names: ColumnNames, what: str) -> Rows:
+def _with_ids(rows: Rows, names: ColumnNames, where: str) -> Rows:
     """Finds ids where the table names none, and which columns must agree with another table's."""
     roles, further, columns = rows.roles, rows.further, dict(rows.read.columns)
     texts = [*filter(is_text, further)]
@@ -406,7 +406,7 @@ def _with_ids(rows: Rows, names: ColumnNames, what: str) -> Rows:
         ]
         if guessed and most_rows > 1:
             raise UserError(
-                f"{what}: found {most_rows} rows of a run, which the column {guessed[0]!r} distinguishes; "
+                f"{where}: found {most_rows} rows of a run, which the column {guessed[0]!r} distinguishes; "
                 f"give --arm={guessed[0]} if it names models, or --example={guessed[0]} if it names examples"
             )
         candidates = [name for name in candidates if name not in guessed]
@@ -425,7 +425,7 @@ def _with_ids(rows: Rows, names: ColumnNames, what: str) -> Rows:
         # Two examples may have one text, but a text has one example where ids are right.
         if pairs[""].duplicated().any() and pairs[name].duplicated().any():
             raise UserError(
-                f"{what}: the columns {own!r} and {name!r} both look like ids, but pair the "
+                f"{where}: the columns {own!r} and {name!r} both look like ids, but pair the "
                 f"examples of different runs differently; name the right one with --example={own} or "
                 f"--example={name}"
             )
@@ -440,7 +440,7 @@ def _with_ids(rows: Rows, names: ColumnNames, what: str) -> Rows:
         values = further[name].groupby(roles["example"]).nunique()
         if values.max() > 1:
             raise UserError(
-                f"{what}: found several values of {name!r} for the example {values.idxmax()!r}, expected the "
+                f"{where}: found several values of {name!r} for the example {values.idxmax()!r}, expected the "
                 "same in all runs; compare runs on the same data, or name the column of ids with --example"
             )
         identifying += [name] * (name not in identifying)
@@ -464,7 +464,7 @@ def _counts(column: pandas.Series, position: NDArray) -> bool:
 
 
 def columns_by_role(
-    frame: pandas.DataFrame, given: Mapping[str, str], what: str
+    frame: pandas.DataFrame, given: Mapping[str, str], where: str
 ) -> tuple[dict[str, str], list[str]]:
     """Returns the column of each role, and those of usual names that another column's role leaves out."""
     alike: dict[str, list[str]] = {}
@@ -476,7 +476,7 @@ def columns_by_role(
         if len(names) > 1:
             same = len({*names}) == 1
             raise UserError(
-                f"{what}: found {counted(len(names), 'column')} for the {role}, "
+                f"{where}: found {counted(len(names), 'column')} for the {role}, "
                 f"{' and '.join(map(repr, names))}; "
                 + ("rename or remove one" if same else f"name the right one with --{role}=COLUMN")
             )
@@ -489,7 +489,7 @@ def columns_by_role(
         may_lack = {"by": ("label", "length"), "seed": (COLUMNS,), "arm": (COLUMNS,)}.get(role, ())
         if name not in frame.columns and name not in may_lack:
             raise UserError(
-                f"{what}: found no column {name!r} for --{role}, only {columns_of(frame)}; name one of these"
+                f"{where}: found no column {name!r} for --{role}, only {columns_of(frame)}; name one of these"
                 + ", label or length" * (role == "by")
             )
     left_out: set[str] = set()
@@ -504,7 +504,7 @@ def columns_by_role(
 
 
 def with_plain_cells(
-    frame: pandas.DataFrame, roles: Mapping[str, str], what: str
+    frame: pandas.DataFrame, roles: Mapping[str, str], where: str
 ) -> pandas.DataFrame:
     """Returns a table with one text or number in each cell of its roles, or a set of texts.
 
@@ -530,7 +530,7 @@ def with_plain_cells(
             is_set = may_be_lists and isinstance(cell, tuple) and _texts_in(cell) is not None
             if not (is_set or cell is None or isinstance(cell, _PLAIN)):
                 raise UserError(
-                    f"{what}: found {shortened(cell)} in column {column!r}, row {row}, expected one text or "
+                    f"{where}: found {shortened(cell)} in column {column!r}, row {row}, expected one text or "
                     "number; write one value per row"
                 )
     return frame

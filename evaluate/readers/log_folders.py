@@ -23,23 +23,23 @@ _RUN_WORDS = re.compile(
 )
 
 
-def only_task(tasks: Sequence[str], what: object, cure: str = "") -> None:
+def only_task(tasks: Sequence[str], where: object, cure: str = "") -> None:
     """Asks which of several tasks is wanted."""
     if len(tasks) > 1:
         raise UserError(
-            f"{what} holds {len(tasks)} tasks ({listed(tasks)}); choose one, such as "
+            f"{where} holds {len(tasks)} tasks ({listed(tasks)}); choose one, such as "
             f"--task={tasks[0]}{cure}"
         )
 
 
-def chosen_tasks(task: str | None, known: Sequence[str], what: object) -> list[str]:
+def chosen_tasks(task: str | None, known: Sequence[str], where: object) -> list[str]:
     """Returns the task of a name, or several of which it is a part; all for None."""
     if task is not None and task in known:
         return [task]
     chosen = [name for name in known if task in (None, *re.split("[/:]", name))]
     if known and not chosen:
         raise UserError(
-            f"{what}: found no task {task!r}, only {listed(known)}; give one of these, such as "
+            f"{where}: found no task {task!r}, only {listed(known)}; give one of these, such as "
             f"--task={known[0]}"
         )
     return chosen
@@ -62,7 +62,7 @@ def logs_by_task(files: Sequence[Path]) -> dict[str, dict[Path, str]]:
 
 
 def logs_of_task(
-    by_task: Mapping[str, Mapping[Path, str]], task: str | None, what: object
+    by_task: Mapping[str, Mapping[Path, str]], task: str | None, where: object
 ) -> list[Path]:
     """Returns the logs of one task, and other files; says which models have no log of it.
 
@@ -70,12 +70,12 @@ def logs_of_task(
       UserError: there are logs of several tasks and none is named, or none of the one that is.
     """
     known = sorted(filter(None, by_task))
-    chosen = chosen_tasks(task, known, what)
-    only_task(chosen, what)
+    chosen = chosen_tasks(task, known, where)
+    only_task(chosen, where)
     models = {model for name in chosen for model in by_task[name].values()}
     lacking = sorted({model for name in known for model in by_task[name].values()} - models)
     if lacking:
-        console.warn(f"{what}: left out is {listed(lacking)}, without a log of {chosen[0]}")
+        console.warn(f"{where}: left out is {listed(lacking)}, without a log of {chosen[0]}")
     return [file for name in ("", *chosen) for file in by_task.get(name, ())]
 
 

@@ -114,15 +114,15 @@ def read_arms_by_task(
             _refuse_other_seed(file, source.seed, table.seeds, table.read.columns["seed"])
         return {"": {"": replace(table, read=replace(table.read, files=paths))}}
     by_task = read_tasks(paths, names or ColumnNames(), task)
-    what = described_paths(paths)
-    return {own: arms_of_rows(_with_steps(rows), what) for own, rows in by_task.items()}
+    where = described_paths(paths)
+    return {own: arms_of_rows(_with_steps(rows), where) for own, rows in by_task.items()}
 
 
 class NoTaskError(UserError):
     """A wanted task of files that name none."""
 
-    def __init__(self, what: object):
-        super().__init__(f"{what} names no task; leave --task out")
+    def __init__(self, where: object):
+        super().__init__(f"{where} names no task; leave --task out")
 
 
 def _listed(path: str | Path | Sequence[str | Path]) -> list[str]:
@@ -147,7 +147,7 @@ def _with_steps(rows: Rows) -> Rows:
     return rows
 
 
-def check_names_of_tasks(tasks: Mapping[str, Mapping[str, ArmTable]], what: str) -> None:
+def check_names_of_tasks(tasks: Mapping[str, Mapping[str, ArmTable]], where: str) -> None:
     """Refuses tasks of one arm that only the names of files tell, unless they are known tasks.
 
     They may well be models: seed0_base.csv, seed0_new.csv.
@@ -156,7 +156,7 @@ def check_names_of_tasks(tasks: Mapping[str, Mapping[str, ArmTable]], what: str)
     columns = [table.read.columns for of_task in tasks.values() for table in of_task.values()]
     are_by_name = any(own.get("task") == BY_NAME for own in columns)
     if len(arms) == 1 and are_by_name and not all(map(is_known_task, tasks)):
-        only_task([*tasks], what, ", or let models' names come before the seed (base_seed0.csv)")
+        only_task([*tasks], where, ", or let models' names come before the seed (base_seed0.csv)")
 
 
 def read_tasks(
@@ -181,8 +181,8 @@ def read_tasks(
     paths = _listed(path)
     if task is None and (of_logs := tasks_of_logs(paths)):
         return _read_each_task(paths, names, of_logs, may_name)
-    what, root = described_paths(paths), root_of(paths)
-    sources, parts = _read_files(source_files(paths, task), names, what)
+    where, root = described_paths(paths), root_of(paths)
+    sources, parts = _read_files(source_files(paths, task), names, where)
     for source, part in zip(sources, parts, strict=True):
         if source.seed is not None and not source.is_numbered:
             held = part.roles["seed"].unique().tolist()
@@ -195,7 +195,7 @@ def read_tasks(
         for source, part in zip(sources, parts, strict=True):
             if part.read.columns["seed"] == ONE_RUN:
                 raise UserError(
-                    f"{what}: found no column of seeds in {source.path}; let the names of files have "
+                    f"{where}: found no column of seeds in {source.path}; let the names of files have "
                     "their seed (seed_0.csv), or give each file if these are runs of different models"
                 )
         if all(source.seed is None or source.is_numbered for source in sources) and all(
@@ -207,7 +207,7 @@ def read_tasks(
         parts = _named_by_files(sources, parts)
         if shared := _shared(sources, parts):
             raise UserError(
-                f"{what}: {shared}, and nothing says how they differ; keep one of them here, or let their "
+                f"{where}: {shared}, and nothing says how they differ; keep one of them here, or let their "
                 "names say: models before the seed (base_seed0.csv), tasks after it (seed0_rte.csv)"
             )
     columns: dict[str, str] = {}
@@ -234,8 +234,8 @@ def read_tasks(
     read = ReadAs(columns=columns, unused=[*unused])
     rows = Rows(roles, further, read, [*possible_ids], distinguishing=[*distinguishing])
     tasks: dict[str, Rows] = {}
-    for own, unsettled in _by_task(rows, task, what).items():
-        part = settled(unsettled, names, what)
+    for own, unsettled in _by_task(rows, task, where).items():
+        part = settled(unsettled, names, where)
         metric_of_file = {
             str(source.path): each.read.logged_metric
             for source, each in zip(sources, parts, strict=True)
@@ -244,7 +244,7 @@ def read_tasks(
         logged = next(iter(metric_of_file.values()), "") or part.read.logged_metric
         read = replace(part.read, task=own, files=[*metric_of_file], logged_metric=logged)
         tasks[own] = replace(part, read=read)
-        _warn_of_near_misses(part, what)
+        _warn_of_near_misses(part, where)
     return tasks
 
 
@@ -268,7 +268,7 @@ def _read_each_task(
 
 
 def _read_files(
-    sources: Sequence[SourceFile], names: ColumnNames, what: str
+    sources: Sequence[SourceFile], names: ColumnNames, where: str
 ) -> tuple[list[SourceFile], list[Rows]]:
     """Reads each file; one that holds no predictions, or an unfinished log, is left out beside others."""
     parts: list[Rows] = []
@@ -288,7 +288,7 @@ def _read_files(
                 console.warn(f"{str(error).partition(',')[0]}; it is left out")
         else:
             kept.append(source)
-    warn_of_left_out(without, what)
+    warn_of_left_out(without, where)
     return kept, parts
 
 
@@ -582,7 +582,7 @@ def _distinguishing(frame: pandas.DataFrame, rows: Rows) -> list[str]:
 _EXPORTED = {"task", "evaluation_set", "epochs", "procedure", "pretrain_seed", "finetune_seed"}
 
 
-def _trained(frame: pandas.DataFrame, names: ColumnNames, what: str) -> Rows:
+def _trained(frame: pandas.DataFrame, names: ColumnNames, where: str) -> Rows:
     """Returns the predictions of trained models in an export, without those of early checkpoints."""
     of_runs = (*_EXPORTED - {"epochs"}, "step", "learning_rate", "data_seed")
     runs = [name for name in of_runs if name in frame]  # users drop columns that are all alike
@@ -592,7 +592,7 @@ def _trained(frame: pandas.DataFrame, names: ColumnNames, what: str) -> Rows:
     if "label" in frame and frame["label"].isna().all():
         frame = frame.drop(columns="label")
     given = {role: name for role, name in asdict(names).items() if name is not None}
-    columns, _ = columns_by_role(frame, given, what)
+    columns, _ = columns_by_role(frame, given, where)
     # Scores and groups of examples are further columns, unless they are named.
     columns = {
         role: name
@@ -611,7 +611,7 @@ def _trained(frame: pandas.DataFrame, names: ColumnNames, what: str) -> Rows:
 
 
 def tasks_in_memory(
-    table: pandas.DataFrame, what: str, names: ColumnNames | None = None, task: str | None = None
+    table: pandas.DataFrame, where: str, names: ColumnNames | None = None, task: str | None = None
 ) -> dict[str, Rows]:
     """Returns the rows of a table in memory by task, as `read_tasks` returns those of a file.
 
@@ -623,13 +623,13 @@ def tasks_in_memory(
       [[0, 'a', 1], [1, 'a', 0]]
     """
     names = names or ColumnNames()
-    rows = _standard(table, names, what, None)
-    by_task = _by_task(rows, task, what)
-    return {name: settled(own, names, what) for name, own in by_task.items()}
+    rows = _standard(table, names, where, None)
+    by_task = _by_task(rows, task, where)
+    return {name: settled(own, names, where) for name, own in by_task.items()}
 
 
 def labels_by_id(
-    table: Any, names: RowNames, what: str, usual_id: str = ""
+    table: Any, names: RowNames, where: str, usual_id: str = ""
 ) -> tuple[pandas.Series, str]:
     """Returns the labels of a table of ids and labels by id, and what they were read as.
 
@@ -647,7 +647,7 @@ def labels_by_id(
     if isinstance(table, str | Path):
         [source, *others] = source_files([str(table)])
         if others:
-            raise UserError(f"{what} is a folder of {len(others) + 1} files; give one table")
+            raise UserError(f"{where} is a folder of {len(others) + 1} files; give one table")
         table = _read_file(source.path, ColumnNames(), None, lambda frame, *_: frame)
     if isinstance(table, Rows):  # of logs and arrays
         table = table.frame()
@@ -657,22 +657,22 @@ def labels_by_id(
     given = {} if names.label is None else {"label": names.label}
     if ids := [name for name in (names.example or "", usual_id) if name in frame]:
         given["example"] = ids[0]
-    columns, _ = columns_by_role(frame, given, what)
+    columns, _ = columns_by_role(frame, given, where)
     if "label" not in columns:
         raise UserError(
-            f"{what}: found no column of labels among {columns_of(frame)}; name it with --label=COLUMN"
+            f"{where}: found no column of labels among {columns_of(frame)}; name it with --label=COLUMN"
         )
     roles = {role: name for role, name in columns.items() if role in ("example", "label")}
-    frame = with_plain_cells(frame, roles, what)
+    frame = with_plain_cells(frame, roles, where)
     labels = frame[columns["label"]]
-    called = f"{columns['label']} of {what}"
+    called = f"{columns['label']} of {where}"
     if "example" not in columns:
         order = np.arange(len(frame))
         others = frame.drop(columns=columns["label"])
         rivals = [name for name in others if may_be_ids(others[name], order)]
         if rivals:
             raise UserError(
-                f"{what}: found no column of ids, but {str(rivals[0])!r} differs in every row; write the ids "
+                f"{where}: found no column of ids, but {str(rivals[0])!r} differs in every row; write the ids "
                 f"of the predictions into a column {usual_id or 'example_id'!r}"
             )
         return labels.reset_index(drop=True), f"{called}, by order of rows"
@@ -682,7 +682,7 @@ def labels_by_id(
     if len(twice):
         first = ", ".join(repr(label) for label in by_id[twice[:1]].tolist()[:3])
         raise UserError(
-            f"{what}: found several labels for {counted(twice.nunique(), 'id')} in {columns['example']!r}, "
+            f"{where}: found several labels for {counted(twice.nunique(), 'id')} in {columns['example']!r}, "
             f"such as {first} for {twice.tolist()[0]!r}; keep one row for each id"
         )
     return by_id, called

@@ -272,13 +272,13 @@ def number_of(seed: Hashable) -> Hashable:
 # --- From rows -----------------------------------------------------------------------------------
 
 
-def arms_of_rows(rows: Rows, what: str) -> dict[str, ArmTable]:
-    """Returns the arms of settled rows by name ("" where none is named); errors call them `what`."""
+def arms_of_rows(rows: Rows, where: str) -> dict[str, ArmTable]:
+    """Returns the arms of settled rows by name ("" where none is named); errors call them `where`."""
     roles = rows.roles
     for name in ("arm", "seed", "run", "example"):
         if name in roles and roles[name].isna().any():
             raise UserError(
-                f"{what}: column {name!r}: found {counted(int(roles[name].isna().sum()), 'row')} without a "
+                f"{where}: column {name!r}: found {counted(int(roles[name].isna().sum()), 'row')} without a "
                 "value; fill them in or leave these rows out"
             )
     arms = {"": rows}
@@ -287,7 +287,7 @@ def arms_of_rows(rows: Rows, what: str) -> dict[str, ArmTable]:
     try:
         return {name: _table(own) for name, own in arms.items()}
     except UserError as error:
-        raise UserError(f"{what}: {error}") from error
+        raise UserError(f"{where}: {error}") from error
 
 
 def line_of_repeats(rows: Rows, cells: Mapping[str, Any]) -> str:
@@ -323,8 +323,8 @@ def _table(rows: Rows) -> ArmTable:
     codes, ids = pandas.factorize(roles["example"])
     cells = runs * len(ids) + codes
     if np.bincount(cells).max() > 1:
-        where = int(np.argmax(pandas.Series(cells).duplicated()))
-        cells_of_row = {key: roles[key].iloc[[where]].tolist()[0] for key in [*keys, "example"]}
+        repeated = int(np.argmax(pandas.Series(cells).duplicated()))
+        cells_of_row = {key: roles[key].iloc[[repeated]].tolist()[0] for key in [*keys, "example"]}
         raise UserError(line_of_repeats(rows, cells_of_row))
     kind = "prediction" if "prediction" in roles else "score"
     values, shape = plain(roles[kind]), (int(runs.max()) + 1, len(ids))
@@ -380,9 +380,9 @@ def _of_examples(name: str, column: pandas.Series, codes: NDArray, ids: Any) -> 
     of_examples[codes] = values
     different = np.asarray(of_examples[codes] != values) & ~np.asarray(column.isna())
     if different.any():
-        where = np.asarray(ids).tolist()[codes[int(np.argmax(different))]]
+        example = np.asarray(ids).tolist()[codes[int(np.argmax(different))]]
         raise UserError(
-            f"column {name!r}: found several values for the example {where!r}, expected "
+            f"column {name!r}: found several values for the example {example!r}, expected "
             "the same in all its rows"
         )
     return of_examples
@@ -410,7 +410,7 @@ _ARRAYS = {
 
 
 def table_of_arrays(
-    arrays: Mapping[str, NDArray], what: str, names: Mapping[str, str | None] | None = None
+    arrays: Mapping[str, NDArray], where: str, names: Mapping[str, str | None] | None = None
 ) -> ArmTable:
     """Returns arrays as the table that they are.
 
@@ -418,7 +418,7 @@ def table_of_arrays(
       arrays: `predictions` or `scores` [seeds, examples], or [examples] of one seed, and optionally
         `labels` [examples], `seeds`, `example_ids` and `clusters`; scikit-learn's `y_pred` and `y_true`,
         `preds` and `targets` are known, too.
-      what: names them in error messages.
+      where: names them in error messages.
       names: of arrays by role, where they are not these.
 
     Example:
@@ -432,7 +432,7 @@ def table_of_arrays(
     for role, name in given.items():
         if name not in arrays or role in ("arm", "run"):
             raise UserError(
-                f"{what}: found no array {name!r} for --{role}, only {listed(arrays)}; name one of "
+                f"{where}: found no array {name!r} for --{role}, only {listed(arrays)}; name one of "
                 "these, or leave it out"
             )
     called = {
@@ -445,12 +445,12 @@ def table_of_arrays(
         shapes = listed(f"{name} {list(array.shape)}" for name, array in arrays.items())
         logits = "; of logits save argmax(-1) as predictions" if "logits" in arrays else ""
         raise UserError(
-            f"{what}: found {shapes or 'no array'}, expected `predictions` or `scores` "
+            f"{where}: found {shapes or 'no array'}, expected `predictions` or `scores` "
             f"[seeds, examples]{logits}; save each arm's under these names, in a file of its own"
         )
     if called["seed"] not in arrays and values.shape[0] > values.shape[1] > 1:
         raise UserError(
-            f"{what}: {called[kind]} have the shape {list(values.shape)}, which would be "
+            f"{where}: {called[kind]} have the shape {list(values.shape)}, which would be "
             f"{values.shape[0]} seeds of {values.shape[1]} examples, expected [seeds, examples]; "
             "transpose them, or save the predicted class of each example"
         )
@@ -465,12 +465,12 @@ def table_of_arrays(
         length = values.shape[0 if role == "seed" else 1]
         if role != kind and array.shape != (length,):
             raise UserError(
-                f"{what}: {columns[role]} has the shape {list(array.shape)}, but {called[kind]} are "
+                f"{where}: {columns[role]} has the shape {list(array.shape)}, but {called[kind]} are "
                 f"{list(values.shape)}, expected [{length}]; save them anew"
             )
         if array.dtype.kind not in "biufU":
             raise UserError(
-                f"{what}: {columns[role]} has the type {array.dtype}, expected numbers or texts; save them "
+                f"{where}: {columns[role]} has the type {array.dtype}, expected numbers or texts; save them "
                 "anew"
             )
         if array.dtype.kind == "U" and role in ("seed", "example"):
@@ -479,7 +479,7 @@ def table_of_arrays(
     if len({*seeds}) < len(seeds):
         twice = next(seed for place, seed in enumerate(seeds) if seed in seeds[:place])
         raise UserError(
-            f"{what}: found two rows of seed {twice!r} in {columns['seed']}; number them"
+            f"{where}: found two rows of seed {twice!r} in {columns['seed']}; number them"
         )
     of_examples = {columns.get("by", ""): held["by"]} if "by" in held else {}
     of_examples |= {"cluster": held["cluster"]} if "cluster" in held else {}

@@ -58,7 +58,7 @@ def long_table(
     header: Iterable[str],
     roles: dict[str, str],
     given: Mapping[str, str],
-    what: str,
+    where: str,
     *,
     has_seeds: bool,
 ) -> tuple[pandas.DataFrame, dict[str, str], list[str]]:
@@ -100,13 +100,13 @@ def long_table(
     if not run_columns:
         if by_columns:
             raise UserError(
-                f"{what}: found no column with a number in its name for --seed={COLUMNS}, only "
+                f"{where}: found no column with a number in its name for --seed={COLUMNS}, only "
                 f"{columns_of(frame)}; name the column of seeds with --seed=COLUMN"
             )
         if not {"prediction", "score"} & {*roles}:
-            _ask_of_numbers(frame, [*dict.fromkeys(numbered)], what, has_seeds=has_seeds)
+            _ask_of_numbers(frame, [*dict.fromkeys(numbered)], where, has_seeds=has_seeds)
         return frame, roles, []
-    by_role = _columns_of_roles(frame, run_columns, what, has_label="label" in roles)
+    by_role = _columns_of_roles(frame, run_columns, where, has_label="label" in roles)
     labels = [*by_role.pop("label").values()]
     runs = [*dict.fromkeys(run for columns in by_role.values() for run in columns)]
     values = {
@@ -116,13 +116,13 @@ def long_table(
     }
     if not values:
         raise UserError(
-            f"{what}: found no predictions or scores of every seed among {columns_of(frame)}; write them "
+            f"{where}: found no predictions or scores of every seed among {columns_of(frame)}; write them "
             "into a column for each seed"
         )
     arms = [arm for arm, _ in runs]
     if len({*map(bool, arms)}) > 1:
         raise UserError(
-            f"{what}: found columns of runs with and without the name of an arm among {columns_of(frame)}; "
+            f"{where}: found columns of runs with and without the name of an arm among {columns_of(frame)}; "
             "write it into all of them, as in base_seed_0 and new_seed_0"
         )
     roles = roles | ({"label": labels[0]} if labels else {})
@@ -171,7 +171,7 @@ def _by_arm(
 
 
 def _columns_of_roles(
-    frame: pandas.DataFrame, run_columns: Sequence[_RunColumn], what: str, *, has_label: bool
+    frame: pandas.DataFrame, run_columns: Sequence[_RunColumn], where: str, *, has_label: bool
 ) -> dict[str, dict[tuple[str, int], str]]:
     """Returns the columns of predictions, scores and labels by arm and seed.
 
@@ -189,7 +189,7 @@ def _columns_of_roles(
         columns = by_role[role or wordless]
         if (arm, seed) in columns:
             raise UserError(
-                f"{what}: the columns {str(columns[arm, seed])!r} and {str(column)!r} are both of seed "
+                f"{where}: the columns {str(columns[arm, seed])!r} and {str(column)!r} are both of seed "
                 f"{seed}; rename or remove one"
             )
         columns[arm, seed] = column
@@ -204,7 +204,7 @@ def _columns_of_roles(
     pair = _differing(frame, by_role["label"].values())
     if pair:
         raise UserError(
-            f"{what}: found different labels in the columns {pair[0]!r} and {pair[1]!r}, expected the "
+            f"{where}: found different labels in the columns {pair[0]!r} and {pair[1]!r}, expected the "
             "same for every seed; put all into one order, or rename them if they are of an arm"
         )
     return by_role
@@ -236,7 +236,7 @@ def _role_of(word: str) -> tuple[str, str]:
 
 
 def _ask_of_numbers(
-    frame: pandas.DataFrame, numbered: Iterable[str], what: str, *, has_seeds: bool
+    frame: pandas.DataFrame, numbered: Iterable[str], where: str, *, has_seeds: bool
 ) -> None:
     """Asks what columns with numbers are, where nothing else holds predictions or scores."""
     columns = [name for name in numbered if re.search(r"\d$", str(name))]
@@ -245,7 +245,7 @@ def _ask_of_numbers(
         by_stem.setdefault(re.sub(r"\d+$", "", str(name)), []).append(name)
     if len(by_stem) > 1 and "" in by_stem and not has_seeds:
         raise UserError(
-            f"{what}: found the columns {columns_of(frame)}; the first line must name the columns, such as "
+            f"{where}: found the columns {columns_of(frame)}; the first line must name the columns, such as "
             "seed, id, prediction and label"
         )
     for of_classes in by_stem.values():
@@ -254,12 +254,12 @@ def _ask_of_numbers(
             if len(of_classes) > 2:
                 cure = "write the class that is predicted into a column (--prediction=COLUMN)"
             raise UserError(
-                f"{what}: the columns {of_classes[0]} to {of_classes[-1]} sum to 1 in every row, as the "
+                f"{where}: the columns {of_classes[0]} to {of_classes[-1]} sum to 1 in every row, as the "
                 f"probabilities of classes do; {cure}"
             )
     if columns and not has_seeds:
         raise UserError(
-            f"{what}: the columns {', '.join(map(str, columns[:4]))} end in numbers, which may be seeds or "
+            f"{where}: the columns {', '.join(map(str, columns[:4]))} end in numbers, which may be seeds or "
             f"something else; give --seed={COLUMNS} if there is one column per seed, otherwise name columns "
             "with --seed=COLUMN and --prediction=COLUMN or --score=COLUMN"
         )
