@@ -206,7 +206,7 @@ def read_squad_file(
     """
     path, questions_file = Path(source), Path(questions)
     version = str(read_json_fields(questions_file, cure=_CURE).get("version", ""))
-    task = next((name for own, name in _SQUAD_TASKS.items() if version.lstrip("v") == own[1:]), "")
+    task = _SQUAD_TASKS.get(f"v{version.lstrip('v')}", "")
     if not task:  # a file made from an official one
         references, _ = _squad_references(questions_file)
         task = "squad-v1.1" if all(references.values()) else "squad-v2.0"

@@ -64,8 +64,8 @@ def read_other_programs(
         )
     path = Path(source)
     by_task: dict[str, list[_Set]] = {}
-    for own, rows in read_tasks(source, names, task, may_name=True).items():
-        where = f"{path.name}, {own}"
+    for task_name, rows in read_tasks(source, names, task, may_name=True).items():
+        where = f"{path.name}, {task_name}"
         read, frame = described(rows.read.columns), rows.frame()
         if rows.read.columns.get("seed") == BY_TIME:
             warn(
@@ -83,7 +83,8 @@ def read_other_programs(
         try:
             chosen = metric or default_metric(predictions, labels, rows.read.logged_metric)
             taken = {
-                role: values_of_cells(METRICS[chosen], own, role) for role, own in cells.items()
+                role: values_of_cells(METRICS[chosen], column, role)
+                for role, column in cells.items()
             }
         except ValueError as error:
             raise UserError(f"{where}: {error}") from error
@@ -111,15 +112,15 @@ def read_other_programs(
             cells_of_row["example"] = _plain(rows.roles["example"].iloc[twice.index[0]])
             raise UserError(f"{where}: {line_of_repeats(rows, cells_of_row)}")
         frame = frame.rename(columns={value: "prediction"})
-        own_task, _, evaluation_set = own.partition("/")
-        by_task.setdefault(own_task, []).append(
-            _Set(frame, where, evaluation_set or own_task, chosen, read)
+        run_task, _, evaluation_set = task_name.partition("/")
+        by_task.setdefault(run_task, []).append(
+            _Set(frame, where, evaluation_set or run_task, chosen, read)
         )
-    for own_task, sets in by_task.items():
+    for run_task, sets in by_task.items():
         classes = _encode(sets)
         parts: dict[str, list[ImportedRun]] = {}
         for one in sets:
-            for run in _runs_of(one, own_task, classes):
+            for run in _runs_of(one, run_task, classes):
                 parts.setdefault(run.name, []).append(run)
         yield from map(_joined, parts.values())
 
@@ -225,7 +226,7 @@ def _further(frame: pandas.DataFrame) -> tuple[list[str], list[str]]:
     extras: list[str] = []
     outputs: list[str] = []
     for column in frame.columns:
-        if column in _OWN or not _NAME.fullmatch(str(column)) or frame[column].isna().any():
+        if column in _NOT_FURTHER or not _NAME.fullmatch(str(column)) or frame[column].isna().any():
             continue
         values = frame[column].map(lambda item: tuple(item) if np.ndim(item) else item)
         varies = (values.groupby(frame["example"]).nunique() > 1).any()
@@ -234,27 +235,27 @@ def _further(frame: pandas.DataFrame) -> tuple[list[str], list[str]]:
 
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
-_OWN = RESERVED | {"arm", "seed", "source_file", *_FACTS}
+_NOT_FURTHER = RESERVED | {"arm", "seed", "source_file", *_FACTS}
 
 
 def _set_of(
     name: str, metric: str, extras: list[str], outputs: list[str], rows: pandas.DataFrame
 ) -> list[ImportedSet]:
-    described, own = (
+    described, further = (
         {column: _array(rows[column]) for column in names} for names in (extras, outputs)
     )
     label = rows["label"].to_numpy() if "label" in rows else None
     prediction = rows["prediction"].to_numpy()
-    if METRICS[metric].uses == "text" and PREDICTION_TEXT not in own and label is not None:
+    if METRICS[metric].uses == "text" and PREDICTION_TEXT not in further and label is not None:
         answers = rows["label"].map(
             lambda text: text if isinstance(text, tuple) else (str(text),) * (text != "")
         )
         described[ANSWERS] = _array(answers)
-        own[PREDICTION_TEXT] = np.array([str(text) for text in prediction], dtype=object)
-        label, prediction = answers.map(bool).to_numpy(np.float64), own[PREDICTION_TEXT] != ""
+        further[PREDICTION_TEXT] = np.array([str(text) for text in prediction], dtype=object)
+        label, prediction = answers.map(bool).to_numpy(np.float64), further[PREDICTION_TEXT] != ""
     scores = np.stack(rows["scores"].tolist()) if "scores" in rows else None
     predictions = predictions_of(
-        rows["example"].tolist(), label, prediction, scores, described, own
+        rows["example"].tolist(), label, prediction, scores, described, further
     )
     return [ImportedSet(name, predictions, (metric,))]
 

@@ -129,16 +129,16 @@ def _sets(
     for row, guid in enumerate(guids):
         members.setdefault(guid.rpartition("-")[0] or "predict", []).append(row)
     for name, rows in members.items():
-        own = probabilities[rows]
+        set_probabilities = probabilities[rows]
         if any(gold[row] == _NO_ENTAILMENT for row in rows):
             entails = classes.index(_ENTAILMENT)
             labels = np.array([gold[row] == _ENTAILMENT for row in rows], dtype=np.float32)
-            answers = (own.argmax(axis=1) == entails).astype(np.float32)
+            answers = (set_probabilities.argmax(axis=1) == entails).astype(np.float32)
             # The answers are from three classes, so there are no scores of the two.
             scores = None
         else:
             labels = np.array([classes.index(gold[row]) for row in rows], dtype=np.float32)
-            answers, scores = own.argmax(axis=1), as_logits(own)
+            answers, scores = set_probabilities.argmax(axis=1), as_logits(set_probabilities)
         final = thirds == _LAST
         epochs = thirds / _THIRDS
         yield ImportedSet(

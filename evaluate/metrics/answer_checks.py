@@ -106,18 +106,18 @@ def check_answers(metric: str, labels: NDArray, arms: Sequence[Answers]) -> list
     definition = METRICS.get(metric)
     if definition is None or not definition.uses_labels or definition.uses == "scores":
         return notes
-    for own in arms:
-        if are_placeholders(labels, own.predictions):
+    for arm in arms:
+        if are_placeholders(labels, arm.predictions):
             raise ValueError(
                 f"all {len(labels)} labels are {PLACEHOLDER}, as in test sets whose labels are not published "
                 "(GLUE's), and no answer is; use examples with labels, such as the validation set"
             )
     if metric in CLASS_METRICS:
         notes = _notes_of_classes(metric, labels, arms)
-    for found, own in zip(notes, arms, strict=True):
-        found += _below_chance(metric, labels, own)
+    for found, arm in zip(notes, arms, strict=True):
+        found += _below_chance(metric, labels, arm)
         if metric in OFFICIAL_NAMES:
-            found += _words_for_no_answer(labels, own)
+            found += _words_for_no_answer(labels, arm)
     return notes
 
 
@@ -133,8 +133,8 @@ def _notes_of_classes(metric: str, labels: NDArray, arms: Sequence[Answers]) -> 
     notes: list[list[str]] = [[] for _ in arms]
     predicted: set[Any] = set()
     with_stray = []
-    for found, own in zip(notes, arms, strict=True):
-        answers = own.given()
+    for found, arm in zip(notes, arms, strict=True):
+        answers = arm.given()
         # NumPy finds the different values in a fraction of the time of a set of Python objects.
         classes = {*(answers if answers.dtype.kind == "O" else distinct(answers)).tolist()}
         if any(isinstance(value, float) and not value.is_integer() for value in classes):
@@ -142,7 +142,7 @@ def _notes_of_classes(metric: str, labels: NDArray, arms: Sequence[Answers]) -> 
         # Each arm by itself: one may write its classes as the labels are written, the other not.
         unlike = unlike_classes(counts, classes)
         if unlike:
-            raise ValueError(f"{own.name}: {unlike}" if own.name else unlike)
+            raise ValueError(f"{arm.name}: {unlike}" if arm.name else unlike)
         predicted |= classes
         if classes - {*counts} and 2 <= len(counts) <= MOST_CLASSES:
             found.append(_stray(answers, counts))
@@ -199,9 +199,9 @@ def labelled_averages(metric: str, labels: NDArray, arms: Sequence[Answers]) -> 
     if metric not in _MACRO or not 2 <= len({*labels.tolist()}) <= MOST_CLASSES:
         return ()
     classes = {*labels.tolist()}
-    if all({*_counts(own.given())} <= classes for own in arms):
+    if all({*_counts(arm.given())} <= classes for arm in arms):
         return ()
-    return tuple(own.mean(_labelled_average(_MACRO[metric], labels, own)) for own in arms)
+    return tuple(arm.mean(_labelled_average(_MACRO[metric], labels, arm)) for arm in arms)
 
 
 def _over_labelled_classes(metric: str, labels: NDArray, arms: Sequence[Answers]) -> str:
@@ -219,28 +219,28 @@ def _over_labelled_classes(metric: str, labels: NDArray, arms: Sequence[Answers]
     )
 
 
-def _labelled_average(share: Share, labels: NDArray, own: Answers) -> Array:
+def _labelled_average(share: Share, labels: NDArray, arm: Answers) -> Array:
     """Returns the average of a share over the classes of the labels [runs]."""
-    seen, found = own.seen, []
+    seen, found = arm.seen, []
     for member in distinct(labels) if labels.dtype.kind != "O" else {*labels.tolist()}:
-        truth, guess = seen & (labels == member), seen & (own.predictions == member)
+        truth, guess = seen & (labels == member), seen & (arm.predictions == member)
         sums = (part.sum(axis=-1, dtype=np.float64) for part in (truth, guess, truth & guess))
         found.append(ratio(*share(*sums)))
     average: Array = np.mean(found, axis=0)
     return average
 
 
-def _below_chance(metric: str, labels: NDArray, own: Answers) -> list[str]:
+def _below_chance(metric: str, labels: NDArray, arm: Answers) -> list[str]:
     """Notes answers that are so far below chance that no noise explains it."""
-    units, number = own.num_units or len(labels), len(labels)
+    units, number = arm.num_units or len(labels), len(labels)
     if metric in CLASS_METRICS:
-        return _below_random_answers(labels, own, units)
-    if {labels.dtype.kind, own.predictions.dtype.kind} - {*"biuf"} or number < 2:
+        return _below_random_answers(labels, arm, units)
+    if {labels.dtype.kind, arm.predictions.dtype.kind} - {*"biuf"} or number < 2:
         return []
     drawn = np.arange(number)
     if number > _MOST_RANKED:
         drawn = np.random.default_rng(0).choice(number, _MOST_RANKED, replace=False)
-    labels, predictions, seen = labels[drawn], own.predictions[:, drawn], own.seen[:, drawn]
+    labels, predictions, seen = labels[drawn], arm.predictions[:, drawn], arm.seen[:, drawn]
     # A cluster counts as one example.
     number, scale = len(drawn), math.sqrt(len(drawn) / max(2, units * len(drawn) / number))
     if metric in ("auc", "average_precision") and is_binary(labels) and 0 < labels.sum() < number:
@@ -254,10 +254,10 @@ def _below_chance(metric: str, labels: NDArray, own: Answers) -> list[str]:
     else:
         return []
     of_runs = [
-        float(METRICS[measure].score(labels[own_seen], row[own_seen])) if own_seen.any() else chance
-        for row, own_seen in zip(predictions, seen, strict=True)
+        float(METRICS[measure].score(labels[answered], row[answered])) if answered.any() else chance
+        for row, answered in zip(predictions, seen, strict=True)
     ]
-    score = own.mean(np.array(of_runs))
+    score = arm.mean(np.array(of_runs))
     if score >= chance - _FAR_BELOW * scale * error:
         return []
     return [
@@ -265,21 +265,21 @@ def _below_chance(metric: str, labels: NDArray, own: Answers) -> list[str]:
     ]
 
 
-def _below_random_answers(labels: NDArray, own: Answers, units: int) -> list[str]:
+def _below_random_answers(labels: NDArray, arm: Answers, units: int) -> list[str]:
     """Compares how often answers are right with answers at random, as many of each class."""
     classes = Counter(labels.tolist())
     if not 2 <= len(classes) <= MOST_CLASSES:
         return []
-    seen = own.seen
+    seen = arm.seen
     number = np.maximum(seen.sum(axis=-1), 1)
-    right = own.mean((seen & (own.predictions == labels)).sum(axis=-1) / number)
+    right = arm.mean((seen & (arm.predictions == labels)).sum(axis=-1) / number)
     if right >= max(classes.values()) / len(labels):  # more than any answers at random
         return []
     expected = np.zeros(len(seen))
     for member in classes:
-        truth, guess = seen & (labels == member), seen & (own.predictions == member)
+        truth, guess = seen & (labels == member), seen & (arm.predictions == member)
         expected += truth.sum(axis=-1) * guess.sum(axis=-1) / number**2
-    chance = own.mean(expected)
+    chance = arm.mean(expected)
     if right >= chance - _FAR_BELOW * math.sqrt(chance * (1 - chance) / units):
         return []
     return [
@@ -288,10 +288,10 @@ def _below_random_answers(labels: NDArray, own: Answers, units: int) -> list[str
     ]
 
 
-def _words_for_no_answer(labels: NDArray, own: Answers) -> list[str]:
+def _words_for_no_answer(labels: NDArray, arm: Answers) -> list[str]:
     """Notes a text that seems to stand for no answer, as only the empty text counts as that."""
     no_answer = [not any(map(answer_words, references_of(label))) for label in labels]
-    answers, seen = own.predictions[:, no_answer], own.seen[:, no_answer]
+    answers, seen = arm.predictions[:, no_answer], arm.seen[:, no_answer]
     texts = Counter(text for text in answers[seen].tolist() if answer_words(text))
     return [
         f"{number:,} of {int(seen.sum()):,} answers of {{arm}} to questions without an answer are "
@@ -332,7 +332,7 @@ def why_undefined(labels: NDArray, predictions: NDArray, observed: NDArray | Non
     """
     seen = np.ones(predictions.shape, dtype=bool) if observed is None else observed
     of_labels = {*labels[seen.any(axis=0)].tolist()}
-    of_runs = [{*row[own].tolist()} for row, own in zip(predictions, seen, strict=True)]
+    of_runs = [{*row[answered].tolist()} for row, answered in zip(predictions, seen, strict=True)]
     every = set().union(*of_runs)
     number = f"all {int(seen.any(axis=0).sum())} labels"
     if len(of_labels) == 1 and of_labels == every:

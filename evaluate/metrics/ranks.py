@@ -279,8 +279,8 @@ class AveragePrecision(RankMetric):
             raised = np.cumsum((gained / counts)[::-1])[::-1]
             lowered = np.cumsum((gained * precision / counts)[::-1])[::-1]
             score = gained @ precision / number
-            own = positive[order] * (precision + raised - score)[groups]
-            influence[order] = len(labels) * (own - lowered[groups]) / number
+            gain = positive[order] * (precision + raised - score)[groups]
+            influence[order] = len(labels) * (gain - lowered[groups]) / number
         return influences
 
 

@@ -99,11 +99,11 @@ def _missing_tasks(runs: Sequence[RunEntry]) -> Iterator[RunProblem]:
     each of its steps.
     """
     steps = _by_step(runs, "task")
-    tasks = {procedure: set().union(*own.values()) for procedure, own in steps.items()}
+    tasks = {procedure: set().union(*names.values()) for procedure, names in steps.items()}
     for procedure in _in_order(steps):
-        related = (own for own in tasks.values() if own & tasks[procedure])
+        related = (names for names in tasks.values() if names & tasks[procedure])
         for task in sorted(set().union(*related)):
-            lacking = [step for step, own in steps[procedure].items() if task not in own]
+            lacking = [step for step, names in steps[procedure].items() if task not in names]
             if lacking:
                 listed = ", ".join(str(step) for step in _in_order(lacking))
                 message = f"missing: {procedure} has no run of {task} at step {listed}"
@@ -140,13 +140,13 @@ def _missing_sets(runs: Sequence[RunEntry]) -> Iterator[RunProblem]:
     """Finds runs without an evaluation set that other runs of the task have."""
     every: dict[str, set[str]] = {}
     # Together with the sets that `multiberts predict` added to a run.
-    own: dict[tuple, set[str]] = {}
+    sets_of_run: dict[tuple, set[str]] = {}
     for _, content in runs:
         every.setdefault(content["task"], set()).update(content["evaluation_sets"])
-        own.setdefault(_key(content), set()).update(content["evaluation_sets"])
+        sets_of_run.setdefault(_key(content), set()).update(content["evaluation_sets"])
     for path, content in sorted(runs, key=lambda run: run[1]["task"]):
         task = content["task"]
-        for name in sorted(every[task] - own[_key(content)]):
+        for name in sorted(every[task] - sets_of_run[_key(content)]):
             yield RunProblem(
                 "missing evaluation set",
                 f"{path} has no predictions on {name!r}, which other runs of {task} have",

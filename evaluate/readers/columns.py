@@ -410,7 +410,7 @@ def _with_ids(rows: Rows, names: ColumnNames, where: str) -> Rows:
                 f"give --arm={guessed[0]} if it names models, or --example={guessed[0]} if it names examples"
             )
         candidates = [name for name in candidates if name not in guessed]
-    own = columns.get(
+    id_column = columns.get(
         "example", candidates[0] if candidates else POSITION if position.any() else ONE_SCORE
     )
     if "example" in roles:
@@ -418,18 +418,18 @@ def _with_ids(rows: Rows, names: ColumnNames, where: str) -> Rows:
         rivals = [name for name in candidates if further[name].dtype.kind in "OT" or is_number]
         rivals = [] if names.example is not None else rivals
     else:
-        first, rivals = (further[own] if candidates else position), candidates[1:]
-        roles, columns["example"] = roles.assign(example=first), own
+        first, rivals = (further[id_column] if candidates else position), candidates[1:]
+        roles, columns["example"] = roles.assign(example=first), id_column
     for name in rivals:
         pairs = further[[name]].assign(**{"": first}).drop_duplicates()
         # Two examples may have one text, but a text has one example where ids are right.
         if pairs[""].duplicated().any() and pairs[name].duplicated().any():
             raise UserError(
-                f"{where}: the columns {own!r} and {name!r} both look like ids, but pair the "
-                f"examples of different runs differently; name the right one with --example={own} or "
+                f"{where}: the columns {id_column!r} and {name!r} both look like ids, but pair the "
+                f"examples of different runs differently; name the right one with --example={id_column} or "
                 f"--example={name}"
             )
-    told_apart = [name for name in candidates if name in texts or name not in (own, *roles)]
+    told_apart = [name for name in candidates if name in texts or name not in (id_column, *roles)]
     num_examples = roles["example"].nunique()
     identifying = [  # a rank in each run identifies none
         name

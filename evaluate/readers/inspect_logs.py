@@ -94,7 +94,7 @@ def inspect_rows(path: Path, log: Mapping[str, Any], names: ColumnNames, seed: i
     # The members of an archive have an order of their own, and so does Inspect's reader.
     samples = sorted(samples, key=lambda sample: (sample.get("epoch") or 1, str(sample["id"])))
     values = [_values_of(sample) for sample in samples]
-    known = list(dict.fromkeys(name for own in values for name in own))
+    known = list(dict.fromkeys(name for scores in values for name in scores))
     score = names.score or (known[0] if len(known) == 1 else None)
     if score not in known:
         raise UserError(
@@ -111,7 +111,7 @@ def inspect_rows(path: Path, log: Mapping[str, Any], names: ColumnNames, seed: i
         task=task_of_log(path, log),
         run=[sample.get("epoch") or 1 for sample in samples],
         example=[sample["id"] for sample in samples],
-        score=[_grade(path, own.get(score)) for own in values],
+        score=[_grade(path, scores.get(score)) for scores in values],
         **texts_of([sample["input"] for sample in samples]),
     )
 
@@ -138,15 +138,19 @@ def _warn_of_errors(path: Path, samples: Sequence[Mapping[str, Any]]) -> None:
         )
 
 
-def _facts_of_inspect(own: Mapping[str, Any]) -> dict[str, str]:
+def _facts_of_inspect(evaluation: Mapping[str, Any]) -> dict[str, str]:
     """Returns when a log began, its model, and the settings that distinguish it from others."""
     settings = {
         name: value
         for group in ("task_args", "model_args", "model_generate_config")
-        for name, value in (own.get(group) or {}).items()
+        for name, value in (evaluation.get(group) or {}).items()
         if value is not None and name != "seed"
     }
-    facts = {"when": own.get("created", ""), "model": own.get("model", ""), **settings}
+    facts = {
+        "when": evaluation.get("created", ""),
+        "model": evaluation.get("model", ""),
+        **settings,
+    }
     return {name: str(value) for name, value in facts.items()}
 
 

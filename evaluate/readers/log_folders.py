@@ -95,15 +95,15 @@ def arrange_logs(
         {"folder": folder, **(part.log or {})}
         for folder, part in zip(_folders_of_arms(files, start), parts, strict=True)
     ]
-    names = dict.fromkeys(name for own in facts for name in own if name != "when")
-    differing = [name for name in names if len({own.get(name) for own in facts}) > 1]
+    names = dict.fromkeys(name for log_facts in facts for name in log_facts if name != "when")
+    differing = [name for name in names if len({log_facts.get(name) for log_facts in facts}) > 1]
     arranged = list(parts)
     repeats: dict[tuple, list[int]] = {}
-    for place, (own, seed) in enumerate(zip(facts, seeds, strict=True)):
+    for place, (log_facts, seed) in enumerate(zip(facts, seeds, strict=True)):
         arm = ", ".join(
-            own[name] if name in ("folder", "model") else f"{name}={own[name]}"
+            log_facts[name] if name in ("folder", "model") else f"{name}={log_facts[name]}"
             for name in differing
-            if own.get(name)
+            if log_facts.get(name)
         )
         if differing:
             arranged[place] = arranged[place].with_role("arm", arm, BY_MODEL)

@@ -115,7 +115,7 @@ def read_arms_by_task(
         return {"": {"": replace(table, read=replace(table.read, files=paths))}}
     by_task = read_tasks(paths, names or ColumnNames(), task)
     where = described_paths(paths)
-    return {own: arms_of_rows(_with_steps(rows), where) for own, rows in by_task.items()}
+    return {name: arms_of_rows(_with_steps(rows), where) for name, rows in by_task.items()}
 
 
 class NoTaskError(UserError):
@@ -154,7 +154,7 @@ def check_names_of_tasks(tasks: Mapping[str, Mapping[str, ArmTable]], where: str
     """
     arms = {name for of_task in tasks.values() for name in of_task}
     columns = [table.read.columns for of_task in tasks.values() for table in of_task.values()]
-    are_by_name = any(own.get("task") == BY_NAME for own in columns)
+    are_by_name = any(roles.get("task") == BY_NAME for roles in columns)
     if len(arms) == 1 and are_by_name and not all(map(is_known_task, tasks)):
         only_task([*tasks], where, ", or let models' names come before the seed (base_seed0.csv)")
 
@@ -234,16 +234,16 @@ def read_tasks(
     read = ReadAs(columns=columns, unused=[*unused])
     rows = Rows(roles, further, read, [*possible_ids], distinguishing=[*distinguishing])
     tasks: dict[str, Rows] = {}
-    for own, unsettled in _by_task(rows, task, where).items():
+    for task_name, unsettled in _by_task(rows, task, where).items():
         part = settled(unsettled, names, where)
         metric_of_file = {
             str(source.path): each.read.logged_metric
             for source, each in zip(sources, parts, strict=True)
-            if "task" not in each.roles or own in each.roles["task"].unique()
+            if "task" not in each.roles or task_name in each.roles["task"].unique()
         }
         logged = next(iter(metric_of_file.values()), "") or part.read.logged_metric
-        read = replace(part.read, task=own, files=[*metric_of_file], logged_metric=logged)
-        tasks[own] = replace(part, read=read)
+        read = replace(part.read, task=task_name, files=[*metric_of_file], logged_metric=logged)
+        tasks[task_name] = replace(part, read=read)
         _warn_of_near_misses(part, where)
     return tasks
 
@@ -296,8 +296,8 @@ def _named_by_files(sources: Sequence[SourceFile], parts: Sequence[Rows]) -> lis
     """Gives rows the arm, task and run that their file's path names, where no column has these."""
     of_files: dict[str, set[str]] = {}
     for source, part in zip(sources, parts, strict=True):
-        own = {*map(str, part.roles["arm"].unique())} if "arm" in part.roles else {""}
-        of_files.setdefault(source.arm, set()).update(own)
+        arms = {*map(str, part.roles["arm"].unique())} if "arm" in part.roles else {""}
+        of_files.setdefault(source.arm, set()).update(arms)
     known = set.union(*of_files.values())
     # The column has one name in two arms of files.
     are_alike = sum(map(len, of_files.values())) > len(known)
@@ -513,7 +513,7 @@ def _read_text_table(content: bytes, **options: Any) -> pandas.DataFrame:
     written = next(csv.reader([header], delimiter=options["sep"]))
     if len(written) == frame.shape[1]:
         frame.columns = [
-            name.strip() or own for name, own in zip(written, frame.columns, strict=True)
+            name.strip() or unique for name, unique in zip(written, frame.columns, strict=True)
         ]
     return frame
 
@@ -625,7 +625,7 @@ def tasks_in_memory(
     names = names or ColumnNames()
     rows = _standard(table, names, where, None)
     by_task = _by_task(rows, task, where)
-    return {name: settled(own, names, where) for name, own in by_task.items()}
+    return {name: settled(task_rows, names, where) for name, task_rows in by_task.items()}
 
 
 def labels_by_id(

@@ -139,8 +139,8 @@ class ReadAs:
     @classmethod
     def of(cls, attributes: Mapping[Any, Any]) -> ReadAs:
         """Returns what the attributes of a Dataset say; others, which users may have set, are left out."""
-        own = {name: attributes[name] for name in vars(cls()) if name in attributes}
-        return cls(**own) if isinstance(own.get("columns", {}), Mapping) else cls()
+        values = {name: attributes[name] for name in vars(cls()) if name in attributes}
+        return cls(**values) if isinstance(values.get("columns", {}), Mapping) else cls()
 
 
 @dataclass(frozen=True)
@@ -285,7 +285,7 @@ def arms_of_rows(rows: Rows, where: str) -> dict[str, ArmTable]:
     if "arm" in roles:
         arms = {str(name): rows.where(roles["arm"] == name) for name in roles["arm"].unique()}
     try:
-        return {name: _table(own) for name, own in arms.items()}
+        return {name: _table(arm_rows) for name, arm_rows in arms.items()}
     except UserError as error:
         raise UserError(f"{where}: {error}") from error
 
