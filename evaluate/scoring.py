@@ -144,7 +144,7 @@ def score(
     tables.findings += find_all(runs, unfinished)
     _score_all(runs, extra_metrics, tables)
     _refuse(tables.problems)
-    unknown_metrics = [found for found in tables.findings if found.check == "unknown metric"]
+    unknown_metrics = [finding for finding in tables.findings if finding.check == "unknown metric"]
     if unknown_metrics and not tables.scores:
         raise UserError(unknown_metrics[0].message)
     _count_missing(tables)

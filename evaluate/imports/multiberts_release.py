@@ -165,14 +165,14 @@ _References = tuple[dict[str, tuple[str, ...]], dict[str, str]]
 
 def _squad_references(path: Path) -> _References:
     """Reads an official SQuAD file; ids are sorted."""
-    found: dict[str, tuple[str, ...]] = {}
+    references: dict[str, tuple[str, ...]] = {}
     questions: dict[str, str] = {}
     try:
         for article in read_json_fields(path, cure=_CURE)["data"]:
             for paragraph in article["paragraphs"]:
                 for question in paragraph["qas"]:
                     texts = tuple(answer["text"] for answer in question["answers"])
-                    found[question["id"]] = texts
+                    references[question["id"]] = texts
                     if isinstance(question.get("question"), str):
                         questions[question["id"]] = question["question"]
     except (KeyError, TypeError) as error:
@@ -180,7 +180,7 @@ def _squad_references(path: Path) -> _References:
             f"{path} is not a SQuAD file, of data with paragraphs, questions (`qas`) and answers; fetch the "
             "official one"
         ) from error
-    return dict(sorted(found.items())), questions if len(questions) == len(found) else {}
+    return dict(sorted(references.items())), questions if len(questions) == len(references) else {}
 
 
 def _squad_answers(path: Path) -> dict[str, str]:

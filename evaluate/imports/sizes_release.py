@@ -57,7 +57,7 @@ def read_sizes(source: PathLike, task: str | None = None) -> Iterator[ImportedRu
     """
     source = Path(source)
     folds = sorted(path for path in source.glob("fold*") if path.is_dir()) or [source]
-    found: dict[tuple[str, int, int], dict[int, list[Path]]] = {}
+    runs: dict[tuple[str, int, int], dict[int, list[Path]]] = {}
     for fold in folds:
         for path in sorted((fold / "results").glob("s*p*f*epoch*over3.tsv*")):
             matched = _FILE.fullmatch(path.name)
@@ -66,16 +66,16 @@ def read_sizes(source: PathLike, task: str | None = None) -> Iterator[ImportedRu
                     f"{path}: expected a name such as sminip1f1epoch12over3.tsv; rename or remove it"
                 )
             size, seed, finetune_seed, thirds = matched[1], *map(int, matched.groups()[1:])
-            files = found.setdefault((size, seed, finetune_seed), {})
+            files = runs.setdefault((size, seed, finetune_seed), {})
             files.setdefault(thirds, []).append(path)
-    if not found:
+    if not runs:
         raise UserError(
             f"{source} has no results/s<size>p<seed>f<seed>epoch<n>over3.tsv; give the folder of a task"
         )
     data = tuple(fold / "data.json" for fold in folds)
     name = task or _TASKS.get(source.name.lower(), source.name)
     datapoints = cache(_datapoints)  # read once for all runs, and anew by the next call
-    for (size, seed, finetune_seed), by_thirds in sorted(found.items()):
+    for (size, seed, finetune_seed), by_thirds in sorted(runs.items()):
         for paths in by_thirds.values():
             if len(paths) != len(folds):
                 raise UserError(

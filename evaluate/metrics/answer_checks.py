@@ -114,10 +114,10 @@ def check_answers(metric: str, labels: NDArray, arms: Sequence[Answers]) -> list
             )
     if metric in CLASS_METRICS:
         notes = _notes_of_classes(metric, labels, arms)
-    for found, arm in zip(notes, arms, strict=True):
-        found += _below_chance(metric, labels, arm)
+    for arm_notes, arm in zip(notes, arms, strict=True):
+        arm_notes += _below_chance(metric, labels, arm)
         if metric in OFFICIAL_NAMES:
-            found += _words_for_no_answer(labels, arm)
+            arm_notes += _words_for_no_answer(labels, arm)
     return notes
 
 
@@ -133,7 +133,7 @@ def _notes_of_classes(metric: str, labels: NDArray, arms: Sequence[Answers]) -> 
     notes: list[list[str]] = [[] for _ in arms]
     predicted: set[Any] = set()
     with_stray = []
-    for found, arm in zip(notes, arms, strict=True):
+    for arm_notes, arm in zip(notes, arms, strict=True):
         answers = arm.given()
         # NumPy finds the different values in a fraction of the time of a set of Python objects.
         classes = {*(answers if answers.dtype.kind == "O" else distinct(answers)).tolist()}
@@ -145,8 +145,8 @@ def _notes_of_classes(metric: str, labels: NDArray, arms: Sequence[Answers]) -> 
             raise ValueError(f"{arm.name}: {unlike}" if arm.name else unlike)
         predicted |= classes
         if classes - {*counts} and 2 <= len(counts) <= MOST_CLASSES:
-            found.append(_stray(answers, counts))
-            with_stray.append(found)
+            arm_notes.append(_stray(answers, counts))
+            with_stray.append(arm_notes)
     if not 2 <= len(counts) <= MOST_CLASSES:
         return notes
     if with_stray and metric in _MACRO:
@@ -221,12 +221,12 @@ def _over_labelled_classes(metric: str, labels: NDArray, arms: Sequence[Answers]
 
 def _labelled_average(share: Share, labels: NDArray, arm: Answers) -> Array:
     """Returns the average of a share over the classes of the labels [runs]."""
-    seen, found = arm.seen, []
+    seen, shares = arm.seen, []
     for member in distinct(labels) if labels.dtype.kind != "O" else {*labels.tolist()}:
         truth, guess = seen & (labels == member), seen & (arm.predictions == member)
         sums = (part.sum(axis=-1, dtype=np.float64) for part in (truth, guess, truth & guess))
-        found.append(ratio(*share(*sums)))
-    average: Array = np.mean(found, axis=0)
+        shares.append(ratio(*share(*sums)))
+    average: Array = np.mean(shares, axis=0)
     return average
 
 
@@ -337,9 +337,9 @@ def why_undefined(labels: NDArray, predictions: NDArray, observed: NDArray | Non
     number = f"all {int(seen.any(axis=0).sum())} labels"
     if len(of_labels) == 1 and of_labels == every:
         return f"{number} and all predictions are {_word(every.pop())}"
-    found = [f"{number} are {_word(of_labels.pop())}"] if len(of_labels) == 1 else []
+    reasons = [f"{number} are {_word(of_labels.pop())}"] if len(of_labels) == 1 else []
     if len(every) == 1:
-        found.append(f"all predictions are {_word(every.pop())}")
+        reasons.append(f"all predictions are {_word(every.pop())}")
     elif max(map(len, of_runs)) == 1:
-        found.append("each run predicts one value throughout")
-    return " and ".join(found) or "there is nothing to divide by"
+        reasons.append("each run predicts one value throughout")
+    return " and ".join(reasons) or "there is nothing to divide by"

@@ -59,8 +59,8 @@ def distinct(values: NDArray) -> NDArray:
             kind, first = values.dtype, values.dtype.type(low)
             present = np.zeros(high - low + 1, dtype=bool)
             present[(values - first).astype(f"u{kind.itemsize}")] = True
-            found: NDArray = np.flatnonzero(present).astype(kind) + first
-            return found
+            members: NDArray = np.flatnonzero(present).astype(kind) + first
+            return members
     return np.unique(values)
 
 

@@ -120,8 +120,8 @@ def _indicators(values: NDArray, classes: Sequence[str]) -> NDArray[np.bool_]:
     texts, codes = np.unique(values.astype(str), return_inverse=True)
     listed = [[name in names_of(str(text)) for name in classes] for text in texts]
     table = np.array(listed, dtype=bool).reshape(len(texts), len(classes))
-    found: NDArray[np.bool_] = table[codes.reshape(values.shape)]
-    return found
+    indicators: NDArray[np.bool_] = table[codes.reshape(values.shape)]
+    return indicators
 
 
 def _parts(
@@ -194,8 +194,8 @@ def _share_of_examples(share: Share) -> _OfExample:
 
 def _all_right(truths: NDArray, guesses: NDArray, both: NDArray) -> NDArray:
     del both
-    found: NDArray = np.all(truths == guesses, axis=-1)
-    return found
+    is_right: NDArray = np.all(truths == guesses, axis=-1)
+    return is_right
 
 
 _SHARES: Mapping[str, Share] = {"F1": f_beta(1.0), "precision": precision, "recall": recall}

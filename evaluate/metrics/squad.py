@@ -192,11 +192,11 @@ def question_scores(
     """
     labels = reference_array(references)
     given = np.array(predictions, dtype=object)
-    found = {}
+    scores = {}
     for metric in SQUAD_METRICS:
         bound = metric.bind(labels, given)
-        found[metric.name] = np.asarray(bound.columns(labels, given)[:, 1], np.float64)
-    return found
+        scores[metric.name] = np.asarray(bound.columns(labels, given)[:, 1], np.float64)
+    return scores
 
 
 def official_scores(

@@ -35,7 +35,7 @@ def spans(tags: str) -> frozenset[Span]:
       >>> sorted(spans("B-PER I-PER O I-LOC B-LOC I-PER"))
       [('LOC', 3, 3), ('LOC', 4, 4), ('PER', 0, 1), ('PER', 5, 5)]
     """
-    found: list[Span] = []
+    ordered: list[Span] = []
     open_type = None
     for place, tag in enumerate(tags.split()):
         prefix, _, kind = tag.partition("-")
@@ -46,11 +46,11 @@ def spans(tags: str) -> frozenset[Span]:
         if tag == "O":
             open_type = None
         elif prefix == "I" and kind == open_type:
-            found[-1] = (kind, found[-1][1], place)
+            ordered[-1] = (kind, ordered[-1][1], place)
         else:
-            found.append((kind, place, place))
+            ordered.append((kind, place, place))
             open_type = kind
-    return frozenset(found)
+    return frozenset(ordered)
 
 
 def _bind(labels: NDArray, predictions: NDArray) -> Columns:

@@ -204,11 +204,11 @@ def _shares(
 ) -> NDArray[np.float64]:
     shares = np.empty(len(names))
     for position, name in enumerate(names):
-        found = np.unique(percent_feminine[occupations == name].astype(np.float64))
-        if len(found) != 1 or not 0 <= found[0] <= 100:
+        percentages = np.unique(percent_feminine[occupations == name].astype(np.float64))
+        if len(percentages) != 1 or not 0 <= percentages[0] <= 100:
             raise UserError(
-                f"{measure}: occupation {name!r} has percent_feminine {found.tolist()}, expected "
+                f"{measure}: occupation {name!r} has percent_feminine {percentages.tolist()}, expected "
                 "one number from 0 to 100; check the occupation table"
             )
-        shares[position] = found[0] / 100
+        shares[position] = percentages[0] / 100
     return shares

@@ -35,10 +35,10 @@ class ForeignRecord(Exception):
       number: of the record, counted from 1.
     """
 
-    def __init__(self, number: int, found: str):
-        super().__init__(f"record {number}: {found}")
+    def __init__(self, number: int, problem: str):
+        super().__init__(f"record {number}: {problem}")
         self.number = number
-        self.found = found
+        self.problem = problem
 
 
 class _OtherLayoutError(Exception):
@@ -201,7 +201,7 @@ class _Cursor:
         Raises:
           _OtherLayoutError: the records are not laid out alike.
         """
-        found: dict[str, Column] = {}
+        columns: dict[str, Column] = {}
         self._expect(_FIRST)
         self._require(self._end_of_message() == self._ends)
         while (self._position < self._ends).all():
@@ -213,11 +213,11 @@ class _Cursor:
             self._require(self._end_of_message() == end)
             kind = self._shared_byte()
             self._require(self._end_of_message() == end)
-            if name in found:
+            if name in columns:
                 raise _OtherLayoutError
-            found[name] = self._values(kind, end)
+            columns[name] = self._values(kind, end)
         self._require(self._position == self._ends)
-        return found
+        return columns
 
     def _values(self, kind: int, end: Integers) -> Column:
         if kind == _BYTES:
@@ -241,10 +241,10 @@ class _Cursor:
         self._position = self._position + 1
 
     def _shared_byte(self) -> int:
-        found = self._bytes(self._position)
-        self._require(found == found[0])
+        tags = self._bytes(self._position)
+        self._require(tags == tags[0])
         self._position = self._position + 1
-        return int(found[0])
+        return int(tags[0])
 
     def _integer(self) -> Integers:
         """Reads a variable-length integer of every record."""

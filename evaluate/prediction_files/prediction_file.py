@@ -196,7 +196,7 @@ def read_file(
     try:
         columns = decode(records)
     except ForeignRecord as error:
-        raise _foreign(path, error.number, error.found) from error
+        raise _foreign(path, error.number, error.problem) from error
     base = _base_columns(path, columns)
     known = {} if known is None else known
     example_ids = _texts_of_examples(
@@ -238,9 +238,9 @@ def _base_columns(
     return labels[:, 0], predictions[:, 0], scores
 
 
-def _foreign(path: Path, number: int, found: str) -> UserError:
+def _foreign(path: Path, number: int, problem: str) -> UserError:
     return UserError(
-        f"{path} record {number}: found something else than a prediction ({found}), expected a "
+        f"{path} record {number}: found something else than a prediction ({problem}), expected a "
         "tf.train.Example with example_id (bytes), label, prediction (float) and scores (floats) as in "
         "every record; give the folder of a fine-tuning run"
     )
@@ -272,21 +272,21 @@ def column_values(path: Path, feature: str, column: Column) -> np.ndarray:
         texts = column.decode()
     except UnicodeDecodeError as error:
         raise _foreign(path, 1, f"found bytes in {feature} that are not UTF-8") from error
-    found = np.empty(len(column.counts), dtype=object)
+    values = np.empty(len(column.counts), dtype=object)
     if feature.endswith(_LIST):
         ends = np.cumsum(column.counts).tolist()
-        found[:] = [
+        values[:] = [
             tuple(texts[end - count : end])
             for end, count in zip(ends, column.counts.tolist(), strict=True)
         ]
-        return found
+        return values
     odd = np.flatnonzero(column.counts != 1)
     if odd.size:
         raise _foreign(
             path, int(odd[0]) + 1, f"found {column.counts[odd[0]]} texts in {feature}, expected one"
         )
-    found[:] = texts
-    return found
+    values[:] = texts
+    return values
 
 
 def _read_records(path: Path, sha256: str | None, examples: int | None) -> Records:

@@ -262,13 +262,13 @@ def aligned(
     columns |= {
         name: (predictions.extras[name], first.extras[name]) for name in sorted(first.extras)
     }
-    for name, (found, expected) in columns.items():
-        if found is expected:
+    for name, (values, expected) in columns.items():
+        if values is expected:
             continue
-        odd = np.flatnonzero((found != expected) & ~((found != found) & (expected != expected)))
+        odd = np.flatnonzero((values != expected) & ~((values != values) & (expected != expected)))
         if odd.size:
             raise UserError(
-                f"{path}: {name} of example {str(first.example_ids[odd[0]])!r} is {found[odd[0]]}, but "
+                f"{path}: {name} of example {str(first.example_ids[odd[0]])!r} is {values[odd[0]]}, but "
                 f"{expected[odd[0]]} in {first_path}; compare runs on the same evaluation data"
             )
     return predictions

@@ -71,9 +71,9 @@ def missing_runs(runs: Sequence[RunEntry]) -> list[RunProblem]:
     with intermediate steps of a few seeds, or more fine-tuning seeds for some procedure, has no
     holes.
     """
-    found = {_key(content) for _, content in runs}
+    run_keys = {_key(content) for _, content in runs}
     seeds, rates, finetune_seeds = defaultdict(set), defaultdict(set), defaultdict(set)
-    for task, procedure, step, seed, rate, finetune_seed in found:
+    for task, procedure, step, seed, rate, finetune_seed in run_keys:
         seeds[procedure, step].add(seed)
         rates[task, procedure, step].add(rate)
         finetune_seeds[task, procedure, step].add(finetune_seed)
@@ -83,7 +83,7 @@ def missing_runs(runs: Sequence[RunEntry]) -> list[RunProblem]:
         values = (seeds[procedure, step], rates[group], finetune_seeds[group])
         for seed, rate, finetune_seed in itertools.product(*map(_in_order, values)):
             key = (*group, seed, rate, finetune_seed)
-            if key not in found:
+            if key not in run_keys:
                 message = (
                     f"missing: {task}, {procedure} step {step}, pretrain_seed {seed}, "
                     f"learning_rate {rate}, finetune_seed {finetune_seed}"
@@ -129,11 +129,11 @@ def _missing_seeds(runs: Sequence[RunEntry]) -> Iterator[RunProblem]:
 
 def _by_step(runs: Sequence[RunEntry], name: str) -> dict[Any, dict[Any, set]]:
     """Collects what a field holds, by procedure and step."""
-    found: dict[Any, dict[Any, set]] = {}
+    by_procedure: dict[Any, dict[Any, set]] = {}
     for _, content in runs:
-        of_procedure = found.setdefault(content["procedure"], {})
+        of_procedure = by_procedure.setdefault(content["procedure"], {})
         of_procedure.setdefault(content["step"], set()).add(content[name])
-    return found
+    return by_procedure
 
 
 def _missing_sets(runs: Sequence[RunEntry]) -> Iterator[RunProblem]:

@@ -214,16 +214,16 @@ def run_directories(root: PathLike, *, finished: bool = True) -> list[Path]:
     root = Path(root)
     if not root.is_dir():
         raise UserError(f"{root} is not a folder; give the folder that holds the fine-tuning runs")
-    found = []
+    directories = []
     for directory, folders, files in os.walk(root):
         folders.sort()
         if RUN_FILE in files and (DONE in files) == finished:
-            found.append(Path(directory))
+            directories.append(Path(directory))
         elif not finished and DONE not in files and CONFIG in files:
             with open(Path(directory, CONFIG), encoding="utf-8", errors="replace") as handle:
                 if "`finetune`" in handle.readline():
-                    found.append(Path(directory))
-    return sorted(found)
+                    directories.append(Path(directory))
+    return sorted(directories)
 
 
 def lineage_of(content: Mapping[str, Any]) -> tuple[Ancestor, ...]:
@@ -237,15 +237,15 @@ def lineage_of(content: Mapping[str, Any]) -> tuple[Ancestor, ...]:
       >>> lineage_of({"procedure": "cda_incr", "pretrain_seed": 0, "step": 200, "parent": base})
       (('cda_incr', 0, 200, None), ('base', 0, 400, '5f0a'))
     """
-    found = []
+    ancestors = []
     checkpoint: Mapping[str, Any] | None = {**content, **content.get("checkpoint", {})}
     while checkpoint is not None:
         procedure, seed, step, sha256 = map(
             checkpoint.get, ("procedure", "pretrain_seed", "step", "sha256")
         )
-        found.append((procedure, seed, step, sha256))
+        ancestors.append((procedure, seed, step, sha256))
         checkpoint = checkpoint.get("parent")
-    return tuple(found)
+    return tuple(ancestors)
 
 
 def set_at(evaluation_set: str, epochs: float) -> str:

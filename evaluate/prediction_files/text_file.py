@@ -122,12 +122,12 @@ def example_texts(data: xarray.Dataset, longest: int) -> dict[str, str]:
         if item.dims == ("example",) and name != "example_id" and item.dtype.kind in "UO"
     }
     labels = data["label"].to_numpy()
-    found = {}
+    texts = {}
     for place, example_id in enumerate(data["example_id"].to_numpy().tolist()):
         parts = [f"label: {labels[place]:g}"] if labels.dtype.kind in "iufb" else []
         for name, column in columns.items():
             value = column[place]
             text = " ".join((" | ".join(value) if isinstance(value, tuple) else str(value)).split())
             parts.append(f"{name}: {text[:longest]}{'...' if len(text) > longest else ''}")
-        found[str(example_id)] = "; ".join(parts)
-    return found
+        texts[str(example_id)] = "; ".join(parts)
+    return texts

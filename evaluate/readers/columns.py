@@ -206,12 +206,12 @@ def _ask(
     guessed = _guessed(frame, columns) if len(frame) > 1 else {}
     used = {**columns, **guessed}.values()
     numbers = [name for name in frame if name not in used and frame[name].dtype.kind in "biuf"]
-    found = f"{where}: found no column of {' or of '.join(lacks)} among {columns_of(frame)}"
+    problem = f"{where}: found no column of {' or of '.join(lacks)} among {columns_of(frame)}"
     may_be_arms = not {"arm", "prediction", "score"} & {*columns, *guessed}
     if may_be_arms and "seeds" not in lacks and len(numbers) > 1:
         models = ", ".join(map(repr, numbers[:9]))
         return UserError(
-            f"{found}; give --arm={COLUMNS} if {models} are models, otherwise name it with "
+            f"{problem}; give --arm={COLUMNS} if {models} are models, otherwise name it with "
             "--prediction=COLUMN or --score=COLUMN"
         )
     flags = [f"--{role}={name}" for role, name in guessed.items()]
@@ -222,7 +222,7 @@ def _ask(
     guess = f", a guess by {its} values" * bool(guessed)
     more = ", or give a folder of files with one seed each, named by it (seed_0.csv)"
     return UserError(
-        f"{found}; name {it} with {' '.join(flags)}{guess}{more * (lacks == ['seeds'])}"
+        f"{problem}; name {it} with {' '.join(flags)}{guess}{more * (lacks == ['seeds'])}"
     )
 
 

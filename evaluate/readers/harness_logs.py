@@ -65,9 +65,9 @@ def lm_eval_rows(
     if not wanted and len(filters) == 1:
         wanted = filters[0]
     if wanted not in filters:
-        found = f": found no filter {wanted!r}, only" if wanted else " holds the filters"
+        problem = f": found no filter {wanted!r}, only" if wanted else " holds the filters"
         raise UserError(
-            f"{path}{found} {listed(filters)}; choose one with --score={metric},{filters[0]}"
+            f"{path}{problem} {listed(filters)}; choose one with --score={metric},{filters[0]}"
         )
     chosen = [line for line in lines if (line.get("filter") or "none") == wanted]
     read_as = {"example": "doc_id", "score": metric}

@@ -179,9 +179,9 @@ def facts_of_log(path: Path) -> tuple[str, str] | None:
         start = ""
         with contextlib.suppress(OSError, UserError), open_unpacked(path) as file:
             start = file.read(_HEADER_BYTES).decode(errors="replace")
-        found = re.search(r'"eval":\s*(?={)', start)
+        match = re.search(r'"eval":\s*(?={)', start)
         with contextlib.suppress(ValueError):
-            facts = json.JSONDecoder().raw_decode(start, found.end())[0] if found else None
+            facts = json.JSONDecoder().raw_decode(start, match.end())[0] if match else None
     if not isinstance(facts, Mapping) or "task" not in facts:
         return None
     return task_of_log(path, {"eval": facts}), str(facts.get("model", ""))

@@ -221,9 +221,9 @@ def _files_in(folder: Path) -> tuple[list[Path], list[Path]]:
         elif file.is_file():
             (files if _is_known(file.name) else others).append(file)
     if not files:
-        found = f", only {_patterns(others)}" if others else ""
+        only = f", only {_patterns(others)}" if others else ""
         raise UserError(
-            f"{folder} holds no file of predictions{found}; expected {KINDS}, with such an ending"
+            f"{folder} holds no file of predictions{only}; expected {KINDS}, with such an ending"
         )
     return files, others
 

@@ -252,19 +252,19 @@ def _read_each_task(
     paths: Sequence[str], names: ColumnNames, tasks: Sequence[str], may_name: bool
 ) -> dict[str, Rows]:
     """Reads logs of several tasks; a task whose logs hold no score of each example is left out."""
-    found: dict[str, Rows] = {}
+    by_task: dict[str, Rows] = {}
     refused: NoPredictionsError | None = None
     for task in tasks:
         try:
-            found |= read_tasks(paths, names, task, may_name=may_name)
+            by_task |= read_tasks(paths, names, task, may_name=may_name)
         except NoPredictionsError as error:
             console.warn(f"task {task} is left out: {error}")
             refused = error
         except UserError as error:
             raise UserError(f"{error}, and this task alone with --task={task}") from error
-    if refused and not found:
+    if refused and not by_task:
         raise refused
-    return found
+    return by_task
 
 
 def _read_files(
