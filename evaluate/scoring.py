@@ -244,7 +244,7 @@ def _score_all(runs: Sequence[RunEntry], extra_metrics: Sequence[str], tables: T
         for name in content["evaluation_sets"]:
             sets.setdefault((content["task"], name), []).append((path, content))
     first: dict[tuple[str, str], tuple[Path, Predictions]] = {}  # by set, early or late
-    known: dict[tuple, np.ndarray] = {}
+    cache: dict[tuple, np.ndarray] = {}
     bar = ProgressBar(total=sum(map(len, sets.values())), desc="scoring", unit="prediction file")
     with bar:
         for (task, name), members in sorted(sets.items()):
@@ -252,7 +252,7 @@ def _score_all(runs: Sequence[RunEntry], extra_metrics: Sequence[str], tables: T
                 bar.update()
                 entry = content["evaluation_sets"][name]
                 try:
-                    predictions = read_run_predictions(path, name, content=content, known=known)
+                    predictions = read_run_predictions(path, name, content=content, cache=cache)
                     key = (task, set_of(name, entry))
                     first.setdefault(key, (path, predictions))
                     predictions = aligned(path, predictions, *first[key])
@@ -262,7 +262,7 @@ def _score_all(runs: Sequence[RunEntry], extra_metrics: Sequence[str], tables: T
                     _score_predictions(path, dataset, where, extra_metrics, tables)
                 except UserError as error:
                     tables.problems.append(str(error))
-            known.clear()
+            cache.clear()
 
 
 def _description(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -284,10 +284,10 @@ def _score_predictions(
         key = (where["task"], where["evaluation_set"])
         tables.unlabelled[key] = tables.unlabelled.get(key, 0) + 1
         return
-    known = {*METRICS, *OCCUPATION_MEASURES}
-    metrics = [metric for metric in dataset.attrs["metrics"] if metric in known]
+    metric_names = {*METRICS, *OCCUPATION_MEASURES}
+    metrics = [metric for metric in dataset.attrs["metrics"] if metric in metric_names]
     for metric in dataset.attrs["metrics"]:
-        if metric not in known:
+        if metric not in metric_names:
             message = str(_unknown_metric(path, metric))
             tables.findings.append(RunProblem("unknown metric", message, where))
     for metric in metrics:

@@ -155,8 +155,10 @@ def _read_squad(
         extras={"answers": reference_column},
         outputs={"prediction_text": answer_column},
     )
-    known = {"question": [questions[example_id] for example_id in references]} if questions else {}
-    return [ImportedSet("dev", columns, ("squad_f1", "squad_exact_match"), texts=known)]
+    question_texts = (
+        {"question": [questions[example_id] for example_id in references]} if questions else {}
+    )
+    return [ImportedSet("dev", columns, ("squad_f1", "squad_exact_match"), texts=question_texts)]
 
 
 # Reference answers and questions by question id; no questions where some are not given.

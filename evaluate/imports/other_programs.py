@@ -180,14 +180,14 @@ def _runs_of(one: _Set, task: str, classes: list[str]) -> Iterator[ImportedRun]:
     keys = [name for name in _OF_RUNS if name in frame]
     read_set = partial(_set_of, one.name, one.metric, *_further(frame))
     for key, rows in frame.groupby(keys, sort=False, dropna=False):
-        known = {name: _plain(item) for name, item in zip(keys, key, strict=True)}
+        coordinates = {name: _plain(item) for name, item in zip(keys, key, strict=True)}
         facts = facts_of(
-            task, str(known["arm"]), _whole(where, "seed", number_of(known["seed"])),
-            _whole(where, "run", known.get("run") or 0), f"{where}: {one.read}",
-            **{name: known[name] for name in _FACTS if name in known},
+            task, str(coordinates["arm"]), _whole(where, "seed", number_of(coordinates["seed"])),
+            _whole(where, "run", coordinates.get("run") or 0), f"{where}: {one.read}",
+            **{name: coordinates[name] for name in _FACTS if name in coordinates},
             **({"classes": classes} if classes else {}),
         )  # fmt: skip
-        parts = [f"{name}={item}" for name, item in known.items() if item is not None]
+        parts = [f"{name}={item}" for name, item in coordinates.items() if item is not None]
         name = "/".join(re.sub(r"[^\w.=,@+-]+", "-", part) for part in (task, ",".join(parts)))
         files = tuple(
             file for place in rows["source_file"].unique() for file in _files(Path(place))

@@ -64,10 +64,10 @@ def _check_probabilities(name: str, labels: NDArray, predictions: NDArray, class
                 "expected 1; give [..., examples, classes], or P(class 1) as [..., examples]"
             )
     num_classes = predictions.shape[-1] if classes else 2
-    known = np.isin(labels, np.arange(num_classes))
-    if not known.all():
+    is_class = np.isin(labels, np.arange(num_classes))
+    if not is_class.all():
         raise ValueError(
-            f"{name}: found label {shown(labels[~known][0])}, expected 0 to {num_classes - 1}, the "
+            f"{name}: found label {shown(labels[~is_class][0])}, expected 0 to {num_classes - 1}, the "
             "index of the right class"
         )
 

@@ -89,11 +89,11 @@ def metric_named(name: str) -> Metric | RankMetric:
       >>> float(metric_named("accuracy").score(labels=[1, 0, 1, 1], predictions=[1, 0, 0, 1]))
       0.75
     """
-    known = known_name(name)
-    if known not in METRICS:
+    our_name = known_name(name)
+    if our_name not in METRICS:
         cure = nearest(name.lower(), [*METRICS, *USUAL_NAMES])
         raise ValueError(f"found metric {name!r}; {cure}")
-    return METRICS[known]
+    return METRICS[our_name]
 
 
 # As GLUE counts its tasks (Wang et al. 2019, table 1): of two metrics the mean. The others have accuracy.

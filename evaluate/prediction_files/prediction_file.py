@@ -181,13 +181,13 @@ def read_file(
     *,
     sha256: str | None = None,
     examples: int | None = None,
-    known: dict[tuple, np.ndarray] | None = None,
+    cache: dict[tuple, np.ndarray] | None = None,
 ) -> Predictions:
     """Reads one prediction file.
 
     Args:
       path: a TFRecord file written by `write_predictions`.
-      known: columns of examples of the files read before. A column with the same content is taken
+      cache: columns of examples of the files read before. A column with the same content is taken
         from there, the very array, and others are added; reading many runs on one evaluation set is
         then quick.
     """
@@ -198,9 +198,9 @@ def read_file(
     except ForeignRecord as error:
         raise _foreign(path, error.number, error.problem) from error
     base = _base_columns(path, columns)
-    known = {} if known is None else known
+    cache = {} if cache is None else cache
     example_ids = _texts_of_examples(
-        path, "example_id", columns.pop("example_id"), known, unique=True
+        path, "example_id", columns.pop("example_id"), cache, unique=True
     )
     extras, outputs = {}, {}
     for feature, column in columns.items():
@@ -210,7 +210,7 @@ def read_file(
         if feature.startswith(_OUTPUTS):
             outputs[name] = column_values(path, feature, column)
         elif isinstance(column, Texts):
-            extras[name] = _texts_of_examples(path, feature, column, known)
+            extras[name] = _texts_of_examples(path, feature, column, cache)
         else:
             extras[name] = column_values(path, feature, column)
     return Predictions(example_ids, *base, extras, outputs)
@@ -247,19 +247,19 @@ def _foreign(path: Path, number: int, problem: str) -> UserError:
 
 
 def _texts_of_examples(
-    path: Path, feature: str, column: Column, known: dict[tuple, np.ndarray], unique: bool = False
+    path: Path, feature: str, column: Column, cache: dict[tuple, np.ndarray], unique: bool = False
 ) -> np.ndarray:
     """Returns a column of texts that other runs have as well."""
     assert isinstance(column, Texts)
     key = (feature, *column.key())
-    if key not in known:
+    if key not in cache:
         values = column_values(path, feature, column)
         if unique:
             _refuse_repeated_ids(path, values)
         if values.dtype == object and not feature.endswith(_LIST):
             values = values.astype(str)
-        known[key] = values
-    return known[key]
+        cache[key] = values
+    return cache[key]
 
 
 def column_values(path: Path, feature: str, column: Column) -> np.ndarray:

@@ -34,7 +34,7 @@ def read_run_predictions(
     epochs: float | None = None,
     *,
     content: Mapping[str, Any] | None = None,
-    known: dict[tuple, np.ndarray] | None = None,
+    cache: dict[tuple, np.ndarray] | None = None,
 ) -> Predictions:
     """Reads one run's predictions on one evaluation set and compares them with its run.json.
 
@@ -43,7 +43,7 @@ def read_run_predictions(
       evaluation_set: see `read_predictions`.
       epochs: see `read_predictions`.
       content: of its run.json, if read already.
-      known: see `evaluate.prediction_files.prediction_file.read_file`.
+      cache: see `evaluate.prediction_files.prediction_file.read_file`.
 
     Raises:
       UserError: the run has no such set, or the file is not the one that the run wrote.
@@ -56,7 +56,7 @@ def read_run_predictions(
     content = read_run(run_dir) if content is None else content
     _, entry = find_entry(run_dir, content, evaluation_set, epochs)
     return read_file(
-        run_dir / entry["file"], sha256=entry["sha256"], examples=entry["examples"], known=known
+        run_dir / entry["file"], sha256=entry["sha256"], examples=entry["examples"], cache=cache
     )
 
 
@@ -98,9 +98,9 @@ def read_predictions(
         )
     paths = [Path(run_dir) for run_dir in run_dirs]
     runs = [read_run(path) for path in paths]
-    known: dict[tuple, np.ndarray] = {}
+    cache: dict[tuple, np.ndarray] = {}
     all_predictions = [
-        read_run_predictions(path, evaluation_set, epochs, content=run, known=known)
+        read_run_predictions(path, evaluation_set, epochs, content=run, cache=cache)
         for path, run in zip(paths, runs, strict=True)
     ]
     data = labelled_array(paths, runs, all_predictions, evaluation_set, epochs)
@@ -135,18 +135,18 @@ def texts_of_runs(
       >>> texts_of_runs([Path("runs/seed_0")], [entry], ["rte/dev/0"])
       {}
     """
-    known = [
+    text_entries = [
         (path, entry["texts"])
         for path, entry in zip(paths, entries, strict=True)
         if "texts" in entry
     ]
-    for path, texts in known:
-        if texts["sha256"] != known[0][1]["sha256"]:
+    for path, texts in text_entries:
+        if texts["sha256"] != text_entries[0][1]["sha256"]:
             raise UserError(
-                f"{path / texts['file']} holds other texts than {known[0][0] / known[0][1]['file']}; "
+                f"{path / texts['file']} holds other texts than {text_entries[0][0] / text_entries[0][1]['file']}; "
                 "compare runs on the same evaluation data"
             )
-    for path, texts in known[:1]:
+    for path, texts in text_entries[:1]:
         return read_texts(path, texts, example_ids)
     return {}
 
@@ -278,10 +278,10 @@ def _reordered(
     path: Path, predictions: Predictions, first_path: Path, first: Predictions
 ) -> Predictions:
     position = {example_id: row for row, example_id in enumerate(predictions.example_ids.tolist())}
-    known = set(first.example_ids.tolist())
+    first_ids = set(first.example_ids.tolist())
     for example_id in [*first.example_ids.tolist(), *position]:
-        if example_id not in position or example_id not in known:
-            here, there = (path, first_path) if example_id in known else (first_path, path)
+        if example_id not in position or example_id not in first_ids:
+            here, there = (path, first_path) if example_id in first_ids else (first_path, path)
             raise UserError(
                 f"{here} lacks example {example_id!r}, which {there} has; compare runs on the "
                 "same evaluation data"

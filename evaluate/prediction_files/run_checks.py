@@ -158,15 +158,15 @@ def _repeated_runs(runs: Sequence[RunEntry]) -> Iterator[RunProblem]:
     """Finds runs that a table cannot distinguish."""
     first: dict[tuple, dict[str, Path]] = {}  # by evaluation set
     for path, content in runs:
-        known = first.setdefault(_key(content), {})
-        repeated = sorted(known.keys() & content["evaluation_sets"].keys())
+        path_of_set = first.setdefault(_key(content), {})
+        repeated = sorted(path_of_set.keys() & content["evaluation_sets"].keys())
         if repeated:
             message = (
                 f"{path} has the task, procedure, step, seeds and learning rate of "
-                f"{known[repeated[0]]}; keep one of them, or score them separately"
+                f"{path_of_set[repeated[0]]}; keep one of them, or score them separately"
             )
             yield RunProblem("repeated run", message, _where(_key(content)))
-        known |= dict.fromkeys(content["evaluation_sets"].keys() - known.keys(), path)
+        path_of_set |= dict.fromkeys(content["evaluation_sets"].keys() - path_of_set.keys(), path)
 
 
 def _vocabulary(content: Mapping[str, Any]) -> str | None:

@@ -291,8 +291,12 @@ def find_entry(
         name: entry for name, entry in sets.items() if set_of(name, entry) == evaluation_set
     }
     for name, entry in matching.items():
-        known = entry.get("epochs")
-        if epochs is not None and known is not None and abs(known - epochs) <= _EPOCH_ROUNDING:
+        entry_epochs = entry.get("epochs")
+        if (
+            epochs is not None
+            and entry_epochs is not None
+            and abs(entry_epochs - epochs) <= _EPOCH_ROUNDING
+        ):
             return name, entry
     wanted = f"evaluation set {evaluation_set!r}"
     if epochs is not None and matching:

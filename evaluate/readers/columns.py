@@ -160,8 +160,8 @@ def standard_rows(
     ids = [name for name in further if not is_text(name) and _tells_apart(runs, further[name])]
     kept = [name for name in further if is_text(name) or name in ids]
     unused = [*more, *unused]
-    known = {*kept, *unused, "task", "evaluation_set", given.get("by")}
-    unused += [name for name in further if name not in known]
+    accounted = {*kept, *unused, "task", "evaluation_set", given.get("by")}
+    unused += [name for name in further if name not in accounted]
     read_as = ReadAs(columns=read, unused=unused)
     return replace(rows, further=further[kept], possible_ids=ids, read=read_as)
 
@@ -237,13 +237,13 @@ def _guessed(frame: pandas.DataFrame, columns: Mapping[str, str]) -> dict[str, s
         and (frame[name].dtype.kind in "biuf" or frame[name].map(type).eq(str).all())
     ]
     may_distinguish = [name for name in others if frame[name].dtype.kind not in "bf"][:8]
-    known = [columns[role] for role in ("arm", "seed", "run", "example") if role in columns]
+    key_columns = [columns[role] for role in ("arm", "seed", "run", "example") if role in columns]
     keys: list[str] = next(
         (
             [*names]
             for size in range(4)
             for names in itertools.combinations(may_distinguish, size)
-            if [*known, *names] and not frame[[*known, *names]].duplicated().any()
+            if [*key_columns, *names] and not frame[[*key_columns, *names]].duplicated().any()
         ),
         [],
     )

@@ -201,10 +201,10 @@ def helm_rows(path: Path, names: ColumnNames, seed: int | None) -> Rows:
         }
         for entry in entries
     ]
-    known = list(dict.fromkeys(name for table in tables for name in table))
-    of_all = [name for name in known if all(name in table for table in tables)]
+    metrics = list(dict.fromkeys(name for table in tables for name in table))
+    of_all = [name for name in metrics if all(name in table for table in tables)]
     score = names.score or next(
-        (name for name in ("exact_match", "quasi_exact_match") if name in known), ""
+        (name for name in ("exact_match", "quasi_exact_match") if name in metrics), ""
     )
     if score not in of_all:
         cure = f"name one of these with --score={of_all[0]}" if of_all else REWRITE

@@ -94,12 +94,12 @@ def inspect_rows(path: Path, log: Mapping[str, Any], names: ColumnNames, seed: i
     # The members of an archive have an order of their own, and so does Inspect's reader.
     samples = sorted(samples, key=lambda sample: (sample.get("epoch") or 1, str(sample["id"])))
     values = [_values_of(sample) for sample in samples]
-    known = list(dict.fromkeys(name for scores in values for name in scores))
-    score = names.score or (known[0] if len(known) == 1 else None)
-    if score not in known:
+    scorers = list(dict.fromkeys(name for scores in values for name in scores))
+    score = names.score or (scorers[0] if len(scorers) == 1 else None)
+    if score not in scorers:
         raise UserError(
-            f"{path}: found the scores {listed(known)}; name one with --score={known[0]}"
-            if known
+            f"{path}: found the scores {listed(scorers)}; name one with --score={scorers[0]}"
+            if scorers
             else f"{path}: none of {counted(len(samples), 'sample')} has a score; run the evaluation again, "
             "or score its log (inspect score)"
         )

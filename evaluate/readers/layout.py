@@ -195,8 +195,8 @@ def _files_at(paths: Sequence[str]) -> tuple[list[Path], list[Path]]:
     others: list[Path] = []
     for path in map(Path, paths):
         if path.is_dir():
-            known, of_other_kinds = _files_in(path)
-            files += known
+            readable, of_other_kinds = _files_in(path)
+            files += readable
             others += of_other_kinds
         elif path.is_file():
             files.append(path)

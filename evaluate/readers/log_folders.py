@@ -32,15 +32,15 @@ def only_task(tasks: Sequence[str], where: object, cure: str = "") -> None:
         )
 
 
-def chosen_tasks(task: str | None, known: Sequence[str], where: object) -> list[str]:
+def chosen_tasks(task: str | None, tasks: Sequence[str], where: object) -> list[str]:
     """Returns the task of a name, or several of which it is a part; all for None."""
-    if task is not None and task in known:
+    if task is not None and task in tasks:
         return [task]
-    chosen = [name for name in known if task in (None, *re.split("[/:]", name))]
-    if known and not chosen:
+    chosen = [name for name in tasks if task in (None, *re.split("[/:]", name))]
+    if tasks and not chosen:
         raise UserError(
-            f"{where}: found no task {task!r}, only {listed(known)}; give one of these, such as "
-            f"--task={known[0]}"
+            f"{where}: found no task {task!r}, only {listed(tasks)}; give one of these, such as "
+            f"--task={tasks[0]}"
         )
     return chosen
 
@@ -69,11 +69,11 @@ def logs_of_task(
     Raises:
       UserError: there are logs of several tasks and none is named, or none of the one that is.
     """
-    known = sorted(filter(None, by_task))
-    chosen = chosen_tasks(task, known, where)
+    tasks = sorted(filter(None, by_task))
+    chosen = chosen_tasks(task, tasks, where)
     only_task(chosen, where)
     models = {model for name in chosen for model in by_task[name].values()}
-    lacking = sorted({model for name in known for model in by_task[name].values()} - models)
+    lacking = sorted({model for name in tasks for model in by_task[name].values()} - models)
     if lacking:
         console.warn(f"{where}: left out is {listed(lacking)}, without a log of {chosen[0]}")
     return [file for name in ("", *chosen) for file in by_task.get(name, ())]

@@ -298,12 +298,12 @@ def _named_by_files(sources: Sequence[SourceFile], parts: Sequence[Rows]) -> lis
     for source, part in zip(sources, parts, strict=True):
         arms = {*map(str, part.roles["arm"].unique())} if "arm" in part.roles else {""}
         of_files.setdefault(source.arm, set()).update(arms)
-    known = set.union(*of_files.values())
+    arm_names = set.union(*of_files.values())
     # The column has one name in two arms of files.
-    are_alike = sum(map(len, of_files.values())) > len(known)
+    are_alike = sum(map(len, of_files.values())) > len(arm_names)
     named = []
     for source, part in zip(sources, parts, strict=True):
-        if source.arm and len(known) == 1:
+        if source.arm and len(arm_names) == 1:
             part = part.with_role("arm", source.arm, BY_NAME)
         elif source.arm and are_alike and "arm" in part.roles:
             both = source.arm + ", " + part.roles["arm"].astype(str)
@@ -375,14 +375,14 @@ def _by_task(rows: Rows, task: str | None, path: str) -> dict[str, Rows]:
             raise NoTaskError(path)
         return {"": rows}
     column = rows.roles["task"]
-    known = [str(name) for name in column.dropna().unique()]
+    tasks = [str(name) for name in column.dropna().unique()]
     if task is None and column.isna().any():
         raise UserError(
-            f"{path}: some files name no task, others {listed(known)}; choose one, such as "
-            f"--task={known[0]}, or let the names of all files have one (seed0_rte.csv)"
+            f"{path}: some files name no task, others {listed(tasks)}; choose one, such as "
+            f"--task={tasks[0]}, or let the names of all files have one (seed0_rte.csv)"
         )
     rest = replace(rows, roles=rows.roles.drop(columns="task"))
-    return {name: rest.where(column == name) for name in chosen_tasks(task, known, path)}
+    return {name: rest.where(column == name) for name in chosen_tasks(task, tasks, path)}
 
 
 def _read_file(
@@ -560,8 +560,8 @@ def _with_rows_of_tasks(frame: pandas.DataFrame, names: ColumnNames) -> pandas.D
 
 def _distinguishing(frame: pandas.DataFrame, rows: Rows) -> list[str]:
     """Returns the columns in which all rows of one run and example differ, if there are such rows."""
-    known = {*rows.read.columns.values(), *TEXT_NAMES, *FACT_NAMES, "task", "evaluation_set"}
-    others = [name for name in frame if name not in known]
+    used = {*rows.read.columns.values(), *TEXT_NAMES, *FACT_NAMES, "task", "evaluation_set"}
+    others = [name for name in frame if name not in used]
     if not others or "example" not in rows.roles or len(rows) != len(frame):
         return []
     keys = [name for name in ("arm", "task", "seed", "run", "example") if name in rows.roles]
