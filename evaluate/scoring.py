@@ -322,8 +322,8 @@ def _score(run_dir: Path, dataset: xarray.Dataset, metric: str) -> float:
     else:
         raise _unknown_metric(run_dir, metric)
     try:
-        labels, given = _compared(definition, dataset)
-        return float(definition.score(labels, given)[0])
+        labels, answers = _compared(definition, dataset)
+        return float(definition.score(labels, answers)[0])
     except ValueError as error:
         raise UserError(f"{run_dir}: {metric} cannot be computed: {error}") from error
 
@@ -334,14 +334,14 @@ def _notes_of_answers(path: Path, dataset: xarray.Dataset, metrics: Sequence[str
     for metric in metrics:
         if metric not in METRICS or np.isnan(dataset["label"].to_numpy()).any():
             continue
-        labels, given = _compared(METRICS[metric], dataset)
-        if undefined_runs(METRICS[metric], labels, given).any():
-            why = why_undefined(labels, given)
+        labels, answers = _compared(METRICS[metric], dataset)
+        if undefined_runs(METRICS[metric], labels, answers).any():
+            why = why_undefined(labels, answers)
             yield f"{metric} of {path} is 0/0 ({why}); its score is the value defined for that."
         if classes and metric in CLASS_METRICS:  # texts of the files that were imported
-            labels, given = (np.array(classes)[side.astype(int)] for side in (labels, given))
+            labels, answers = (np.array(classes)[side.astype(int)] for side in (labels, answers))
         try:
-            (notes,) = check_answers(metric, labels, [Answers(given)])
+            (notes,) = check_answers(metric, labels, [Answers(answers)])
         except ValueError as error:  # one run alone may have failed to train
             notes = [f"{{arm}}: {error}"]
         yield from (note.replace("{arm}", str(path)) for note in notes)
@@ -358,8 +358,8 @@ def _compared(
     metric: Metric | RankMetric, dataset: xarray.Dataset
 ) -> tuple[np.ndarray, np.ndarray]:
     label, prediction = metric_variables(metric, dataset)
-    given = metric_input(metric, dataset[prediction], dataset.get("scores"))
-    return dataset[label].to_numpy(), given
+    answers = metric_input(metric, dataset[prediction], dataset.get("scores"))
+    return dataset[label].to_numpy(), answers
 
 
 def _rows_of_parts(
@@ -368,8 +368,8 @@ def _rows_of_parts(
     for name in metrics:
         averaged = METRICS.get(name)
         if isinstance(averaged, Metric) and averaged.by_class is not None:
-            labels, given = _compared(averaged, dataset)
-            for part_name, score in averaged.by_class(labels, given[0]).items():
+            labels, answers = _compared(averaged, dataset)
+            for part_name, score in averaged.by_class(labels, answers[0]).items():
                 values_of_part = {"by": "class", "part": part_name, "examples": len(labels)}
                 yield {**where, "metric": name, **values_of_part, "label": None, "score": score}
     means = [name for name in metrics if name in METRICS and METRICS[name].mean_of is not None]

@@ -72,7 +72,7 @@ class Answers:
             return np.ones(self.predictions.shape, dtype=bool)
         return self.observed
 
-    def given(self) -> NDArray:
+    def flat(self) -> NDArray:
         answers: NDArray = (
             self.predictions.ravel() if self.observed is None else self.predictions[self.observed]
         )
@@ -134,7 +134,7 @@ def _notes_of_classes(metric: str, labels: NDArray, arms: Sequence[Answers]) -> 
     predicted: set[Any] = set()
     with_stray = []
     for arm_notes, arm in zip(notes, arms, strict=True):
-        answers = arm.given()
+        answers = arm.flat()
         # NumPy finds the different values in a fraction of the time of a set of Python objects.
         classes = {*(answers if answers.dtype.kind == "O" else distinct(answers)).tolist()}
         if any(isinstance(value, float) and not value.is_integer() for value in classes):
@@ -199,7 +199,7 @@ def labelled_averages(metric: str, labels: NDArray, arms: Sequence[Answers]) -> 
     if metric not in _MACRO or not 2 <= len({*labels.tolist()}) <= MOST_CLASSES:
         return ()
     classes = {*labels.tolist()}
-    if all({*_counts(arm.given())} <= classes for arm in arms):
+    if all({*_counts(arm.flat())} <= classes for arm in arms):
         return ()
     return tuple(arm.mean(_labelled_average(_MACRO[metric], labels, arm)) for arm in arms)
 

@@ -120,11 +120,11 @@ def _glue_name(task: str) -> str:
     return next((name for name in names if name in _GLUE), "")
 
 
-def metrics_by_task(given: Any, tasks: Sequence[str]) -> dict[str, Any]:
+def metrics_by_task(requested: Any, tasks: Sequence[str]) -> dict[str, Any]:
     """Returns what each task is scored by: a metric, a tuple of several whose mean counts, or None.
 
     Args:
-      given: a metric of all tasks; metrics by task; or both as a text, `MRPC:accuracy+f1,accuracy`, where
+      requested: a metric of all tasks; metrics by task; or both as a text, `MRPC:accuracy+f1,accuracy`, where
         `+` joins the metrics of one task, and `glue` stands for those of GLUE.
       tasks: names of all tasks.
 
@@ -135,15 +135,15 @@ def metrics_by_task(given: Any, tasks: Sequence[str]) -> dict[str, Any]:
       >>> metrics_by_task("RTE:f1,glue", ["RTE", "MRPC"])
       {'RTE': 'f1', 'MRPC': ('accuracy', 'f1')}
     """
-    if not isinstance(given, str | Mapping):
-        return dict.fromkeys(tasks, given)
-    parts: Mapping[str, Any] = {} if isinstance(given, str) else given
-    if isinstance(given, str):
-        pairs = [part.strip().rpartition(":") for part in given.split(",")]
+    if not isinstance(requested, str | Mapping):
+        return dict.fromkeys(tasks, requested)
+    parts: Mapping[str, Any] = {} if isinstance(requested, str) else requested
+    if isinstance(requested, str):
+        pairs = [part.strip().rpartition(":") for part in requested.split(",")]
         parts = {task: metric for task, _, metric in pairs}
         if len(parts) < len(pairs):
             raise ValueError(
-                f"found metric {given!r}, expected one metric, or for each task its own: TASK:METRIC,..."
+                f"found metric {requested!r}, expected one metric, or for each task its own: TASK:METRIC,..."
             )
     unknown = sorted({*parts} - {"", *tasks})
     if unknown:
@@ -154,29 +154,29 @@ def metrics_by_task(given: Any, tasks: Sequence[str]) -> dict[str, Any]:
     return {task: _metrics_of(task, parts.get(task, parts.get(""))) for task in tasks}
 
 
-def _metrics_of(task: str, given: Any) -> Any:
-    if given == "glue":
+def _metrics_of(task: str, requested: Any) -> Any:
+    if requested == "glue":
         if not _glue_name(task):
             raise ValueError(
                 f"found metric 'glue', which has no task {task}; name its own with "
                 f"--metric={task}:accuracy,glue"
             )
-        given = _OF_GLUE.get(_glue_name(task), "accuracy")
-    names = given.split("+") if isinstance(given, str) else given
+        requested = _OF_GLUE.get(_glue_name(task), "accuracy")
+    names = requested.split("+") if isinstance(requested, str) else requested
     if not isinstance(names, list | tuple):
-        return given
+        return requested
     metrics = tuple(metric_named(name).name if isinstance(name, str) else name for name in names)
     return metrics if len(metrics) > 1 else metrics[0]
 
 
 def metric_variables(
-    metric: Metric | RankMetric, given: Container[Hashable]
+    metric: Metric | RankMetric, variables: Container[Hashable]
 ) -> tuple[Literal["label", "answers"], Literal["prediction", "prediction_text", "loss"]]:
     """Returns which variables of labelled predictions a metric compares.
 
     Args:
       metric: its `uses` decides.
-      given: the variables there are, such as a Dataset of
+      variables: the variables there are, such as a Dataset of
         `evaluate.prediction_files.predictions.read_predictions`.
 
     Returns:
@@ -194,9 +194,11 @@ def metric_variables(
       >>> metric_variables(metric_named("squad_f1"), {"answers", "prediction_text"})
       ('answers', 'prediction_text')
     """
-    if metric.uses == "loss" and "loss" in given:
+    if metric.uses == "loss" and "loss" in variables:
         return "label", "loss"
-    if metric.uses == "loss" and metric.name not in getattr(given, "attrs", {}).get("metrics", ()):
+    if metric.uses == "loss" and metric.name not in getattr(variables, "attrs", {}).get(
+        "metrics", ()
+    ):
         raise ValueError(
             "found no loss of each example, which runs of the task masked_words have; take a metric of "
             "predictions"
@@ -204,8 +206,8 @@ def metric_variables(
     if metric.uses != "text":
         return "label", "prediction"
     return (
-        "answers" if "answers" in given else "label",
-        "prediction_text" if "prediction_text" in given else "prediction",
+        "answers" if "answers" in variables else "label",
+        "prediction_text" if "prediction_text" in variables else "prediction",
     )
 
 

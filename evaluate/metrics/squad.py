@@ -161,7 +161,7 @@ def best_threshold(
         any threshold, so give the best answers rather than those above some threshold.
     """
     columns = [np.asarray(values) for values in (scores, null_odds, has_answer, answered)]
-    score, odds, has, given = columns
+    score, odds, has, is_answered = columns
     if not (len(score) and all(column.shape == (len(score),) for column in columns)):
         raise ValueError(
             f"found columns of shapes {[column.shape for column in columns]}, expected one value per "
@@ -170,7 +170,7 @@ def best_threshold(
     if np.isnan(odds.astype(np.float64)).any():
         raise ValueError("null odds are not numbers; the predictions are not of SQuAD 2.0")
     order = np.argsort(odds, kind="stable")
-    gains = np.where(has, score, np.where(given, -1.0, 0.0))[order].astype(np.float64)
+    gains = np.where(has, score, np.where(is_answered, -1.0, 0.0))[order].astype(np.float64)
     # One after the other, so that the last bits are the official scorer's.
     reached = np.cumsum(np.concatenate([[float(np.count_nonzero(~has.astype(bool)))], gains]))
     best = int(reached.argmax())
@@ -191,11 +191,11 @@ def question_scores(
       float64 [questions] for each.
     """
     labels = reference_array(references)
-    given = np.array(predictions, dtype=object)
+    answers = np.array(predictions, dtype=object)
     scores = {}
     for metric in SQUAD_METRICS:
-        bound = metric.bind(labels, given)
-        scores[metric.name] = np.asarray(bound.columns(labels, given)[:, 1], np.float64)
+        bound = metric.bind(labels, answers)
+        scores[metric.name] = np.asarray(bound.columns(labels, answers)[:, 1], np.float64)
     return scores
 
 

@@ -130,8 +130,8 @@ def write_predictions(
     twice = set(extras or {}) & set(outputs or {})
     if twice:
         raise ValueError(f"{path}: columns {sorted(twice)} are in both extras and outputs")
-    for prefix, given in (("", extras), (_OUTPUTS, outputs)):
-        for name, values in (given or {}).items():
+    for prefix, further in (("", extras), (_OUTPUTS, outputs)):
+        for name, values in (further or {}).items():
             suffix, column = _checked_column(name, values)
             columns[prefix + name + suffix] = column
     lengths = {len(column) for column in columns.values()}

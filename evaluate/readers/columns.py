@@ -113,20 +113,22 @@ def standard_rows(
     """
     import pandas
 
-    given = {role: name for role, name in asdict(names).items() if name is not None}
-    columns, unused = columns_by_role(frame, given, where)
-    has_seeds = seed is not None or "seed" in {**columns, **given}
+    user_names = {role: name for role, name in asdict(names).items() if name is not None}
+    columns, unused = columns_by_role(frame, user_names, where)
+    has_seeds = seed is not None or "seed" in {**columns, **user_names}
     if not has_seeds and columns.get("run", "").lower() in _RUNS:
         columns["seed"] = columns.pop("run")
     header = [*frame.columns]
     frame = frame.loc[:, ~frame.columns.duplicated()].reset_index(drop=True)
     _refuse_summaries(frame, columns, where)
-    named = {*columns.values(), *given.values()}
+    named = {*columns.values(), *user_names.values()}
     without_ids = "example" not in columns
     indices = [name for name in frame if name not in named and _is_index(frame[name], without_ids)]
     frame = frame.drop(columns=indices)
     has_seeds = seed is not None or "seed" in columns
-    frame, columns, more = long_table(frame, header, columns, given, where, has_seeds=has_seeds)
+    frame, columns, more = long_table(
+        frame, header, columns, user_names, where, has_seeds=has_seeds
+    )
     has_seeds |= "seed" in columns
     frame = with_plain_cells(frame, columns, where).reset_index(drop=True)
     roles = pandas.DataFrame({role: frame[name] for role, name in columns.items()}, copy=False)
@@ -143,8 +145,8 @@ def standard_rows(
     read = {"seed": ONE_RUN if is_one else BY_NAME} | {
         r: name for r, name in columns.items() if name != ARM_COLUMNS
     }
-    if given.get("by") in frame.columns:
-        roles["by"], read["by"] = frame[given["by"]], given["by"]
+    if user_names.get("by") in frame.columns:
+        roles["by"], read["by"] = frame[user_names["by"]], user_names["by"]
     is_epoch = columns.get("run", "").lower() == "epoch" and names.run is None
     epochs = roles["run"].unique().tolist() if is_epoch else []
     if len(epochs) > 1:
@@ -160,7 +162,7 @@ def standard_rows(
     ids = [name for name in further if not is_text(name) and _tells_apart(runs, further[name])]
     kept = [name for name in further if is_text(name) or name in ids]
     unused = [*more, *unused]
-    accounted = {*kept, *unused, "task", "evaluation_set", given.get("by")}
+    accounted = {*kept, *unused, "task", "evaluation_set", user_names.get("by")}
     unused += [name for name in further if name not in accounted]
     read_as = ReadAs(columns=read, unused=unused)
     return replace(rows, further=further[kept], possible_ids=ids, read=read_as)
@@ -464,7 +466,7 @@ def _counts(column: pandas.Series, position: NDArray) -> bool:
 
 
 def columns_by_role(
-    frame: pandas.DataFrame, given: Mapping[str, str], where: str
+    frame: pandas.DataFrame, user_names: Mapping[str, str], where: str
 ) -> tuple[dict[str, str], list[str]]:
     """Returns the column of each role, and those of usual names that another column's role leaves out."""
     alike: dict[str, list[str]] = {}
@@ -482,7 +484,7 @@ def columns_by_role(
             )
         columns[role] = names[0]
 
-    for role, name in given.items():
+    for role, name in user_names.items():
         if name in frame.columns and role != "by":
             take(role, [column for column in alike[name.lower()] if column == name])
         # Slices may be made of other columns, and seeds be in the names of columns.
@@ -495,10 +497,10 @@ def columns_by_role(
     left_out: set[str] = set()
     for role, usual in USUAL_NAMES.items():
         names = [name for name in usual if name in alike]
-        if role not in given and names and alike[names[0]][0] not in columns.values():
+        if role not in user_names and names and alike[names[0]][0] not in columns.values():
             take(role, alike[names[0]])
             left_out |= {*names} if role not in ("example", "cluster") else set()
-    used = {*columns.values(), *given.values(), *FACT_NAMES}
+    used = {*columns.values(), *user_names.values(), *FACT_NAMES}
     unused = [str(name) for name in frame.columns if str(name).lower() in left_out]
     return columns, [name for name in unused if name not in used]
 

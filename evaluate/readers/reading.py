@@ -550,9 +550,9 @@ def _with_rows_of_tasks(frame: pandas.DataFrame, names: ColumnNames) -> pandas.D
     of_tasks = [
         name for name in frame if is_known_task(str(name)) and frame[name].dtype.kind in "iuf"
     ]
-    given = {role for role, name in asdict(names).items() if name is not None}
+    user_roles = {role for role, name in asdict(names).items() if name is not None}
     usual = {name for role in ("prediction", "label", "example") for name in USUAL_NAMES[role]}
-    if len(of_tasks) < 2 or given - {"arm", "seed", "run"} or {"task", *usual} & {*frame}:
+    if len(of_tasks) < 2 or user_roles - {"arm", "seed", "run"} or {"task", *usual} & {*frame}:
         return frame
     others = [name for name in frame if name not in of_tasks]
     return frame.melt(others, of_tasks, "task", "score")
@@ -591,16 +591,16 @@ def _trained(frame: pandas.DataFrame, names: ColumnNames, where: str) -> Rows:
     frame = frame[last].drop(columns="epochs").reset_index(drop=True)
     if "label" in frame and frame["label"].isna().all():
         frame = frame.drop(columns="label")
-    given = {role: name for role, name in asdict(names).items() if name is not None}
-    columns, _ = columns_by_role(frame, given, where)
+    user_names = {role: name for role, name in asdict(names).items() if name is not None}
+    columns, _ = columns_by_role(frame, user_names, where)
     # Scores and groups of examples are further columns, unless they are named.
     columns = {
         role: name
         for role, name in columns.items()
-        if role in given or role not in ("score", "cluster")
+        if role in user_names or role not in ("score", "cluster")
     }
-    if given.get("by") in frame:
-        columns["by"] = given["by"]
+    if user_names.get("by") in frame:
+        columns["by"] = user_names["by"]
     roles = frame[[*columns.values()]].set_axis([*columns], axis=1)
     roles["task"] = frame["task"].str.cat(frame["evaluation_set"], sep="/")
     if not isinstance(roles["arm"].iloc[0], str):
@@ -654,10 +654,10 @@ def labels_by_id(
     frame = table.to_pandas() if hasattr(table, "to_pandas") else table
     if not is_counted(frame.index):
         frame = frame.reset_index(names=frame.index.name or "example_id")
-    given = {} if names.label is None else {"label": names.label}
+    user_names = {} if names.label is None else {"label": names.label}
     if ids := [name for name in (names.example or "", usual_id) if name in frame]:
-        given["example"] = ids[0]
-    columns, _ = columns_by_role(frame, given, where)
+        user_names["example"] = ids[0]
+    columns, _ = columns_by_role(frame, user_names, where)
     if "label" not in columns:
         raise UserError(
             f"{where}: found no column of labels among {columns_of(frame)}; name it with --label=COLUMN"

@@ -426,10 +426,10 @@ def table_of_arrays(
       >>> table.seeds, table.values.tolist(), table.example_ids.tolist()
       ([7], [[1, 0]], [0, 1])
     """
-    given = {role: name for role, name in (names or {}).items() if name is not None}
-    if given.get("by") in ("label", "length"):  # made from other columns
-        del given["by"]
-    for role, name in given.items():
+    user_names = {role: name for role, name in (names or {}).items() if name is not None}
+    if user_names.get("by") in ("label", "length"):  # made from other columns
+        del user_names["by"]
+    for role, name in user_names.items():
         if name not in arrays or role in ("arm", "run"):
             raise UserError(
                 f"{where}: found no array {name!r} for --{role}, only {listed(arrays)}; name one of "
@@ -438,8 +438,8 @@ def table_of_arrays(
     called = {
         role: next((name for name in usual if name in arrays), usual[0])
         for role, usual in _ARRAYS.items()
-    } | given
-    kind = "score" if "score" in given or called["prediction"] not in arrays else "prediction"
+    } | user_names
+    kind = "score" if "score" in user_names or called["prediction"] not in arrays else "prediction"
     values = np.atleast_2d(arrays.get(called[kind], np.empty((0, 0, 0))))
     if values.ndim != 2:
         shapes = listed(f"{name} {list(array.shape)}" for name, array in arrays.items())

@@ -57,7 +57,7 @@ def long_table(
     frame: pandas.DataFrame,
     header: Iterable[str],
     roles: dict[str, str],
-    given: Mapping[str, str],
+    user_names: Mapping[str, str],
     where: str,
     *,
     has_seeds: bool,
@@ -68,7 +68,7 @@ def long_table(
       frame: long, which it stays, or with one row per example and one column per run.
       header: names of its columns, with those that were there twice.
       roles: name of the column of each role.
-      given: names by role as users gave them; with the seed `columns` any number is one.
+      user_names: names by role as users gave them; with the seed `columns` any number is one.
       has_seeds: whether a column holds the seeds, or the file's name is one.
 
     Returns:
@@ -84,9 +84,9 @@ def long_table(
     """
     import pandas
 
-    if given.get("arm") == COLUMNS and "arm" not in roles:
-        return _by_arm(frame, roles, given)
-    by_columns = given.get("seed") == COLUMNS and "seed" not in roles
+    if user_names.get("arm") == COLUMNS and "arm" not in roles:
+        return _by_arm(frame, roles, user_names)
+    by_columns = user_names.get("seed") == COLUMNS and "seed" not in roles
     numbered = [
         name
         for name in header
@@ -130,10 +130,10 @@ def long_table(
         role: roles[role] for role in ("example", "label", "cluster") if role in roles
     }
     # One row per model; others may be groups of examples.
-    if not all(arms) and "arm" in roles and ("arm" in given or frame[roles["arm"]].is_unique):
+    if not all(arms) and "arm" in roles and ("arm" in user_names or frame[roles["arm"]].is_unique):
         of_rows["arm"] = roles["arm"]
     dropped = {*(run.column for run in run_columns), *roles.values()}
-    dropped -= {*of_rows.values(), given.get("by", "")}
+    dropped -= {*of_rows.values(), user_names.get("by", "")}
     # Each column of examples, once for each run.
     rest = frame[[name for name in frame if name not in dropped]]
     table = pandas.concat([rest] * len(runs))
@@ -155,12 +155,12 @@ def _first_to_last(columns: Sequence[str]) -> str:
 
 
 def _by_arm(
-    frame: pandas.DataFrame, roles: Mapping[str, str], given: Mapping[str, str]
+    frame: pandas.DataFrame, roles: Mapping[str, str], user_names: Mapping[str, str]
 ) -> tuple[pandas.DataFrame, dict[str, str], list[str]]:
     """Returns a table with one column per arm, `--arm=columns`, as `long_table` returns others."""
     import pandas
 
-    used = {*roles.values(), *given.values(), "task", "evaluation_set"}
+    used = {*roles.values(), *user_names.values(), "task", "evaluation_set"}
     arms = [name for name in frame if name not in used and not is_text(name)]
     rest = frame.drop(columns=arms)
     table = pandas.concat([rest.assign(**{ARM_COLUMNS: str(name)}) for name in arms])
