@@ -79,14 +79,14 @@ def read_coreference_groups(source: PathLike) -> Iterator[ImportedRun]:
         procedure, step = GROUPS[group]
         columns = ("pretrain_seed", "finetune_seed")
         rows = list(read_rows(source / group / "run_info.tsv", columns))
-        for place, row in enumerate(rows):
+        for index, row in enumerate(rows):
             seed, finetune_seed = map(row.integer, columns)
             origin = f"MultiBERTs release, example predictions, coref/{group}"
             yield ImportedRun(
                 f"coreference/{group}-pretrain_seed_{seed}-finetune_seed_{finetune_seed}",
                 facts_of("coreference", procedure, seed, finetune_seed, origin, step=step),
                 files,
-                partial(_read, choices, sentences, files, place, len(rows)),
+                partial(_read, choices, sentences, files, index, len(rows)),
             )
 
 
@@ -94,7 +94,7 @@ def _read(
     choices: Callable[[Path], np.ndarray],
     sentences: Callable[[Path, Path], Sentences],
     files: tuple[Path, Path, Path],
-    place: int,
+    index: int,
     num_runs: int,
 ) -> list[ImportedSet]:
     ids, labels, extras = sentences(*files[1:])
@@ -104,7 +104,7 @@ def _read(
             f"{files[0]}: found {counted(len(table), 'row')} of {table.shape[1]}, expected {num_runs} "
             f"runs of {len(ids)} sentences; fetch the files of the folder again"
         )
-    columns = predictions_of(ids, labels, table[place], extras=extras)
+    columns = predictions_of(ids, labels, table[index], extras=extras)
     return [ImportedSet("winogender", columns, ("accuracy", "bias_correlation", "bias_slope"))]
 
 

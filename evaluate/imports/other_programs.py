@@ -159,9 +159,9 @@ def _encode(sets: Sequence[_Set]) -> list[str]:
         if not is_number and METRICS[one.metric].uses != "text":
             columns += [(one.frame, name) for name in names]
     classes = sorted({str(item) for frame, name in columns for item in frame[name].unique()})
-    places = {name: place for place, name in enumerate(classes)}
+    code_of_class = {name: code for code, name in enumerate(classes)}
     for frame, name in columns:
-        frame[name] = frame[name].astype(str).map(places)
+        frame[name] = frame[name].astype(str).map(code_of_class)
     return classes
 
 
@@ -190,7 +190,7 @@ def _runs_of(one: _Set, task: str, classes: list[str]) -> Iterator[ImportedRun]:
         parts = [f"{name}={item}" for name, item in coordinates.items() if item is not None]
         name = "/".join(re.sub(r"[^\w.=,@+-]+", "-", part) for part in (task, ",".join(parts)))
         files = tuple(
-            file for place in rows["source_file"].unique() for file in _files(Path(place))
+            file for source in rows["source_file"].unique() for file in _files(Path(source))
         )
         yield ImportedRun(name, facts, files, partial(read_set, rows))
 

@@ -257,13 +257,13 @@ def reliability(labels: ArrayLike, logits: ArrayLike) -> list[ReliabilityBin]:
         accuracies = np.bincount(bins, right, minlength=number) / examples
     return [
         ReliabilityBin(
-            float(BIN_EDGES[place]),
-            float(BIN_EDGES[place + 1]),
-            int(examples[place]),
-            float(means[place]),
-            float(accuracies[place]),
+            float(BIN_EDGES[index]),
+            float(BIN_EDGES[index + 1]),
+            int(examples[index]),
+            float(means[index]),
+            float(accuracies[index]),
         )
-        for place in range(number)
+        for index in range(number)
     ]
 
 

@@ -40,21 +40,21 @@ class RankMoments:
 class _Groups:
     """Some groups of equal values in ascending order, and where the sum of each is kept."""
 
-    def __init__(self, rows: NDArray, sizes: NDArray, places: NDArray, num_places: int, none: int):
+    def __init__(self, rows: NDArray, sizes: NDArray, positions: NDArray, num_rows: int, none: int):
         """
         Args:
           rows: places of the examples among all, group after group.
-          places: row of each group's sum in arrays of `num_places` rows.
-          num_places: at least the number of groups; rows without a group are 0.
+          positions: row of each group's sum in arrays of `num_rows` rows.
+          num_rows: at least the number of groups; rows without a group are 0.
           none: the place among all examples of a row of zeros.
         """
         self.num_groups = len(sizes)
-        self.num_places = num_places
+        self.num_rows = num_rows
         self._single = None
         self._parts: list[tuple[NDArray, NDArray]] = []  # places [m], rows of examples [m, size]
         if (sizes == 1).all():
-            single = np.full(num_places, none, dtype=np.int32)
-            single[places] = rows
+            single = np.full(num_rows, none, dtype=np.int32)
+            single[positions] = rows
             self._single = single
             return
         starts = np.cumsum(sizes) - sizes
@@ -66,7 +66,7 @@ class _Groups:
                 table = rows[starts[some][:, None] + np.arange(size)].astype(np.int32)
                 for column in range(0, size, _PART_ROWS):
                     part = table[:, column : column + _PART_ROWS]
-                    self._parts.append((places[some].astype(np.int32), part))
+                    self._parts.append((positions[some].astype(np.int32), part))
 
     def sum(self, weights: Array, out: Array) -> None:
         """Writes the groups' sums of weights [examples + 1, replicates] to `out`."""
@@ -74,8 +74,8 @@ class _Groups:
             np.take(weights, self._single, axis=0, out=out, mode="clip")
             return
         out[:] = 0
-        for places, rows in self._parts:
-            out[places] += weights.take(rows, axis=0).sum(axis=1)
+        for positions, rows in self._parts:
+            out[positions] += weights.take(rows, axis=0).sum(axis=1)
 
     def sum_products(
         self, weights: Array, ranks: Array, rank_of: NDArray, sums: Array, products: Array
@@ -88,11 +88,11 @@ class _Groups:
             return
         sums[:] = 0
         products[:] = 0
-        for places, rows in self._parts:
+        for positions, rows in self._parts:
             part = weights.take(rows, axis=0)
-            sums[places] += part.sum(axis=1)
+            sums[positions] += part.sum(axis=1)
             part *= ranks.take(rank_of[rows], axis=0)
-            products[places] += part.sum(axis=1)
+            products[positions] += part.sum(axis=1)
 
 
 def _sorted_groups(values: NDArray) -> tuple[NDArray, NDArray]:
@@ -133,7 +133,7 @@ def _segments(predictions: NDArray, rows: NDArray, num_examples: int) -> list[_G
             _Groups(
                 rows[order[start:stop]],
                 some,
-                _places_by_halves(len(some)),
+                _positions_by_halves(len(some)),
                 _padded(len(some)),
                 none=num_examples,
             )
@@ -151,18 +151,18 @@ def _padded(number: int) -> int:
     return -(-number // block) * block
 
 
-def _places_by_halves(number: int) -> NDArray[np.int64]:
+def _positions_by_halves(number: int) -> NDArray[np.int64]:
     """Places `number` ascending entries so that neighbours lie half the array apart.
 
     The same holds again for what is left after neighbours are merged.
     """
-    place = np.zeros(number, dtype=np.int64)
+    position = np.zeros(number, dtype=np.int64)
     entry, half = np.arange(number), _padded(number)
     for _ in range(_halvings(number)):
         half //= 2
-        place += (entry & 1) * half
+        position += (entry & 1) * half
         entry >>= 1
-    return place + entry
+    return position + entry
 
 
 def _joint(weights: Array, values: Array, number: int) -> Array:
@@ -171,7 +171,7 @@ def _joint(weights: Array, values: Array, number: int) -> Array:
     Args:
       weights: [rows, replicates], the first `_padded(number)` rows in use.
       values: same shape as `weights`.
-      number: entries, arranged by `_places_by_halves`.
+      number: entries, arranged by `_positions_by_halves`.
     """
     size = _padded(number)
     joint = _dot(weights[:size], values[:size]) / 2
@@ -253,7 +253,7 @@ class SortedRuns:
     def _of_columns(self, weights: Array) -> RankMoments:
         """Computes moments [replicates, runs] from weights [examples + 1, replicates]."""
         moments = np.empty((3, self._chunk, len(self._runs)))
-        most = max((s.num_places for _, segments in self._runs for s in segments), default=0)
+        most = max((s.num_rows for _, segments in self._runs for s in segments), default=0)
         sums, products = np.empty((2, most, self._chunk))
         labels: _WeightedLabels | None = None
         for run, (label_order, segments) in enumerate(self._runs):
@@ -261,7 +261,7 @@ class SortedRuns:
                 labels = _WeightedLabels(label_order, weights)
             joint, cubes, below = np.zeros((3, self._chunk))
             for groups in segments:
-                size = groups.num_places
+                size = groups.num_rows
                 groups.sum_products(
                     weights, labels.ranks, label_order.group, sums[:size], products[:size]
                 )

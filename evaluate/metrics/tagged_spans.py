@@ -37,7 +37,7 @@ def spans(tags: str) -> frozenset[Span]:
     """
     ordered: list[Span] = []
     open_type = None
-    for place, tag in enumerate(tags.split()):
+    for index, tag in enumerate(tags.split()):
         prefix, _, kind = tag.partition("-")
         if tag != "O" and (prefix not in ("B", "I") or not kind):
             raise ValueError(
@@ -46,9 +46,9 @@ def spans(tags: str) -> frozenset[Span]:
         if tag == "O":
             open_type = None
         elif prefix == "I" and kind == open_type:
-            ordered[-1] = (kind, ordered[-1][1], place)
+            ordered[-1] = (kind, ordered[-1][1], index)
         else:
-            ordered.append((kind, place, place))
+            ordered.append((kind, index, index))
             open_type = kind
     return frozenset(ordered)
 

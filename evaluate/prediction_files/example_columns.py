@@ -334,5 +334,5 @@ class _Cursor:
             order = np.argsort(row, kind="stable")  # the texts of a record keep their order
             start, lengths = start[order], lengths[order]
         before = np.cumsum(lengths) - lengths
-        places = np.arange(int(lengths.sum())) + np.repeat(start - before, lengths)
-        return Texts(self._content[places], lengths, counts)
+        indices = np.arange(int(lengths.sum())) + np.repeat(start - before, lengths)
+        return Texts(self._content[indices], lengths, counts)

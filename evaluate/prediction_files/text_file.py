@@ -93,11 +93,11 @@ def read_texts(
             f"names; {_CURE}"
         )
     values = {name: column_values(path, name, column) for name, column in columns.items()}
-    place = {name: row for row, name in enumerate(values["example_id"])}
-    missing = [name for name in map(str, example_ids) if name not in place]
+    row_of_id = {name: row for row, name in enumerate(values["example_id"])}
+    missing = [name for name in map(str, example_ids) if name not in row_of_id]
     if missing:
         raise UserError(f"{path} lacks example {missing[0]!r}, which has a prediction; {_CURE}")
-    order = [place[name] for name in map(str, example_ids)]
+    order = [row_of_id[name] for name in map(str, example_ids)]
     return {name: values[name][order] for name in entry["columns"]}
 
 
@@ -123,10 +123,10 @@ def example_texts(data: xarray.Dataset, longest: int) -> dict[str, str]:
     }
     labels = data["label"].to_numpy()
     texts = {}
-    for place, example_id in enumerate(data["example_id"].to_numpy().tolist()):
-        parts = [f"label: {labels[place]:g}"] if labels.dtype.kind in "iufb" else []
+    for row, example_id in enumerate(data["example_id"].to_numpy().tolist()):
+        parts = [f"label: {labels[row]:g}"] if labels.dtype.kind in "iufb" else []
         for name, column in columns.items():
-            value = column[place]
+            value = column[row]
             text = " ".join((" | ".join(value) if isinstance(value, tuple) else str(value)).split())
             parts.append(f"{name}: {text[:longest]}{'...' if len(text) > longest else ''}")
         texts[str(example_id)] = "; ".join(parts)

@@ -87,8 +87,8 @@ def name_of(path: str | Path) -> str:
       >>> name_of("results/base.csv.gz"), name_of("results/new.2.tsv")
       ('base', 'new.2')
     """
-    place = Path(path)
-    return place.name if place.is_dir() else Path(place.name.removesuffix(".gz")).stem
+    location = Path(path)
+    return location.name if location.is_dir() else Path(location.name.removesuffix(".gz")).stem
 
 
 def name_of_all(paths: Sequence[str]) -> str:
@@ -278,12 +278,12 @@ def _patterns(files: Sequence[Path]) -> str:
 
 def _text(file: Path, root: Path) -> str:
     """Returns the part of a path that can name arm, task and seed."""
-    place = Path(os.path.relpath(file, root))
-    if place == Path():
+    relative = Path(os.path.relpath(file, root))
+    if relative == Path():
         return ""
-    if _BY_FOLDER.match(place.name):
-        return place.parent.as_posix()
-    return (place.parent / name_of(file)).as_posix()
+    if _BY_FOLDER.match(relative.name):
+        return relative.parent.as_posix()
+    return (relative.parent / name_of(file)).as_posix()
 
 
 class _Cut(NamedTuple):

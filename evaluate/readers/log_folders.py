@@ -99,23 +99,23 @@ def arrange_logs(
     differing = [name for name in names if len({log_facts.get(name) for log_facts in facts}) > 1]
     arranged = list(parts)
     repeats: dict[tuple, list[int]] = {}
-    for place, (log_facts, seed) in enumerate(zip(facts, seeds, strict=True)):
+    for index, (log_facts, seed) in enumerate(zip(facts, seeds, strict=True)):
         arm = ", ".join(
             log_facts[name] if name in ("folder", "model") else f"{name}={log_facts[name]}"
             for name in differing
             if log_facts.get(name)
         )
         if differing:
-            arranged[place] = arranged[place].with_role("arm", arm, BY_MODEL)
-        repeats.setdefault((arm, seed), []).append(place)
-    for (arm, seed), places in repeats.items():
-        ordered = sorted(places, key=lambda place: (facts[place]["when"], files[place]))
-        logs = [arranged[place] for place in ordered]
+            arranged[index] = arranged[index].with_role("arm", arm, BY_MODEL)
+        repeats.setdefault((arm, seed), []).append(index)
+    for (arm, seed), indices in repeats.items():
+        ordered = sorted(indices, key=lambda index: (facts[index]["when"], files[index]))
+        logs = [arranged[index] for index in ordered]
         if seed is not None and len(logs) > 1:
             earlier = 0  # runs of earlier logs
-            for place, log in zip(ordered, logs, strict=True):
+            for index, log in zip(ordered, logs, strict=True):
                 epochs = log.roles.get("run", 1)
-                arranged[place] = log.with_role("run", earlier + epochs, BY_TIME)
+                arranged[index] = log.with_role("run", earlier + epochs, BY_TIME)
                 earlier += np.max(epochs)
         elif seed is None and len(logs) == 1 and "run" in logs[0].roles:
             epochs, [log] = logs[0].roles["run"], logs
@@ -123,8 +123,8 @@ def arrange_logs(
             log = log.with_role("run", 1, log.read.columns["run"])
             arranged[ordered[0]] = log.with_role("seed", epochs, BY_TIME)
         elif seed is None:
-            for number, (place, log) in enumerate(zip(ordered, logs, strict=True), 1):
-                arranged[place] = log.with_role("seed", number, BY_TIME)
+            for number, (index, log) in enumerate(zip(ordered, logs, strict=True), 1):
+                arranged[index] = log.with_role("seed", number, BY_TIME)
         _warn_of_repeats(logs, arm or called)
     return arranged
 

@@ -224,8 +224,8 @@ def read_tasks(
     )
     if may_name:
         lengths = [len(part) for part in parts]
-        places = np.array([str(source.path) for source in sources], object)
-        further["source_file"] = np.repeat(places, lengths)
+        source_paths = np.array([str(source.path) for source in sources], object)
+        further["source_file"] = np.repeat(source_paths, lengths)
         if "task" not in roles:
             roles["task"] = task or name_of_all(paths)
     possible_ids = dict.fromkeys(name for part in parts for name in part.possible_ids)
@@ -536,8 +536,8 @@ def _standard(
     columns = [name for name in columns if name not in rows.read.columns.values()]
     if columns:
         # A table with a column per run has its rows once for each.
-        places = np.arange(len(rows)) % len(frame)
-        parts = [frame[name].astype(str).take(places).reset_index(drop=True) for name in columns]
+        indices = np.arange(len(rows)) % len(frame)
+        parts = [frame[name].astype(str).take(indices).reset_index(drop=True) for name in columns]
         rows = replace(rows, roles=rows.roles.assign(task=parts[0].str.cat(parts[1:], sep="/")))
     return rows
 

@@ -246,8 +246,8 @@ class ArmTable:
         import xarray
 
         coordinates: dict[str, Any] = {"example_id": ("example", self.example_ids)}
-        for place, name in enumerate(("pretrain_seed", "finetune_seed")[: len(self.keys[0])]):
-            coordinates[name] = ("run", np.asarray([key[place] for key in self.keys]))
+        for level, name in enumerate(("pretrain_seed", "finetune_seed")[: len(self.keys[0])]):
+            coordinates[name] = ("run", np.asarray([key[level] for key in self.keys]))
         for name, values in self.of_examples.items():
             coordinates[name] = ("example", values)
         variables: dict[str, Any] = {self.kind: (("run", "example"), self.values)}
@@ -477,7 +477,7 @@ def table_of_arrays(
             held[role] = np.char.strip(array)
     seeds = held.get("seed", np.arange(len(values))).tolist()
     if len({*seeds}) < len(seeds):
-        twice = next(seed for place, seed in enumerate(seeds) if seed in seeds[:place])
+        twice = next(seed for index, seed in enumerate(seeds) if seed in seeds[:index])
         raise UserError(
             f"{where}: found two rows of seed {twice!r} in {columns['seed']}; number them"
         )
