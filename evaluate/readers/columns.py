@@ -160,12 +160,12 @@ def standard_rows(
     # Texts and facts are kept, and what could be ids.
     runs = rows.runs
     ids = [name for name in further if not is_text(name) and _tells_apart(runs, further[name])]
-    kept = [name for name in further if is_text(name) or name in ids]
+    further_columns = [name for name in further if is_text(name) or name in ids]
     unused = [*more, *unused]
-    accounted = {*kept, *unused, "task", "evaluation_set", user_names.get("by")}
+    accounted = {*further_columns, *unused, "task", "evaluation_set", user_names.get("by")}
     unused += [name for name in further if name not in accounted]
     read_as = ReadAs(columns=read, unused=unused)
-    return replace(rows, further=further[kept], possible_ids=ids, read=read_as)
+    return replace(rows, further=further[further_columns], possible_ids=ids, read=read_as)
 
 
 def _is_one_run(frame: pandas.DataFrame, columns: Mapping[str, str]) -> bool:
@@ -446,9 +446,11 @@ def _with_ids(rows: Rows, names: ColumnNames, where: str) -> Rows:
                 "same in all runs; compare runs on the same data, or name the column of ids with --example"
             )
         identifying += [name] * (name not in identifying)
-    kept = [name for name in further if name not in rows.possible_ids or name in told_apart]
+    further_columns = [
+        name for name in further if name not in rows.possible_ids or name in told_apart
+    ]
     read = replace(rows.read, columns=columns, identifying=identifying)
-    return replace(rows, roles=roles, further=further[kept], read=read)
+    return replace(rows, roles=roles, further=further[further_columns], read=read)
 
 
 def may_be_ids(column: pandas.Series, position: NDArray) -> bool:

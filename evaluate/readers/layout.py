@@ -144,9 +144,9 @@ def source_files(paths: Sequence[str], task: str | None = None) -> list[SourceFi
     by_task = logs_by_task(files)
     if {*by_task} != {""}:
         files = logs_of_task(by_task, task, root)
-    kept = _of_predictions(files, root)
-    warn_of_left_out([*others, *(file for file in files if file not in {*kept})], str(root))
-    return _by_seed(kept, root)
+    predictions = _of_predictions(files, root)
+    warn_of_left_out([*others, *(file for file in files if file not in {*predictions})], str(root))
+    return _by_seed(predictions, root)
 
 
 def tasks_of_logs(paths: Sequence[str]) -> list[str]:
@@ -242,16 +242,18 @@ def _of_predictions(files: Sequence[Path], root: Path) -> list[Path]:
         file: {*_words(text)[:start], *_words(_cut(text).after)}
         for file, text in zip(files, texts, strict=True)
     }
-    kept = [file for file in files if kinds[file] & _PREDICTIONS]
-    kept = kept or [
+    predictions = [file for file in files if kinds[file] & _PREDICTIONS]
+    predictions = predictions or [
         file for file in files if _BY_FOLDER.match(file.name) or not kinds[file] & _BESIDE
     ]
-    kept = kept or [*files]
+    predictions = predictions or [*files]
     # Settings are saved as JSON beside a table of the same name.
-    settings = [file for file in kept if file.suffix == ".json" and not _BY_FOLDER.match(file.name)]
-    tables = {_text(file, root) for file in kept if file.suffix != ".json"}
+    settings = [
+        file for file in predictions if file.suffix == ".json" and not _BY_FOLDER.match(file.name)
+    ]
+    tables = {_text(file, root) for file in predictions if file.suffix != ".json"}
     left_out = {file for file in settings if _text(file, root) in tables}
-    return [file for file in kept if file not in left_out]
+    return [file for file in predictions if file not in left_out]
 
 
 def warn_of_left_out(left_out: Sequence[Path], folder: str) -> None:

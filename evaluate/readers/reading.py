@@ -272,7 +272,7 @@ def _read_files(
 ) -> tuple[list[SourceFile], list[Rows]]:
     """Reads each file; one that holds no predictions, or an unfinished log, is left out beside others."""
     parts: list[Rows] = []
-    kept: list[SourceFile] = []
+    read_sources: list[SourceFile] = []
     without: list[Path] = []
     for source in sources:
         try:
@@ -287,9 +287,9 @@ def _read_files(
             else:
                 console.warn(f"{str(error).partition(',')[0]}; it is left out")
         else:
-            kept.append(source)
+            read_sources.append(source)
     warn_of_left_out(without, where)
-    return kept, parts
+    return read_sources, parts
 
 
 def _named_by_files(sources: Sequence[SourceFile], parts: Sequence[Rows]) -> list[Rows]:
