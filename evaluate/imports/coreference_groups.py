@@ -128,8 +128,8 @@ def _sentences(labels_file: Path, shares_file: Path) -> Sentences:
         if row["occupation"] not in share:
             raise row.refused("occupation", f"one of {shares_file}")
         someone = row["someone"].strip().lower() in ("true", "1")
-        other = "someone" if someone else row["other_participant"]
-        ids.append(f"winogender/{row['occupation']}.{other}.{answer}.{word}")
+        participant = "someone" if someone else row["other_participant"]
+        ids.append(f"winogender/{row['occupation']}.{participant}.{answer}.{word}")
         labels.append(int(answer))
         occupations.append(row["occupation"])
         genders.append(gender)

@@ -119,8 +119,8 @@ def read_other_programs(
     for run_task, sets in by_task.items():
         classes = _encode(sets)
         parts: dict[str, list[ImportedRun]] = {}
-        for one in sets:
-            for run in _runs_of(one, run_task, classes):
+        for task_set in sets:
+            for run in _runs_of(task_set, run_task, classes):
                 parts.setdefault(run.name, []).append(run)
         yield from map(_joined, parts.values())
 
@@ -153,11 +153,11 @@ class _Set:
 def _encode(sets: Sequence[_Set]) -> list[str]:
     """Turns classes that are texts into numbers, in place, and returns them; answers stay texts."""
     columns = []
-    for one in sets:
-        names = [name for name in ("prediction", "label") if name in one.frame]
-        is_number = all(one.frame[name].dtype.kind in "biuf" for name in names)
-        if not is_number and METRICS[one.metric].uses != "text":
-            columns += [(one.frame, name) for name in names]
+    for task_set in sets:
+        names = [name for name in ("prediction", "label") if name in task_set.frame]
+        is_number = all(task_set.frame[name].dtype.kind in "biuf" for name in names)
+        if not is_number and METRICS[task_set.metric].uses != "text":
+            columns += [(task_set.frame, name) for name in names]
     classes = sorted({str(item) for frame, name in columns for item in frame[name].unique()})
     code_of_class = {name: code for code, name in enumerate(classes)}
     for frame, name in columns:
@@ -171,19 +171,19 @@ def _joined(parts: Sequence[ImportedRun]) -> ImportedRun:
     facts = {**first.facts, "source": "; ".join(part.facts["source"] for part in parts)}
     files = tuple(dict.fromkeys(file for part in parts for file in part.files))
     return ImportedRun(
-        first.name, facts, files, lambda: [one for part in parts for one in part.read()]
+        first.name, facts, files, lambda: [imported for part in parts for imported in part.read()]
     )
 
 
-def _runs_of(one: _Set, task: str, classes: list[str]) -> Iterator[ImportedRun]:
-    frame, where = one.frame, one.where
+def _runs_of(task_set: _Set, task: str, classes: list[str]) -> Iterator[ImportedRun]:
+    frame, where = task_set.frame, task_set.where
     keys = [name for name in _OF_RUNS if name in frame]
-    read_set = partial(_set_of, one.name, one.metric, *_further(frame))
+    read_set = partial(_set_of, task_set.name, task_set.metric, *_further(frame))
     for key, rows in frame.groupby(keys, sort=False, dropna=False):
         coordinates = {name: _plain(item) for name, item in zip(keys, key, strict=True)}
         facts = facts_of(
             task, str(coordinates["arm"]), _whole(where, "seed", number_of(coordinates["seed"])),
-            _whole(where, "run", coordinates.get("run") or 0), f"{where}: {one.read}",
+            _whole(where, "run", coordinates.get("run") or 0), f"{where}: {task_set.read}",
             **{name: coordinates[name] for name in _FACTS if name in coordinates},
             **({"classes": classes} if classes else {}),
         )  # fmt: skip

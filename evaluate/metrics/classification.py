@@ -44,9 +44,9 @@ def require_binary(name: str, labels: NDArray, predictions: NDArray | None, cure
     """Raises ValueError unless labels and predictions (where given) are 0 and 1."""
     for role, values in (("labels", labels), ("predictions", predictions)):
         if values is not None and not is_binary(values):
-            other = values[~np.isin(values, (0, 1))].flat[0]
+            odd = values[~np.isin(values, (0, 1))].flat[0]
             raise ValueError(
-                f"{name} is for two classes 0 and 1, found {shown(other)} in {role}; {cure}"
+                f"{name} is for two classes 0 and 1, found {shown(odd)} in {role}; {cure}"
             )
 
 
@@ -91,9 +91,9 @@ def classes_of(name: str, labels: NDArray, predictions: NDArray) -> NDArray:
     _check_kinds(name, *plain)
     classes = np.unique(np.concatenate([distinct(values) for values in plain]))
     if classes.dtype.kind == "f" and (classes != np.floor(classes)).any():
-        other = classes[classes != np.floor(classes)][0]
+        fraction = classes[classes != np.floor(classes)][0]
         raise ValueError(
-            f"{name} is for classes, found the fraction {shown(other)}; give the predicted "
+            f"{name} is for classes, found the fraction {shown(fraction)}; give the predicted "
             "classes, or use auc, brier, pearson or spearman for scores"
         )
     return classes

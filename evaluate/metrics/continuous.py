@@ -58,10 +58,10 @@ def _mean_columns(labels: NDArray, predictions: NDArray) -> Array:
 
 def _bind_answers(labels: NDArray, predictions: NDArray) -> Columns:
     require_numbers("share", labels, predictions)
-    other = predictions[(predictions != 0) & (predictions != 1)]
-    if other.size:
+    odd = predictions[(predictions != 0) & (predictions != 1)]
+    if odd.size:
         raise ValueError(
-            f"share is for scores 0 and 1, found {shown(other.flat[0])}; for other numbers use mean"
+            f"share is for scores 0 and 1, found {shown(odd.flat[0])}; for other numbers use mean"
         )
     return _mean_columns
 

@@ -44,9 +44,9 @@ def softmax(logits: ArrayLike) -> Array:
 
 def _check_probabilities(name: str, labels: NDArray, predictions: NDArray, classes: bool) -> None:
     if predictions.dtype.kind not in "biuf" or labels.dtype.kind not in "biuf":
-        other = (predictions if predictions.dtype.kind not in "biuf" else labels).flat[0]
+        odd = (predictions if predictions.dtype.kind not in "biuf" else labels).flat[0]
         raise ValueError(
-            f"{name} is for class numbers and their probabilities, found {shown(other)}; number the "
+            f"{name} is for class numbers and their probabilities, found {shown(odd)}; number the "
             "classes from 0"
         )
     outside = ~((predictions >= 0) & (predictions <= 1))

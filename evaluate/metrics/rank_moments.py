@@ -194,8 +194,8 @@ def _dot(first: Array, second: Array) -> Array:
         first[:whole].reshape(-1, fold * width),
         second[:whole].reshape(-1, fold * width),
     )
-    rest = np.einsum("ij,ij->j", first[whole:], second[whole:])
-    total: Array = wide.reshape(fold, width).sum(axis=0) + rest
+    remainder = np.einsum("ij,ij->j", first[whole:], second[whole:])
+    total: Array = wide.reshape(fold, width).sum(axis=0) + remainder
     return total
 
 

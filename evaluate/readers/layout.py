@@ -303,7 +303,7 @@ def _cut(text: str) -> _Cut:
     if match is None:
         masked = text  # of the same length, without numbers of tasks and times
         for pattern in (_TASK, _TIME):
-            masked = pattern.sub(lambda other: "x" * len(other[0]), masked)
+            masked = pattern.sub(lambda hit: "x" * len(hit[0]), masked)
         match = _LAST_NUMBER.search(masked)
     if match is None:
         return _Cut("", "", text, is_seed)
@@ -339,14 +339,14 @@ def _by_seed(files: Sequence[Path], root: Path) -> list[SourceFile]:
 def _split_at(files: Sequence[Path], names: Sequence[_Cut]) -> list[SourceFile]:
     """Returns what precedes each seed as the arm, and what follows it as the task."""
     arms, named = _split_tasks([name.before for name in names])
-    rests = [name.after for name in names]
-    runs = [_RUN.search(rest) for rest in rests]
+    endings = [name.after for name in names]
+    runs = [_RUN.search(ending) for ending in endings]
     numbers: list[int | None] = [None] * len(files)
     if all(runs) and len({run[1] for run in runs if run}) > 1:
         numbers = [int(run[1]) for run in runs if run]
-        rests = [_RUN.sub("", rest, count=1) for rest in rests]
-    tasks = [_joined(pair) for pair in zip(_differing(named), _differing(rests), strict=True)]
-    only = {_plain(rest.rpartition("/")[2]) for rest in rests}
+        endings = [_RUN.sub("", ending, count=1) for ending in endings]
+    tasks = [_joined(pair) for pair in zip(_differing(named), _differing(endings), strict=True)]
+    only = {_plain(ending.rpartition("/")[2]) for ending in endings}
     if not any(tasks) and len(only) == 1 and all(map(is_known_task, only)):
         tasks = [*only] * len(files)
     return [

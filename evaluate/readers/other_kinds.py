@@ -52,8 +52,8 @@ def refuse_archive(path: Path, members: Collection[str]) -> None:
 
 def refuse_fields(path: Path, names: Iterable[object]) -> None:
     """Refuses a table or JSON object by the names of its columns or fields."""
-    held = {*map(str, names)}
+    fields = {*map(str, names)}
     for sign, kind, is_without, cure in _FIELDS:
-        if sign <= held:
+        if sign <= fields:
             refuse = NoPredictionsError if is_without else UserError
             raise refuse(f"{path} holds {kind}; {cure}")

@@ -127,7 +127,7 @@ class NoTaskError(UserError):
 
 def _listed(path: str | Path | Sequence[str | Path]) -> list[str]:
     paths = [path] if isinstance(path, str | Path) else path
-    return [os.path.expanduser(one) for one in paths]
+    return [os.path.expanduser(entry) for entry in paths]
 
 
 def described_paths(path: str | Path | Sequence[str | Path]) -> str:
@@ -185,8 +185,8 @@ def read_tasks(
     sources, parts = _read_files(source_files(paths, task), names, where)
     for source, part in zip(sources, parts, strict=True):
         if source.seed is not None and not source.is_numbered:
-            held = part.roles["seed"].unique().tolist()
-            _refuse_other_seed(source.path, source.seed, held, part.read.columns["seed"])
+            seeds_of_rows = part.roles["seed"].unique().tolist()
+            _refuse_other_seed(source.path, source.seed, seeds_of_rows, part.read.columns["seed"])
     if all(part.log is not None for part in parts):
         files = [Path(os.path.abspath(source.path)) for source in sources]
         seeds = [source.seed for source in sources]
@@ -322,10 +322,10 @@ def _shared(sources: Sequence[SourceFile], parts: Sequence[Rows]) -> str:
     for source, part in zip(sources, parts, strict=True):
         keys = [name for name in ("arm", "task", "seed", "run") if name in part.roles]
         for key in part.roles[keys].drop_duplicates().itertuples(index=False, name=None):
-            path, other = first.setdefault(key, (source.path, part))
-            if other is part or (
-                all("example" in rows.roles for rows in (part, other))
-                and not part.roles["example"].isin(other.roles["example"]).any()
+            path, first_part = first.setdefault(key, (source.path, part))
+            if first_part is part or (
+                all("example" in rows.roles for rows in (part, first_part))
+                and not part.roles["example"].isin(first_part.roles["example"]).any()
             ):
                 continue
             called = ", ".join(f"{name} {value}" for name, value in zip(keys, key, strict=True))
@@ -344,7 +344,7 @@ def _refuse_parts(sources: Sequence[SourceFile], parts: Sequence[Rows]) -> None:
 
 
 def _refuse_other_seed(file: Path, number: int, seeds: Sequence[object], column: str) -> None:
-    numbers = {held for seed in seeds if isinstance(held := number_of(seed), int)}
+    numbers = {whole for seed in seeds if isinstance(whole := number_of(seed), int)}
     if numbers and number not in numbers:
         raise UserError(
             f"{file}: the path names seed {number}, but its column of seeds ({column!r}) says "
@@ -381,8 +381,8 @@ def _by_task(rows: Rows, task: str | None, path: str) -> dict[str, Rows]:
             f"{path}: some files name no task, others {listed(tasks)}; choose one, such as "
             f"--task={tasks[0]}, or let the names of all files have one (seed0_rte.csv)"
         )
-    rest = replace(rows, roles=rows.roles.drop(columns="task"))
-    return {name: rest.where(column == name) for name in chosen_tasks(task, tasks, path)}
+    without_names = replace(rows, roles=rows.roles.drop(columns="task"))
+    return {name: without_names.where(column == name) for name in chosen_tasks(task, tasks, path)}
 
 
 def _read_file(

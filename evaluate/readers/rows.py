@@ -460,8 +460,8 @@ def table_of_arrays(
         for role, name in called.items()
         if name in arrays and role not in ("prediction", "score")
     }
-    held = {role: arrays[name] for role, name in columns.items() if name in arrays}
-    for role, array in held.items():
+    by_role = {role: arrays[name] for role, name in columns.items() if name in arrays}
+    for role, array in by_role.items():
         length = values.shape[0 if role == "seed" else 1]
         if role != kind and array.shape != (length,):
             raise UserError(
@@ -474,23 +474,23 @@ def table_of_arrays(
                 "anew"
             )
         if array.dtype.kind == "U" and role in ("seed", "example"):
-            held[role] = np.char.strip(array)
-    seeds = held.get("seed", np.arange(len(values))).tolist()
+            by_role[role] = np.char.strip(array)
+    seeds = by_role.get("seed", np.arange(len(values))).tolist()
     if len({*seeds}) < len(seeds):
         twice = next(seed for index, seed in enumerate(seeds) if seed in seeds[:index])
         raise UserError(
             f"{where}: found two rows of seed {twice!r} in {columns['seed']}; number them"
         )
-    of_examples = {columns.get("by", ""): held["by"]} if "by" in held else {}
-    of_examples |= {"cluster": held["cluster"]} if "cluster" in held else {}
+    of_examples = {columns.get("by", ""): by_role["by"]} if "by" in by_role else {}
+    of_examples |= {"cluster": by_role["cluster"]} if "cluster" in by_role else {}
     return ArmTable(
         values,
         kind,
         [(seed,) for seed in seeds],
-        held.get("example", np.arange(values.shape[1])),
-        held.get("label"),
+        by_role.get("example", np.arange(values.shape[1])),
+        by_role.get("label"),
         of_examples,
-        read=ReadAs(columns=columns, identifying=["cluster"] if "cluster" in held else []),
+        read=ReadAs(columns=columns, identifying=["cluster"] if "cluster" in by_role else []),
     )
 
 

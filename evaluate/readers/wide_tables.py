@@ -135,8 +135,8 @@ def long_table(
     dropped = {*(run.column for run in run_columns), *roles.values()}
     dropped -= {*of_rows.values(), user_names.get("by", "")}
     # Each column of examples, once for each run.
-    rest = frame[[name for name in frame if name not in dropped]]
-    table = pandas.concat([rest] * len(runs))
+    of_examples = frame[[name for name in frame if name not in dropped]]
+    table = pandas.concat([of_examples] * len(runs))
     table[BY_COLUMNS] = np.repeat([seed for _, seed in runs], len(frame))
     long_roles = {"seed": BY_COLUMNS}
     for role, columns in values.items():
@@ -162,8 +162,8 @@ def _by_arm(
 
     used = {*roles.values(), *user_names.values(), "task", "evaluation_set"}
     arms = [name for name in frame if name not in used and not is_text(name)]
-    rest = frame.drop(columns=arms)
-    table = pandas.concat([rest.assign(**{ARM_COLUMNS: str(name)}) for name in arms])
+    of_examples = frame.drop(columns=arms)
+    table = pandas.concat([of_examples.assign(**{ARM_COLUMNS: str(name)}) for name in arms])
     values = _first_to_last(arms)
     table[values] = pandas.concat([frame[name] for name in arms])
     role = "score" if table[values].dtype.kind in "biuf" and "label" not in roles else "prediction"
