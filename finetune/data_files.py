@@ -15,7 +15,7 @@ from multiberts.runs.dataset_builder import open_builder
 from multiberts.runs.directory import fingerprint
 from multiberts.runs.errors import UserError, listed
 from multiberts.runs.files import PathLike
-from multiberts.runs.tables import TABLE_SUFFIXES, is_table
+from multiberts.runs.tables import TABLE_SUFFIXES, has_tagged_words, is_table
 
 # Lines of text, and not a table.
 LINES_SUFFIX = ".txt"
@@ -178,6 +178,12 @@ def open_split(dataset: str, splits: Sequence[str], datasets_dir: str | None) ->
         builder=builder,
         split=split,
     )
+
+
+def has_text_lines(path: PathLike, *, of_words: bool) -> bool:
+    """Returns whether a file has one text per line; `of_words`: words and tags in columns are a table."""
+    is_txt = Path(path).name.removesuffix(".gz").endswith(LINES_SUFFIX)
+    return is_txt and not (of_words and has_tagged_words(path))
 
 
 def check_form(path: PathLike) -> None:

@@ -20,7 +20,7 @@ from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.evaluate.metrics.label_sets import SEPARATOR
 from multiberts.evaluate.metrics.probability import softmax
 from multiberts.evaluate.prediction_files.prediction_file import ANSWERS, PREDICTION_TEXT
-from multiberts.finetune.data_files import LINES_SUFFIX
+from multiberts.finetune.data_files import LINES_SUFFIX, has_text_lines
 from multiberts.finetune.model import EvaluationSet
 from multiberts.finetune.squad.questions import ids_of_rows, is_official
 from multiberts.finetune.task import (
@@ -34,7 +34,7 @@ from multiberts.finetune.task import (
 from multiberts.finetune.text.task import CLASSIFICATION, MULTI_LABEL, REGRESSION, TOKENS
 from multiberts.runs import console
 from multiberts.runs.errors import UserError, counted
-from multiberts.runs.tables import is_table, table_entries
+from multiberts.runs.tables import table_entries
 
 # The public name; `predict` takes the rest.
 __all__ = ["Predictor"]
@@ -214,7 +214,8 @@ def answer_lines(
     kind, ids = head["kind"], list(predicted.example_ids)
     rows: list[Mapping[str, Any]] = []
     order: Sequence[int] = range(len(ids))
-    if path is not None and kind in _KINDS_OF_TABLES and is_table(path):
+    is_table = path is not None and not has_text_lines(path, of_words=kind == TOKENS)
+    if path is not None and is_table and kind in _KINDS_OF_TABLES:
         rows = list(table_entries(path))
         if kind == QUESTIONS and is_official(rows):
             rows = []

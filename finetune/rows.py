@@ -78,8 +78,8 @@ class TrainingRows:
         total = training_rows.total_steps(settings)
         if every is not None and every >= total:
             raise UserError(
-                f"finetune.evaluate_every_steps is {every}, but training has {counted(total, 'step')}, and at "
-                "the end predictions are made anyway; give a smaller number, or leave it out"
+                f"finetune.evaluate_every_steps is {every}, but training has {counted(total, 'step')}, and "
+                "at the end predictions are made anyway; give a smaller number, or leave it out"
             )
         if len({set_at("dev", epochs) for epochs in early}) < len(early):
             raise UserError(

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.evaluate.prediction_files.tfrecord import Records, framed, split
+from multiberts.runs.errors import counted
 
 Integers = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
@@ -168,21 +169,22 @@ def _normalised(records: Records) -> Records:
         shapes = {name: _shape(feature) for name, feature in example.features.feature.items()}
         first = first if number > 1 else shapes
         for name in sorted({*shapes, *first}):
-            here, there = shapes.get(name, "no feature"), first.get(name, "no feature")
+            here, there = shapes.get(name, "nothing"), first.get(name, "nothing")
             if here != there or here == _NO_KIND:
-                raise ForeignRecord(number, f"found {here} {name}, expected {there} as in record 1")
+                expected = "some" if here == there else f"{there} as in record 1"
+                raise ForeignRecord(number, f"feature {name!r}: found {here}, expected {expected}")
     return split(framed(written), verify=False)
 
 
-_NO_KIND = "no values in"
+_NO_KIND = "no values"
 
 
 def _shape(feature: Any) -> str:
     """Returns the kind and the number of values of a feature, for messages."""
     kind = feature.WhichOneof("kind")
     if kind in (None, "bytes_list"):
-        return "texts in" if kind else _NO_KIND
-    return f"{len(getattr(feature, kind).value)} values ({kind}) in"
+        return "texts" if kind else _NO_KIND
+    return f"{counted(len(getattr(feature, kind).value), 'value')} ({kind})"
 
 
 class _Cursor:

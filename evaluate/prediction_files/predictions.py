@@ -140,15 +140,16 @@ def texts_of_runs(
         for path, entry in zip(paths, entries, strict=True)
         if "texts" in entry
     ]
+    if not text_entries:
+        return {}
+    first_path, first = text_entries[0]
     for path, texts in text_entries:
-        if texts["sha256"] != text_entries[0][1]["sha256"]:
+        if texts["sha256"] != first["sha256"]:
             raise UserError(
-                f"{path / texts['file']} holds other texts than {text_entries[0][0] / text_entries[0][1]['file']}; "
-                "compare runs on the same evaluation data"
+                f"{path / texts['file']} holds other texts than {first_path / first['file']}; compare runs on "
+                "the same evaluation data"
             )
-    for path, texts in text_entries[:1]:
-        return read_texts(path, texts, example_ids)
-    return {}
+    return read_texts(first_path, first, example_ids)
 
 
 def labelled_array(

@@ -442,8 +442,9 @@ def _with_ids(rows: Rows, names: ColumnNames, where: str) -> Rows:
         values = further[name].groupby(roles["example"]).nunique()
         if values.max() > 1:
             raise UserError(
-                f"{where}: found several values of {name!r} for the example {values.idxmax()!r}, expected the "
-                "same in all runs; compare runs on the same data, or name the column of ids with --example"
+                f"{where}: found several values of {name!r} for the example "
+                f"{values.index.tolist()[values.argmax()]!r}, expected the same in all runs; compare runs on "
+                "the same data, or name the column of ids with --example"
             )
         identifying += [name] * (name not in identifying)
     further_columns = [

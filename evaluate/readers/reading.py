@@ -672,8 +672,8 @@ def labels_by_id(
         rivals = [name for name in others if may_be_ids(others[name], order)]
         if rivals:
             raise UserError(
-                f"{where}: found no column of ids, but {str(rivals[0])!r} differs in every row; write the ids "
-                f"of the predictions into a column {usual_id or 'example_id'!r}"
+                f"{where}: found no column of ids, but {str(rivals[0])!r} differs in every row; write the "
+                f"ids of the predictions into a column {usual_id or 'example_id'!r}"
             )
         return labels.reset_index(drop=True), f"{called}, by order of rows"
     by_id = labels.set_axis(pandas.Index(stripped(frame[columns["example"]])))

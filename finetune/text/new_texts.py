@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from multiberts.evaluate.readers.rows import TEXT_NAMES
-from multiberts.finetune.data_files import LINES_SUFFIX, check_form
+from multiberts.finetune.data_files import check_form, has_text_lines
 from multiberts.finetune.text.labels import is_label
 from multiberts.finetune.text.readers import examples_of, with_labels
 from multiberts.finetune.text.task import TOKENS, TextExamples, TextTask
 from multiberts.runs.errors import UserError, counted, listed
 from multiberts.runs.files import PathLike, read_lines
-from multiberts.runs.tables import column_names, has_tagged_words, read_rows
+from multiberts.runs.tables import column_names, read_rows
 
 _USUAL_WORDS = (("tokens",), ("words",))
 _USUAL_PAIRS: tuple[tuple[str, ...], ...] = (
@@ -45,9 +45,7 @@ class NewTextReader:
     def __call__(self, files: tuple[Path, ...], name: str) -> TextExamples:
         """Reads the file of the set `name`."""
         (path,) = files
-        if path.name.removesuffix(".gz").endswith(LINES_SUFFIX) and not (
-            self.task.kind == TOKENS and has_tagged_words(path)
-        ):
+        if has_text_lines(path, of_words=self.task.kind == TOKENS):
             texts = self._lines(path)
             return TextExamples(
                 example_ids=[f"{self.task.name}/{name}/{row}" for row in range(len(texts[0]))],
@@ -123,7 +121,7 @@ def columns_of_files(files: Sequence[PathLike]) -> tuple[str, ...]:
     """
     columns_by_count: dict[int, tuple[Path, tuple[str, ...]]] = {}
     for path in map(Path, files):
-        if path.name.removesuffix(".gz").endswith(LINES_SUFFIX):
+        if has_text_lines(path, of_words=False):
             is_pair = any("\t" in line for line in read_lines(path)[:1])
             columns = _USUAL_PAIRS[0] if is_pair else TEXT_NAMES[:1]
         else:
