@@ -5,7 +5,7 @@ One routine (`finetune.finetuning`), one folder per kind of task: `text` (GLUE, 
 
     from multiberts.finetune.predictor import Predictor
 
-loads a fine-tuned model to be asked from Python.
+loads a fine-tuned model for predictions from Python.
 """
 
 from multiberts.runs import environment as environment

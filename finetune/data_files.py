@@ -1,6 +1,6 @@
 """Files of a task's data: splits in a folder or prepared by TensorFlow Datasets, and tables of new examples.
 
-TensorFlow is imported when a dataset is opened, and not before.
+TensorFlow is imported only when a dataset is opened.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from multiberts.runs.errors import UserError, listed
 from multiberts.runs.files import PathLike
 from multiberts.runs.tables import TABLE_SUFFIXES, has_tagged_words, is_table
 
-# Lines of text, and not a table.
+# Suffix of files with one text per line, which are not tables.
 LINES_SUFFIX = ".txt"
-# In place of a file: a name in TensorFlow Datasets.
+# Marks a name in TensorFlow Datasets given instead of a file.
 DATASET_PREFIX = "tfds:"
-# The names of a split in TensorFlow Datasets, by our name; several where data sets differ.
+# Names of a split in TensorFlow Datasets by our name; several, as data sets differ.
 SPLITS = {
     "train": ("train",),
     "dev": ("validation", "validation_matched", "dev"),
@@ -35,10 +35,10 @@ SPLITS = {
 
 @dataclasses.dataclass(frozen=True)
 class FileContent:
-    """A file, equal to any other of the same bytes; a key for caches.
+    """A file compared by content, as a key for caches.
 
     Attributes:
-      path: where it lies; for reading and for errors.
+      path: its path, for reading and for errors.
       checksum: SHA-256 of its bytes.
     """
 
@@ -53,9 +53,9 @@ class FileContent:
 def files_of_split(
     folder: PathLike, split: str, suffixes: Sequence[str] = TABLE_SUFFIXES
 ) -> list[Path]:
-    """Returns the files of a split in a folder, plain or `.gz`, and folders that `datasets` saved.
+    """Returns the files of a split in a folder, plain or `.gz`, and folders saved by `datasets`.
 
-    They are named as the split here, or as TensorFlow Datasets and Hugging Face name it (`validation`).
+    They have our name of the split, or that of TensorFlow Datasets and Hugging Face (`validation`).
     """
     names = _names_of_split(split)
     endings = [f"{suffix}{packed}" for suffix in suffixes for packed in ("", ".gz")]
@@ -71,7 +71,7 @@ def _names_of_split(split: str) -> list[str]:
 
 
 def split_file(folder: PathLike, split: str, suffixes: Sequence[str] = TABLE_SUFFIXES) -> Path:
-    """Returns the only one of `files_of_split`."""
+    """Returns the single file of `files_of_split`; refuses none or several."""
     paths = files_of_split(folder, split, suffixes)
     if len(paths) == 1:
         return paths[0]
@@ -87,7 +87,7 @@ def split_file(folder: PathLike, split: str, suffixes: Sequence[str] = TABLE_SUF
 
 
 def refuse_repeated_files(inputs: Mapping[str, Path | list[Path]]) -> None:
-    """Refuses the same content twice among the files to train on and those of the set `dev`."""
+    """Refuses files with the same content among train files and dev files."""
     files: list[tuple[str, Path]] = []
     for name in ("train_files", "dev_files"):
         paths = inputs.get(name, [])
@@ -96,7 +96,7 @@ def refuse_repeated_files(inputs: Mapping[str, Path | list[Path]]) -> None:
     sizes = Counter(path.stat().st_size for _, path in files)
     for name, path in files:
         if sizes[path.stat().st_size] == 1:
-            continue  # nothing else can hold the same, so large files are not read for this
+            continue  # no other file can be equal, so large files need not be read
         first_name, first_path = first.setdefault(fingerprint(path), (name, path))
         if first_name != name:
             raise UserError(
@@ -115,9 +115,9 @@ class DatasetSplit:
     """A prepared split.
 
     Attributes:
-      name: the dataset with its version and split, for errors: `glue/rte/2.0.0:train`.
-      files: the files that determine the examples: records, features and names of the classes.
-      features: the features' descriptions by name.
+      name: dataset, version and split for errors: `glue/rte/2.0.0:train`.
+      files: records, features and class names, which determine the examples.
+      features: descriptions of the features by name.
     """
 
     name: str
@@ -127,7 +127,7 @@ class DatasetSplit:
     split: str
 
     def label_names(self, feature: str) -> list[str] | None:
-        """Returns the names of a feature's classes, also of a sequence of them; None if it has none."""
+        """Returns the class names of a feature or a sequence feature; None if it has none."""
         description = self.features[feature]
         return getattr(getattr(description, "feature", description), "names", None)
 
@@ -141,7 +141,7 @@ class DatasetSplit:
             )
 
     def examples(self, wanted: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """Yields the wanted features of the examples as NumPy values and bytes, in the files' order."""
+        """Yields the wanted features of the examples as NumPy values and bytes, in file order."""
         import tensorflow_datasets as tfds
 
         dataset = self.builder.as_dataset(
@@ -154,12 +154,12 @@ class DatasetSplit:
 
 
 def open_split(dataset: str, splits: Sequence[str], datasets_dir: str | None) -> DatasetSplit:
-    """Opens a split; if it is not prepared on this machine, it is downloaded and prepared first.
+    """Opens a split; downloads and prepares it first if necessary.
 
     Args:
-      dataset: a name as `tensorflow_datasets.builder` takes it, such as `glue/rte`.
-      splits: names of the split; the first one that exists is taken.
-      datasets_dir: the folder of prepared datasets; None: the default of TensorFlow Datasets.
+      dataset: a name for `tensorflow_datasets.builder`, such as `glue/rte`.
+      splits: names of the split; the first that exists is used.
+      datasets_dir: folder of prepared datasets; None: the default of TensorFlow Datasets.
     """
     builder = open_builder(dataset, datasets_dir, parameter="finetune.data_dir")
     there = builder.info.splits
@@ -181,7 +181,7 @@ def open_split(dataset: str, splits: Sequence[str], datasets_dir: str | None) ->
 
 
 def has_text_lines(path: PathLike, *, of_words: bool) -> bool:
-    """Returns whether a file has one text per line; `of_words`: words and tags in columns are a table."""
+    """Returns whether a file has one text per line; with `of_words`, columns of words and tags are a table."""
     is_txt = Path(path).name.removesuffix(".gz").endswith(LINES_SUFFIX)
     return is_txt and not (of_words and has_tagged_words(path))
 

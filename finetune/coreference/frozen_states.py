@@ -1,9 +1,8 @@
-"""Hidden states of a frozen encoder at spans, computed once per checkpoint and used by all runs on it.
+"""Hidden states of a frozen encoder at spans, computed once per checkpoint and shared by all runs on it.
 
-Only what a head needs of spans is kept, not whole windows: of a base encoder on OntoNotes' training
-documents (156 thousand mentions) 0.5 GB of means, 1.1 GB of tokens or 1.4 GB of endpoints in place of
-5 GB. In memory, or in files that are mapped, so that a sweep that was killed resumes without encoding
-again.
+Only the states of the spans are kept, not of whole windows: for BERT-Base on OntoNotes' training
+documents (156 thousand mentions) 0.5 GB of means, 1.1 GB of tokens or 1.4 GB of endpoints instead of
+5 GB. They are in memory, or in memory-mapped files, so that an interrupted sweep need not encode again.
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ if TYPE_CHECKING:
 
 _BATCH_SIZE = 32
 
-# The states kept of a span: its first token, its last and the mean of its tokens, joined; the mean; or
-# every token.
+# States of a span: its first token, its last and the mean of its tokens, concatenated; the mean; or all tokens.
 ENDPOINTS, MEAN, TOKENS = "endpoints", "mean", "tokens"
 
 
@@ -42,15 +40,15 @@ class SpanStates:
     """States of the spans of a set.
 
     Attributes:
-      values: float32 [rows, width]: of endpoints and mean one row per span, else one row per token.
-      offsets: int64 [spans + 1]: where the rows of each span begin.
+      values: float32 [rows, width]: one row per span for endpoints and mean, else one row per token.
+      offsets: int64 [spans + 1]: first row of each span.
     """
 
     values: np.ndarray
     offsets: np.ndarray
 
     def pooled(self, spans: np.ndarray) -> np.ndarray:
-        """Returns float32 [batch, width]: the one row of each span."""
+        """Returns float32 [batch, width]: the single row of each span."""
         returned: np.ndarray = self.values[spans]
         return returned
 
@@ -58,8 +56,8 @@ class SpanStates:
         """Returns the tokens of each span, padded.
 
         Args:
-          spans: int64 [batch].
-          length: at least the longest span's tokens.
+          spans: numbers of the spans, int64 [batch].
+          length: tokens to pad to, at least those of the longest span.
 
         Returns:
           float32 [batch, length, width], and the mask, float32 [batch, length].
@@ -84,14 +82,13 @@ def span_states(
     compile_step: CompileChoice,
     folder: Path | None = None,
 ) -> dict[str, SpanStates]:
-    """Encodes the windows of every set and keeps the requested states of their spans.
+    """Encodes the windows of every set and returns the requested states of their spans.
 
     Args:
       sets: spans in windows, by name.
       pooling: `ENDPOINTS`, `MEAN` or `TOKENS`.
       compile_step: whether XLA compiles the encoder.
-      folder: where states are kept for other processes, and found; None: in this one's memory only.
-        They can be deleted whenever no run uses them.
+      folder: cache that processes share; None: memory only. It can be deleted whenever no run uses it.
     """
     predictor = forward_pass(FrozenEncoder(checkpoint.config), compile_step)
     if folder is None:
@@ -130,7 +127,7 @@ def _address(
     pooling: str,
     compile_step: CompileChoice,
 ) -> str:
-    """Returns a name that only equal inputs have; the engine's version, which affects rounding, counts."""
+    """Returns a hash of the inputs, and of the engine's version, which affects rounding."""
     if engine() == JAX:
         import jax
 
@@ -178,7 +175,7 @@ def _encoded(
         values = np.lib.format.open_memmap(file, mode="w+", dtype=np.float32, shape=shape)
     for spans, tokens, ends in _span_tokens(pairs, predictor, checkpoint, name):
         if pooling == TOKENS:
-            # The row of every token: its span's first row plus its place in the span.
+            # Row of a token: first row of its span + its position in the span.
             begins = ends - (pairs.spans[spans, 2] - pairs.spans[spans, 1] + 1)
             shift = np.repeat(offsets[spans] - begins, ends - begins)
             values[np.arange(len(tokens)) + shift] = tokens
@@ -186,8 +183,8 @@ def _encoded(
             lengths = np.diff(ends, prepend=0)
             begins = ends - lengths
             mean = np.empty((len(ends), hidden_size), np.float32)
-            # Spans of one length at once: a mean over an axis adds in the order of the tokens,
-            # np.add.reduceat in another one, which would change last bits.
+            # Spans of one length at once: `mean` adds in token order, np.add.reduceat does not, which
+            # would change the last bits.
             for length in np.unique(lengths):
                 alike = np.flatnonzero(lengths == length)
                 mean[alike] = tokens[begins[alike, None] + np.arange(length)].mean(axis=1)
@@ -203,8 +200,8 @@ def _encoded(
 def _span_tokens(
     pairs: MentionPairs, predictor: ForwardPass, checkpoint: Checkpoint, name: str
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yields per batch: spans int64 [spans]; the states of their tokens, float32 [tokens, hidden], one
-    span after the other; and where each span ends among them, int64 [spans].
+    """Yields per batch: spans int64 [spans]; their tokens' states float32 [tokens, hidden], concatenated;
+    and the end of each span in them, int64 [spans].
     """
     by_window = np.argsort(pairs.spans[:, 0], kind="stable")
     begins = np.searchsorted(pairs.spans[by_window, 0], np.arange(len(pairs.sequences) + 1))

@@ -1,11 +1,11 @@
 """Pairs of a pronoun and another gold mention, located in windows of token ids.
 
-Coreference is asked pair by pair, in the manner of Winogender: does this pronoun refer to that mention?
+Coreference is a decision per pair, as in Winogender: does this pronoun refer to that mention?
 
 * CoNLL-2012 documents: a pronoun is a one-word mention among `PRONOUNS` (third person, of people);
-  its candidates are all mentions in the same window, before and after it, that are not such pronouns
-  and do not overlap it. A window is as many whole sentences as fit `sequence_length`. Or every two
-  mentions of a window, either one first.
+  its candidates are all other mentions in the same window, before and after it, that do not overlap
+  it. A window holds the whole sentences that fit `sequence_length`. Or every two mentions of a window,
+  in both orders.
 * GAP: the pronoun with A, and with B, each pair in a window around both.
 * Winogender: the pronoun with the occupation and with the other participant.
 """
@@ -33,7 +33,7 @@ from multiberts.runs.errors import UserError, counted
 from multiberts.runs.parameters import shortened
 
 _GAP_SUFFIXES = (".tsv", ".tsv.gz")
-# Word pieces of the text before and after two mentions that a prediction file holds.
+# Word pieces of context before and after two mentions in a prediction file.
 CONTEXT_PIECES = 40
 PRONOUNS = frozenset(
     {
@@ -51,8 +51,8 @@ class MentionPairs:
     Attributes:
       spans: int32 [spans, 3]: window, first and last token.
       pairs: int32 [pairs, 2]: the spans of the pronoun and of the candidate.
-      labels: int32 [pairs]: 1 where both refer to the same entity; -1 where that is not known.
-      pair_ids: [pairs].
+      labels: int32 [pairs]: 1 where both refer to the same entity; -1 where unknown.
+      pair_ids: example ids [pairs].
     """
 
     sequences: SequenceFeatures
@@ -68,7 +68,7 @@ def pair_texts(
     """Returns the mentions of some pairs and the text around them, as the model reads them.
 
     Args:
-      rows: int64 [rows], which pairs.
+      rows: numbers of the pairs, int64 [rows].
       pieces: word pieces by id.
 
     Returns:
@@ -96,7 +96,7 @@ class PairCollector:
     """Gathers windows, spans and pairs.
 
     Attributes:
-      left_out: what could not be used, with its number.
+      left_out: number of unusable items by kind, for messages.
     """
 
     def __init__(self, tokenizer: Vocabulary):
@@ -109,7 +109,7 @@ class PairCollector:
         self.left_out: Counter[str] = Counter()
 
     def window(self, tokens: Sequence[int]) -> int:
-        """Adds a window and returns its number. Its first token has place 1, after [CLS]."""
+        """Adds a window and returns its number. Its first token has position 1, after [CLS]."""
         self._rows.append([self.tokenizer.cls_id, *tokens, self.tokenizer.sep_id])
         return len(self._rows) - 1
 
@@ -142,15 +142,14 @@ def add_conll_pairs(
     *,
     every_two_mentions: bool = False,
 ) -> None:
-    """Pairs pronouns with mentions in documents; each word is tokenised apart.
+    """Pairs pronouns with mentions in documents; each word is tokenised separately.
 
-    Sentences that were split and mentions that no window holds whole are counted.
+    Counts split sentences, and mentions across windows.
 
     Args:
-      prefix: before `<document>/<pronoun's word>-<candidate's first>-<last word>` in the ids.
-      max_negatives: candidates of another entity kept for each pronoun, chosen by its address; None: all.
-      every_two_mentions: whether every mention takes the pronoun's place, and every other one the
-        candidate's.
+      prefix: start of the ids, before `<document>/<pronoun's word>-<candidate's first>-<last word>`.
+      max_negatives: candidates of another entity per pronoun, drawn at random; None: all.
+      every_two_mentions: whether to pair every mention with every other one, instead of pronouns.
     """
     for document in documents:
         words = [word for sentence in document.sentences for word in sentence]
@@ -225,7 +224,7 @@ def _word_windows(
 
 @dataclasses.dataclass(frozen=True)
 class _WordSpan:
-    """First and last word, and the entities mentioned there: two where annotators disagreed."""
+    """First and last word, and the entities mentioned there: two if a span is annotated twice."""
 
     first: int
     last: int
@@ -236,7 +235,7 @@ class _WordSpan:
 
 
 def _word_spans(mentions: Iterable[Mention]) -> list[_WordSpan]:
-    """Returns each place once, in the order of the text."""
+    """Returns each span once, in text order."""
     entities: dict[tuple[int, int], set[str]] = {}
     for mention in mentions:
         entities.setdefault((mention.first, mention.last), set()).add(mention.entity)
@@ -254,7 +253,7 @@ def _candidates(
     max_negatives: int | None,
     every_two_mentions: bool,
 ) -> list[_WordSpan]:
-    """Returns the candidates kept for a pronoun, or for any mention, in the order of the text."""
+    """Returns the candidates of a pronoun, or of any mention, in text order."""
     if every_two_mentions:
         eligible = [candidate for candidate in candidates if candidate != pronoun]
         address: tuple[int, ...] = (pronoun.first, pronoun.last)
@@ -278,11 +277,11 @@ def _candidates(
 def add_gap_pairs(
     collector: PairCollector, examples: Sequence[GapExample], sequence_length: int, prefix: str
 ) -> None:
-    """Adds the two pairs of each GAP example; those that do not fit a window are counted.
+    """Adds the two pairs of each GAP example, and counts those that do not fit a window.
 
     Args:
-      sequence_length: the largest number of tokens in a window; it is centred on pronoun and name.
-      prefix: before `<ID>/A` and `<ID>/B` in the ids.
+      sequence_length: maximum tokens of a window, which is centred on pronoun and name.
+      prefix: start of the ids, before `<ID>/A` and `<ID>/B`.
     """
     limit = sequence_length - 2
     for example in examples:
@@ -295,7 +294,7 @@ def add_gap_pairs(
             if end - begin + 1 > limit or spans[0][1] < spans[0][0] or span[1] < span[0]:
                 collector.left_out["GAP pairs longer than a window"] += 1
                 continue
-            # As much text before as after, where the passage has it.
+            # Centre the window, unless the passage ends.
             start = begin - (limit - (end - begin + 1)) // 2
             start = max(0, min(start, len(tokens) - limit))
             if start not in windows:
@@ -332,7 +331,7 @@ def _cut_text(
 ) -> tuple[list[int], list[tuple[int, int]]]:
     """Returns the word-piece ids of a text, and the first and last token of each mention.
 
-    The text is cut at the mentions' ends, so that no piece lies across one.
+    The text is split at the mentions' bounds, so that no piece crosses one.
     """
     ends = sorted({0, len(text), *(end for mention in mentions for end in mention)})
     parts = tokenizer.encode_batch([text[a:b] for a, b in itertools.pairwise(ends)])
@@ -343,10 +342,10 @@ def _cut_text(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CoreferencePairs:
-    """Training and evaluation pairs; the same object for the same contents, a key for caches.
+    """Training and evaluation pairs; compared by identity, as a key for caches.
 
     Attributes:
-      sets: `train` unless there is none, and those of `dev`, `gap` and `winogender` that are evaluated.
+      sets: `train`, and the evaluation sets among `dev`, `gap` and `winogender`.
       sentences: the Winogender sentences, two pairs each.
     """
 
@@ -372,9 +371,9 @@ def read_pairs(
       train: GAP files (`.tsv`, `.tsv.gz`) and CoNLL-2012 files (other names) to train on; none for a
         trained model, whose GAP files need no labels.
       winogender: the release's three files, or none.
-      max_positions: the largest number of tokens that the model takes.
-      max_negatives: candidates of another entity kept for each mention in training.
-      every_two_mentions: whether training is on every two mentions; evaluation is on pronouns.
+      max_positions: maximum tokens of the model's input.
+      max_negatives: candidates of another entity per mention in training.
+      every_two_mentions: whether to train on every two mentions; evaluation is on pronouns.
     """
     tokenizer = vocabulary
 

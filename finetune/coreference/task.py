@@ -1,8 +1,8 @@
 """Gold-mention coreference on a frozen encoder, evaluated on Winogender.
 
 A two-layer feed-forward network on the representations of two spans decides whether they refer to the
-same entity; `finetune.coreference.heads` has the kinds. Only this network is trained. On a Winogender
-sentence the mention with the larger score, of occupation and participant, is the answer.
+same entity (`finetune.coreference.heads`). Only this network is trained. On a Winogender sentence the
+answer is occupation or participant, whichever scores higher.
 
 Reference: Webster et al. 2020, section 4; Sellam et al. 2022, section 4; Tenney et al. 2019 (edge
 probing).
@@ -54,19 +54,19 @@ _WINOGENDER_METRICS = ("accuracy", "bias_correlation", "bias_slope")
 
 @dataclasses.dataclass(frozen=True)
 class CoreferenceOptions:
-    """The task's own options.
+    """The options of coreference.
 
     Attributes:
-      max_negatives_per_pronoun: candidates of another entity kept for each pronoun in training; more
-        than there are, to keep all.
+      max_negatives_per_pronoun: candidates of another entity per pronoun in training; a very large
+        number uses all.
       num_hidden_units: width of the hidden layer.
-      span_representation: what of a span's tokens enters the network.
+      span_representation: the network's input from a span's tokens.
       training_pairs: `pronouns`, each pronoun with the other mentions; `mentions`, every two mentions
-        of a window, either one first, as edge probing and the Language Interpretability Tool train.
-        Evaluation is on pronouns in any case.
-      encodings_dir: a folder for the encoder's outputs, which other processes take from there, and a
-        run that was killed. It changes no number. Bytes: 4 x hidden size for each span (`mean`), three
-        times that (`endpoints`), or for each token of a span (`self_attention`).
+        of a window in both orders, as in edge probing and the Language Interpretability Tool.
+        Evaluation is always on pronouns.
+      encodings_dir: a folder for the encoder's outputs, which other processes and a resumed run reuse.
+        It does not change results. Bytes per span: 4 x hidden size (`mean`), 12 x hidden size
+        (`endpoints`), or 4 x hidden size per token (`self_attention`).
     """
 
     max_negatives_per_pronoun: PositiveInt = 4
@@ -78,7 +78,7 @@ class CoreferenceOptions:
 
 @dataclasses.dataclass(frozen=True)
 class CoreferenceData(FinetuningData):
-    """Where training and evaluation pairs come from.
+    """The sources of training and evaluation pairs.
 
     Attributes:
       train_files, dev_files: GAP files (`.tsv`, `.tsv.gz`) and CoNLL-2012 files (other names).
@@ -107,7 +107,7 @@ class CoreferenceData(FinetuningData):
 
     def parameters(self) -> dict[str, Any]:
         options = dataclasses.asdict(self.options)
-        del options["encodings_dir"]  # a place
+        del options["encodings_dir"]  # a path, which changes no result
         return options
 
     def read(self, checkpoint: Checkpoint) -> CoreferenceModel:
@@ -130,7 +130,7 @@ class CoreferenceData(FinetuningData):
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class CoreferenceModel(Model):
-    """A network on the states of a frozen encoder at the mentions of pairs."""
+    """A network on a frozen encoder's states at pairs of mentions."""
 
     pairs: CoreferencePairs
     options: CoreferenceOptions
@@ -147,12 +147,12 @@ class CoreferenceModel(Model):
 
     @property
     def trainer(self) -> Trainer:
-        assert self.states  # first: where they cannot be kept, nothing is begun
+        assert self.states  # first: if the cache cannot be written, training must not begin
         return super().trainer
 
     @property
     def train_groups(self) -> np.ndarray:
-        """Returns int64 [pairs]; pairs of one document, or of one example of GAP, share a number."""
+        """Returns int64 [pairs]; pairs of one document or one GAP example share a number."""
         train = self.pairs.sets.get("train")
         if train is None:
             return np.zeros(0, np.int64)
@@ -183,7 +183,7 @@ class CoreferenceModel(Model):
             if name != "winogender":
                 yield self._pair_set(weights, name, rows)
                 continue
-            # 0 where the occupation has the larger score, 1 where the participant has it.
+            # 0: the occupation scores higher, 1: the participant.
             logits = self._logits(weights, name, rows)
             scores = (logits[:, 1] - logits[:, 0]).reshape(-1, 2)
             sentences = self.pairs.sentences
@@ -232,7 +232,7 @@ class CoreferenceModel(Model):
         )
 
 
-# Kept until a run has another checkpoint.
+# One entry, as states of a checkpoint are large: replaced when a run has another checkpoint.
 @functools.lru_cache(maxsize=1)
 def _states(
     pairs: CoreferencePairs,
@@ -246,7 +246,7 @@ def _states(
 
 
 def _data(arguments: DataArguments) -> CoreferenceData:
-    """Finds the files of a folder, or those that are listed or lie below listed folders."""
+    """Finds the files of `data_dir`, or the listed files and those below listed folders."""
     arguments.refuse("dataset", "evaluation_files", "labels")
     train_files, dev_files = arguments.train_files or (), arguments.dev_files or ()
     if arguments.data_dir is not None:
@@ -265,7 +265,7 @@ def _data(arguments: DataArguments) -> CoreferenceData:
 
 
 def _new_data(arguments: NewDataArguments) -> CoreferenceData:
-    """Returns new pairs for a trained model: GAP and CoNLL-2012 files, and Winogender by that name."""
+    """Returns new pairs for a trained model: GAP and CoNLL-2012 files; `winogender=` names its folder."""
     if arguments.text_columns or arguments.label_column:
         raise UserError(
             "task coreference reads the columns of GAP, and CoNLL-2012; leave predict.text_columns and "
