@@ -181,7 +181,7 @@ def open_split(dataset: str, splits: Sequence[str], datasets_dir: str | None) ->
 
 
 def has_text_lines(path: PathLike, *, of_words: bool) -> bool:
-    """Returns whether a file has one text per line; with `of_words`, columns of words and tags are a table."""
+    """Returns whether a file has one text per line; with `of_words`, words and tags are a table."""
     is_txt = Path(path).name.removesuffix(".gz").endswith(LINES_SUFFIX)
     return is_txt and not (of_words and has_tagged_words(path))
 

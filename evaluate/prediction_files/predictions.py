@@ -146,8 +146,8 @@ def texts_of_runs(
     for path, texts in text_entries:
         if texts["sha256"] != first["sha256"]:
             raise UserError(
-                f"{path / texts['file']} holds other texts than {first_path / first['file']}; compare runs on "
-                "the same evaluation data"
+                f"{path / texts['file']} holds other texts than {first_path / first['file']}; compare runs "
+                "on the same evaluation data"
             )
     return read_texts(first_path, first, example_ids)
 

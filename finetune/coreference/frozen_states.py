@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _BATCH_SIZE = 32
 
-# States of a span: its first token, its last and the mean of its tokens, concatenated; the mean; or all tokens.
+# States of a span: first token, last token and mean of its tokens, concatenated; the mean; or all tokens.
 ENDPOINTS, MEAN, TOKENS = "endpoints", "mean", "tokens"
 
 

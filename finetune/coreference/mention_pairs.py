@@ -3,9 +3,9 @@
 Coreference is a decision per pair, as in Winogender: does this pronoun refer to that mention?
 
 * CoNLL-2012 documents: a pronoun is a one-word mention among `PRONOUNS` (third person, of people);
-  its candidates are all other mentions in the same window, before and after it, that do not overlap
-  it. A window holds the whole sentences that fit `sequence_length`. Or every two mentions of a window,
-  in both orders.
+  its candidates are the mentions in the same window, before and after it, except such pronouns and
+  mentions around it. A window holds as many whole sentences as fit `sequence_length`. Or every two
+  mentions of a window, in both orders.
 * GAP: the pronoun with A, and with B, each pair in a window around both.
 * Winogender: the pronoun with the occupation and with the other participant.
 """
