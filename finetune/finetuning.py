@@ -163,7 +163,7 @@ def finetune(settings: FinetuningSettings) -> None:
                 ),
                 description=f"{settings.task} seed {settings.finetune_seed}",
             )
-            # Training may have taken hours: a run that is stopped while it predicts must not repeat it.
+            # A run that is stopped while it predicts must not lose a long training.
             if (
                 settings.save_state_every_steps <= num_steps
                 and saved_step(run.path) < trainer.step_count
@@ -237,8 +237,7 @@ def write_sets(
     return entries
 
 
-# A sweep runs many seeds of one checkpoint in a process: its weights are then read once. One entry, as
-# weights are large.
+# Consecutive runs of a process that start from the same weights, such as seeds of a sweep, read them once.
 @functools.lru_cache(maxsize=1)
 def _same_weights(start: Checkpoint) -> Checkpoint:
     """Returns the previous call's checkpoint if it equals this one, as its weights may be in memory."""

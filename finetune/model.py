@@ -124,7 +124,7 @@ class Network(abc.ABC):
         return states, packing
 
 
-# A sweep over GLUE alternates between tasks: a smaller cache would compile each network again.
+# Enough for the tasks of a sweep: a network that is dropped from the cache is compiled again.
 @functools.lru_cache(maxsize=8)
 def trainer_of(network: Network, training: TrainingOptions, compile_step: bool) -> Trainer:
     return training.trainer(network.loss, network.config, compile_step)

@@ -1,4 +1,4 @@
-"""A fine-tuned model that stays loaded, for new examples in files or at hand."""
+"""A fine-tuned model that stays loaded, for new examples in files or in memory."""
 
 from __future__ import annotations
 
@@ -45,22 +45,22 @@ _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]*)=(.+)")
 _COLUMNS_OF_TEXTS = {1: ("text",), 2: ("text1", "text2")}
 _TAKEN = {1: "single texts", 2: "pairs of texts", None: "something else"}
 QUESTIONS, _COREFERENCE = "question_answering", "coreference"
-# Heads whose new examples are rows of a table.
+# Kinds of heads whose new examples are rows of a table.
 _KINDS_OF_TABLES = (CLASSIFICATION, REGRESSION, MULTI_LABEL, TOKENS, QUESTIONS)
 _OURS = ("set", "example_id", "prediction", "label", "probabilities", "scores")
 
 
 class Predictor:
-    """A fine-tuned model that stays loaded and answers as often as it is asked.
+    """A fine-tuned model that stays loaded for repeated predictions.
 
-    The first call reads the weights and compiles; later ones take only the model's own time. Answers are the
-    objects that `multiberts predict` prints: `Predictor("results/SST-2-0/model")(["A good cake."])` is a list
-    of one, whose `prediction` is a class.
+    The first call reads the weights and compiles; later calls only compute. Answers are the objects that
+    `multiberts predict` prints: `Predictor("results/SST-2-0/model")(["A good cake."])` returns a list with
+    one object, whose `prediction` is a class.
 
     Attributes:
       checkpoint: the model; `directory` is its folder.
-      record: of its fine-tuning, see `bert.checkpoint.fine_tuned`.
-      task: what it was fine-tuned on.
+      record: record of its fine-tuning, see `bert.checkpoint.fine_tuned`.
+      task: the task that it was fine-tuned on.
 
     Example:
       >>> from multiberts.runs.errors import UserError
@@ -80,10 +80,10 @@ class Predictor:
         task_modules: Sequence[str] = (),
         compile_step: bool | Literal["auto"] = "auto",
     ):
-        """Finds a model and its task; see `predict` for the arguments.
+        """Opens a model and finds its task; see `predict` for the arguments.
 
         Raises:
-          UserError: it is not a fine-tuned model, its task is not known, or its module reads no new data.
+          UserError: it is not a fine-tuned model, its task is unknown, or its module reads no new data.
         """
         self.checkpoint = Checkpoint.open(model)
         self.directory = self.checkpoint.directory
@@ -108,17 +108,17 @@ class Predictor:
     def __call__(
         self, examples: Sequence[str | Sequence[str] | Mapping[str, Any]]
     ) -> list[dict[str, Any]]:
-        """Answers examples that are at hand, in their order.
+        """Predicts examples in memory, in their order.
 
         Args:
           examples: texts, pairs of texts, or mappings with the columns of a file, such as `question` and
-            `context`; all alike.
+            `context`; all of one form.
 
         Returns:
-          An object per example: its own columns, and those that `multiberts predict` adds.
+          An object per example: its columns, and those that `multiberts predict` adds.
 
         Raises:
-          UserError: there are none, or they are not what the model takes.
+          UserError: no examples, or a form that the model does not take.
         """
         if not examples:
             raise UserError("there are no examples; give at least one")
@@ -129,7 +129,7 @@ class Predictor:
             return self.predict_files([str(path)])
 
     def predict_files(self, files: Sequence[str]) -> list[dict[str, Any]]:
-        """Answers the examples of files, as `multiberts predict` takes them."""
+        """Predicts the examples of files, given as for `multiberts predict`."""
         with spooled(files) as (new, named):
             return list(self.lines(self.data(new, named), new))
 
@@ -149,8 +149,8 @@ class Predictor:
         """Returns the task's reader of these files.
 
         Args:
-          new: new examples, by the name of their set.
-          named: published sets, likewise.
+          new: files of new examples by set name.
+          named: files of published sets by set name.
         """
         assert self.task.new_data is not None
         return self.task.new_data(
@@ -164,7 +164,7 @@ class Predictor:
         )
 
     def sets(self, data: FinetuningData) -> Iterator[EvaluationSet]:
-        """Yields the predictions on each set, as prediction files have them."""
+        """Yields the predictions on each set."""
         checkpoint, head = self.checkpoint, self.record["head"]
         model = data.read(checkpoint)
         model.compile_step = self._compile_step
@@ -191,11 +191,11 @@ class Predictor:
     def lines(
         self, data: FinetuningData, new: Mapping[str, str], *, is_timed: bool = False
     ) -> Iterator[dict[str, Any]]:
-        """Yields the answer to each example as an object, in the order of each file.
+        """Yields an object per example, in file order.
 
         Args:
-          new: new examples, by the name of their set; the columns of tables are kept.
-          is_timed: whether to report how long each set takes.
+          new: files of new examples by set name; objects include the columns of tables.
+          is_timed: whether to report the time for each set.
         """
         sets = self.sets(data)
         for predicted in timed(sets) if is_timed else sets:
@@ -205,11 +205,11 @@ class Predictor:
 def answer_lines(
     predicted: EvaluationSet, head: Mapping[str, Any], path: str | None
 ) -> Iterator[dict[str, Any]]:
-    """Yields an object per example: the columns of its row, its id, the answer and the truth, and outputs.
+    """Yields an object per example: the columns of its row, its id, prediction, label and outputs.
 
     Args:
-      head: its record, see `bert.checkpoint.fine_tuned`.
-      path: the file of new examples; None: a published set, whose columns are its reader's.
+      head: record of the head, see `bert.checkpoint.fine_tuned`.
+      path: the file of new examples; None: a published set, without columns of its own.
     """
     kind, ids = head["kind"], list(predicted.example_ids)
     rows: list[Mapping[str, Any]] = []
@@ -251,7 +251,7 @@ def answer_lines(
         if not rows:
             yield line
             continue
-        # A column that is called as one of ours, and says something else, is kept under another name.
+        # Input columns that clash with ours become `input_<name>`.
         input_columns = {
             name
             if name not in {*_OURS, *line} or value == line.get(name, ...)
@@ -274,7 +274,7 @@ def _named(number: float, classes: Sequence[str] | None) -> Any:
 
 
 def timed(sets: Iterable[EvaluationSet]) -> Iterator[EvaluationSet]:
-    """Yields the sets as they come, and reports how long the model took."""
+    """Yields the sets, and reports the model's time for each."""
     iterator = iter(sets)
     while True:
         started = time.perf_counter()
@@ -291,7 +291,7 @@ def timed(sets: Iterable[EvaluationSet]) -> Iterator[EvaluationSet]:
 
 @contextlib.contextmanager
 def spooled(files: Sequence[str]) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
-    """Yields new files and evaluation files by the names of their sets; standard input is a file, too."""
+    """Yields new files and evaluation files by set name; standard input is copied to a file."""
     new: dict[str, str] = {}
     named: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -317,20 +317,20 @@ def _task(checkpoint: Checkpoint, modules: tuple[str, ...]) -> tuple[Task, dict[
     """Returns a model's task, and the arguments that find its data.
 
     Args:
-      checkpoint: the model, whose record of what it was fine-tuned on a stranger may have written.
-      modules: that the user named; no other one is imported.
+      checkpoint: the model; its record of fine-tuning may come from strangers, so it is not trusted.
+      modules: modules that the user named; no others are imported.
     """
     directory, record = checkpoint.directory, checkpoint.provenance[FINE_TUNED]
     arguments, head = record["arguments"], record["head"]
     name, labels = record["task"], arguments.get("labels")
     tasks = registered_tasks(modules)
-    if not arguments:  # by another program, whose names of tasks and order of labels are its own
+    if not arguments:  # of another program, with other task names and its own order of labels
         labels = head["labels"]
         answered = [task.name for task in tasks.values() if task.foreign_head == head["kind"]]
         if answered:
             name = answered[0]
         elif head["kind"] in (CLASSIFICATION, REGRESSION, MULTI_LABEL, TOKENS):
-            # The model does not record whether it takes texts or pairs: no columns, and the files decide.
+            # The model does not record whether it takes texts or pairs: without columns, the files decide.
             columns = ["text"] if head["kind"] == TOKENS else []
             name, arguments = "texts", {"options": {KIND: head["kind"], "text_columns": columns}}
         else:

@@ -1,4 +1,4 @@
-"""Rows of the training data: which a run trains on, in which order, and which it leaves out."""
+"""Training rows of a run, their order, and the held-out rows."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class TrainingRows:
     """The rows that a run uses.
 
     Attributes:
-      task: the task's name; with the seed, the address of the order.
-      trainable: int64 [rows]: of all rows those that may be trained on.
-      held_out: int64 [rows]: those left out for prediction.
-      used: how many of `trainable` are trained on.
-      batch_size: rows in a batch.
+      task: the task's name; the order depends on it and on the seed.
+      trainable: int64 [rows]: rows available for training.
+      held_out: int64 [rows]: rows held out for prediction.
+      used: number of `trainable` rows that are trained on.
+      batch_size: rows per batch.
     """
 
     task: str
@@ -35,10 +35,10 @@ class TrainingRows:
 
     @classmethod
     def of(cls, groups: np.ndarray, settings: FinetuningSettings) -> TrainingRows:
-        """Cuts the data; the same for every seed.
+        """Splits the data, in the same way for every seed.
 
         Args:
-          groups: int64 [rows]: the number of the example that each belongs to.
+          groups: int64 [rows]: number of each row's example.
         """
         task, held_out_fold = settings.task, settings.held_out_fold
         rows = np.arange(len(groups))
@@ -59,7 +59,7 @@ class TrainingRows:
             task, settings.seed_of("order"), trainable, held_out, used, settings.batch_size
         )
 
-        # Numbers of examples, steps and epochs that do not go together.
+        # Refuse numbers of examples, steps and epochs that do not fit together.
         if settings.batch_size > used:
             raise UserError(
                 f"finetune.batch_size is {settings.batch_size}, but there are {counted(used, 'example')} to "
@@ -99,9 +99,9 @@ class TrainingRows:
         return training_rows
 
     def batch(self, step: int) -> np.ndarray:
-        """Returns int64 [batch_size]: the rows of a step's batch.
+        """Returns the rows of a step's batch, int64 [batch_size].
 
-        A batch may reach into the next epoch, so every batch has the same size.
+        A batch may extend into the next epoch, so that all batches have the same size.
         """
         position = step * self.batch_size + np.arange(self.batch_size)
         epoch = position // self.used
@@ -109,7 +109,7 @@ class TrainingRows:
             position % self.used, self.used, "finetune order", self.task, self.order_seed, epoch
         )
         if self.used < len(self.trainable):
-            # The same examples for every seed.
+            # A subset without the seed: every seed trains on the same examples.
             row = permuted_index(row, len(self.trainable), "max_train_examples", self.task)
         batch_rows: np.ndarray = self.trainable[row]
         return batch_rows
@@ -119,13 +119,13 @@ class TrainingRows:
         return num_steps if settings.max_steps is None else min(num_steps, settings.max_steps)
 
     def total_epochs(self, settings: FinetuningSettings) -> float:
-        """Returns how many epochs are trained, fewer than asked for where `max_steps` ends them."""
+        """Returns the epochs of training; `max_steps` may end them early."""
         num_steps = self.total_steps(settings)
         is_cut = num_steps < self.num_steps(settings.num_epochs)
         return num_steps * self.batch_size / self.used if is_cut else settings.num_epochs
 
     def early_predictions(self, settings: FinetuningSettings) -> dict[float, int]:
-        """Returns the steps after which predictions are made before the last one, by their epochs."""
+        """Returns the steps of the predictions before the last one, by epochs."""
         steps = {epochs: self.num_steps(epochs) for epochs in settings.prediction_epochs}
         if every := settings.evaluate_every_steps:
             further = {*range(every, self.total_steps(settings), every)} - {*steps.values()}

@@ -1,8 +1,8 @@
-"""From the scores of word pieces to answers in the paragraph's own characters.
+"""From scores of word pieces to answers in the paragraph's original text.
 
-A candidate is a start and an end among the best of one window, in order, not too long, and with the
-start where it has most context. Word pieces are lower case without accents; the answer is the
-paragraph's own text for them.
+A candidate is a start and an end among the best of one window: in order, not too long, and with the
+start in its window of most context. Word pieces are lower case without accents; the answer is the
+paragraph's original text.
 
 Reference: google-research/bert, run_squad.py, write_predictions and get_final_text.
 """
@@ -27,10 +27,10 @@ NULL_ODDS = "null_odds"
 N_BEST_TEXTS = "n_best_texts"
 N_BEST_LOGITS = "n_best_logits"
 
-# The null score of a question without any window.
+# The original's initial null score: a question without a window keeps it, so it gets no answer.
 _LARGE = 1000000.0
 
-# Windows whose candidates are made at once, to bound the memory.
+# Windows per block: the arrays of candidates are [windows, n_best_size, n_best_size].
 _AT_ONCE = 2048
 
 
@@ -39,11 +39,11 @@ class SquadOptions:
     """The options of questions that all have an answer.
 
     Attributes:
-      doc_stride: tokens from the begin of one window of a long paragraph to that of the next.
-      max_query_length: word pieces that a question is cut to.
-      n_best_size: starts and ends that an answer is chosen from.
-      max_answer_length: word pieces of the longest answer.
-      dump_n_best: whether the other answers are kept, too, for `multiberts squad-export`.
+      doc_stride: word pieces from the start of one window of a long paragraph to the next.
+      max_query_length: maximum word pieces of a question; longer ones are truncated.
+      n_best_size: number of best starts, and of best ends, that answers are chosen from.
+      max_answer_length: maximum word pieces of an answer.
+      dump_n_best: whether to save the n best answers, too, for `multiberts squad-export`.
     """
 
     doc_stride: PositiveInt = 128
@@ -59,7 +59,7 @@ class UnanswerableOptions(SquadOptions):
 
     Attributes:
       doc_stride, max_query_length, n_best_size, max_answer_length, dump_n_best: see `squad-v1.1`.
-      null_threshold: no answer is given where its score is larger than the best span's by more.
+      null_threshold: a question is unanswered if the score of no answer exceeds the best span's by more.
     """
 
     null_threshold: float = 0.0
@@ -70,9 +70,9 @@ class Candidate:
     """An answer to one question.
 
     Attributes:
-      text: "" for no answer.
-      start, end: it is text[start:end] of the paragraph, but for white space; -1 where it is none.
-      start_logit, end_logit: the scores of its first and last piece.
+      text: the answer; "" for no answer.
+      start, end: span in the paragraph, text[start:end] up to white space; -1 for no answer.
+      start_logit, end_logit: scores of the first and last piece.
     """
 
     text: str
@@ -91,9 +91,9 @@ class Answer:
     """A model's answer to one question.
 
     Attributes:
-      chosen: the answer given; that of text "" for none.
-      best: the best answer, also where none is given.
-      null_odds: score of no answer less that of `best`; NaN where every question has one.
+      chosen: the answer given, with the text "" for no answer.
+      best: the best answer, even if none is given.
+      null_odds: score of no answer minus that of `best`; NaN if every question has an answer.
     """
 
     chosen: Candidate
@@ -101,18 +101,19 @@ class Answer:
     null_odds: float
 
 
-# The original's answer where no candidate is left.
+# The original writes this text if no candidate is left; its scores depend on it.
 NOTHING_FOUND = Candidate("empty", -1, -1, 0.0, 0.0)
 
 
 @dataclasses.dataclass(frozen=True)
 class Spans:
-    """The candidates of all windows, those of a window together, best starts first.
+    """The candidates of all windows, window by window, best starts first.
 
     Attributes:
-      window, start, end: int64 [candidates]: positions in the window's sequence.
+      window: number of the window, int64 [candidates].
+      start, end: positions in the window's sequence, int64 [candidates].
       score: float64 [candidates]: sum of the two logits.
-      bounds: int64 [windows + 1]: those of window w are bounds[w]:bounds[w + 1].
+      bounds: int64 [windows + 1]: window w has the candidates bounds[w]:bounds[w + 1].
     """
 
     window: np.ndarray
@@ -127,8 +128,8 @@ class AnswerFinder:
     """Finds answers in the logits of one run.
 
     Attributes:
-      vocabulary: the word pieces by id.
-      context_of: int64 [questions].
+      vocabulary: word pieces by id.
+      context_of: number of each question's paragraph, int64 [questions].
       start_logits, end_logits: float32 [windows, longest].
     """
 
@@ -154,16 +155,16 @@ class AnswerFinder:
         """Returns window, start, end and score of the candidates of some windows."""
         windows, options = self.windows, self.options
         lengths = windows.features.lengths[rows, None]
-        # Positions after a sequence's end do not count.
+        # Padding has logits, too, and must not be among the best.
         inside = np.arange(self.start_logits.shape[1]) < lengths
-        # Any piece may take a place among the best, those of the question too; [rows, n_best_size].
+        # As in the original, pieces of the question may be among the best, too; [rows, n_best_size].
         starts, ends = (
             np.argsort(np.where(inside, -logits[rows], np.inf), axis=1, kind="stable")[
                 :, : options.n_best_size
             ]
             for logits in (self.start_logits, self.end_logits)
         )
-        # Only word pieces of the paragraph have context.
+        # Excludes the question: `max_context` is true for pieces of the paragraph only.
         start_fits = np.take_along_axis(windows.max_context[rows], starts, axis=1)
         end_fits = ends < lengths - 1
         length = ends[:, None, :] - starts[:, :, None] + 1  # [rows, starts, ends]
@@ -174,7 +175,7 @@ class AnswerFinder:
         return window, start, end, score
 
     def answer(self, question: int) -> Answer:
-        """Returns the best answer to a question (a row of the examples), or none if that is likelier."""
+        """Returns the answer to a question (a row of the examples), which may be no answer."""
         order = self._ordered(question)
         best = self._candidate(order[0]) if len(order) else NOTHING_FOUND
         null = self._null(question)
@@ -184,10 +185,10 @@ class AnswerFinder:
         return Answer(null if null_odds > self.options.null_threshold else best, best, null_odds)
 
     def n_best(self, question: int) -> list[Candidate]:
-        """Returns the best different answers to a question, best first; no answer is one of them (2.0).
+        """Returns the best distinct answers to a question, best first; in SQuAD 2.0 one is no answer.
 
         Returns:
-          At most n_best_size, and no answer besides if it is not among these.
+          At most n_best_size answers, plus no answer if it is not among them.
         """
         null = self._null(question)
         by_text: dict[str, Candidate] = {}
@@ -206,14 +207,14 @@ class AnswerFinder:
         return slice(*np.searchsorted(self.windows.question, [question, question + 1]))
 
     def _ordered(self, question: int) -> np.ndarray:
-        """Returns the candidates of a question, best first; of equal ones the first window's."""
+        """Returns the candidates of a question, best first; ties go to the first window."""
         windows = self._windows_of(question)
         first, last = self._spans.bounds[[windows.start, windows.stop]]
         returned: np.ndarray = first + np.argsort(-self._spans.score[first:last], kind="stable")
         return returned
 
     def _null(self, question: int) -> Candidate | None:
-        """Returns no answer, scored by the window that thinks it least likely; None in SQuAD 1.1."""
+        """Returns no answer, scored by the window with the lowest null score; None in SQuAD 1.1."""
         if not isinstance(self.options, UnanswerableOptions):
             return None
         windows = self._windows_of(question)
@@ -242,14 +243,13 @@ class AnswerFinder:
 def answer_text(
     context: Context, vocabulary: Sequence[str], first: int, last: int, *, lower_case: bool = True
 ) -> tuple[str, int, int]:
-    """Returns the text of a paragraph that some of its word pieces stand for.
+    """Returns the original text of a paragraph's word pieces.
 
-    The pieces' words are tokenised as far as words again; where that has as many characters as the
-    words themselves, character stands for character, and the first place of the pieces among them
-    is taken. Else, or where they are not among them, the whole words are the answer.
+    Re-tokenises the words (without WordPiece). If the character counts match, characters are mapped one
+    to one, and the first match of the pieces is the answer. Otherwise the whole words are the answer.
 
     Returns:
-      The text, white space in it as single blanks; and its place in the paragraph, end exclusive.
+      The text, with single blanks as white space; and its span in the paragraph, end exclusive.
     """
     words = range(int(context.word_of_piece[first]), int(context.word_of_piece[last]) + 1)
     starts = [int(context.word_starts[word]) for word in words]
@@ -261,7 +261,7 @@ def answer_text(
     begin, end = _character_span(
         wanted, " ".join(token for text in texts for token in _tokens(text, lower_case)), original
     )
-    # Characters of the paragraph: those of the words, and one for each blank between them.
+    # Paragraph position of each character of `original`, which has one blank between words.
     positions = [
         position
         for a, b in zip(starts, ends, strict=True)
@@ -271,7 +271,7 @@ def answer_text(
 
 
 def _character_span(wanted: str, tokens: str, original: str) -> tuple[int, int]:
-    """Returns where `original` has the characters that are `wanted` in its tokenised form."""
+    """Returns the span in `original` of the characters that match `wanted` in `tokens`."""
     start = tokens.find(wanted)
     positions = [position for position, character in enumerate(original) if character != " "]
     if start < 0 or not wanted or len(tokens.replace(" ", "")) != len(positions):
@@ -283,7 +283,7 @@ def _character_span(wanted: str, tokens: str, original: str) -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=100_000)
 def _tokens(word: str, lower_case: bool) -> tuple[str, ...]:
-    """Splits a word between white space into the tokeniser's words."""
+    """Splits a word without white space into the tokeniser's words."""
     return tuple(split_words(word, lower_case=lower_case))
 
 
@@ -293,11 +293,11 @@ def answer_columns(answers: Sequence[Answer]) -> dict[str, Any]:
     Returns:
       Columns [questions]:
 
-      * `prediction_text`: the answer given, "" for none;
-      * `start`, `end`: its place in the paragraph in characters, end exclusive; -1 for none;
-      * `start_logit`, `end_logit`: of the best answer, given or not;
-      * SQuAD 2.0: `best_text`, the best answer, given or not, and `null_odds`, how much higher no
-        answer scores.
+      * `prediction_text`: the answer given, "" for no answer;
+      * `start`, `end`: its span in characters of the paragraph, end exclusive; -1 for no answer;
+      * `start_logit`, `end_logit`: scores of the best answer, given or not;
+      * SQuAD 2.0: `best_text`, the best answer, given or not, and `null_odds`, the score of no answer
+        minus that of the best answer.
     """
     columns: dict[str, Any] = {
         PREDICTION_TEXT: [answer.chosen.text for answer in answers],
@@ -313,7 +313,7 @@ def answer_columns(answers: Sequence[Answer]) -> dict[str, Any]:
 
 
 def n_best_columns(lists: Sequence[Sequence[Candidate]]) -> dict[str, Any]:
-    """Returns the n-best lists of all questions: the texts, and `start end` logits of each as a text."""
+    """Returns the n-best lists of all questions: texts, and their `start end` logits as texts."""
     return {
         N_BEST_TEXTS: [[candidate.text for candidate in candidates] for candidates in lists],
         N_BEST_LOGITS: [
