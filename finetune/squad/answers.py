@@ -30,7 +30,7 @@ N_BEST_LOGITS = "n_best_logits"
 # The original's initial null score: a question without a window keeps it, so it gets no answer.
 _LARGE = 1000000.0
 
-# Windows per block: the arrays of candidates are [windows, n_best_size, n_best_size].
+# Windows per block, to bound memory: arrays of candidates are [windows, n_best_size, n_best_size].
 _AT_ONCE = 2048
 
 

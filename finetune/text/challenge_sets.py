@@ -1,4 +1,4 @@
-"""Further evaluation sets: the beginning of a set's name determines how its file is read.
+"""Further evaluation sets: the prefix of a set's name determines its reader.
 
     hans*                             HANS, for models of inference
     snli*, multinli*, stress*         SNLI, MultiNLI, NLI stress tests, for models of inference
@@ -40,7 +40,7 @@ from multiberts.runs.tables import read_rows, table_files
 
 _SET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _LEAVE_OUT = "leave it out of finetune.evaluation_files"
-# Class numbers of sets that distinguish entailment from the rest only.
+# Class numbers of sets with two classes of inference.
 TWO_WAY = {"non-entailment": 0, "entailment": 1}
 
 
@@ -50,12 +50,12 @@ class PairReader:
 
     Attributes:
       published_as: the data set's name, for messages.
-      classes: the class number of each label; pairs with a label of class None are left out.
-      id_column: holds an id that no two pairs share; None: pairs are numbered, also those left out.
-      label_column: holds the label; spaces in it do not matter.
-      header: the columns of a file without a line that names them; None: the first line does.
+      classes: class number of each label; pairs with a label of class None are left out.
+      id_column: column of unique ids; None: all pairs are numbered, before any is left out.
+      label_column: column of labels; spaces in labels are ignored.
+      header: column names of a file without a header; None: the first line is the header.
       extras: further columns that describe the pairs.
-      left_out: why pairs are left out, for the user to see.
+      left_out: reason for leaving pairs out, for messages.
     """
 
     published_as: str
@@ -106,7 +106,7 @@ HANS = PairReader(
     "HANS", tuple(TWO_WAY.items()), id_column="pairID", extras=("heuristic", "subcase", "template")
 )
 PAWS = PairReader("PAWS", (("0", 0), ("1", 1)), id_column="id", label_column="label")
-# Six judges each; four votes and more make a paraphrase, two and fewer none.
+# Six judges per pair: four or more votes are a paraphrase, two or fewer are not (Lan et al. 2017).
 TWITTER_PPDB = PairReader(
     "the Twitter URL corpus",
     tuple((f"({votes},6)", None if votes == 3 else int(votes > 3)) for votes in range(7)),
@@ -116,7 +116,7 @@ TWITTER_PPDB = PairReader(
 )
 
 
-# GLUE's diagnostic set: it has a test file only, and a model of inference answers it.
+# GLUE's diagnostic set has only a test file, for models of inference.
 AX = TextTask(
     "AX",
     labels=NLI_LABELS,
@@ -130,12 +130,12 @@ AX = TextTask(
 def evaluation_sources(
     task: TextTask, files: Mapping[str, str], datasets_dir: str | None
 ) -> tuple[TextSource, ...]:
-    """Returns the sets that a user gives in addition to the task's own.
+    """Returns the user's further evaluation sets.
 
     Args:
-      files: the file of each set by the set's name, in the order of the prediction files; in place of a file
-        `tfds:<dataset>` for sets in the task's own layout and for `ax`; a folder for `stress`.
-      datasets_dir: the folder of prepared datasets; None: the default of TensorFlow Datasets.
+      files: files by set name, in the order of the prediction files; `tfds:<dataset>` instead of a file for
+        sets in the task's layout and for `ax`; a folder for `stress`.
+      datasets_dir: folder of prepared datasets; None: the default of TensorFlow Datasets.
     """
     sources: list[TextSource] = []
     for name, path in files.items():
@@ -158,7 +158,7 @@ def evaluation_sources(
 
 
 def _task_layout(task: TextTask, name: str, path: str, datasets_dir: str | None) -> TextSource:
-    """Returns a set in the task's own layout; `ax` has a layout of its own."""
+    """Returns a set in the task's layout, or `ax` in its layout."""
     is_ax = name == AX.name.lower()
     if is_ax and task.labels != NLI_LABELS:
         raise UserError(
@@ -184,7 +184,7 @@ def file_source(task: TextTask, split: str, path: Path, name: str) -> TextSource
 
 
 def dataset_source(reader: DatasetReader, name: str) -> TextSource:
-    """Returns the set `name`, read from a split of a dataset, which is prepared if necessary."""
+    """Returns the set `name`, read from a split of a dataset; prepares the dataset if necessary."""
     return TextSource(name, reader.open().files, reader, reader.task.metrics)
 
 
@@ -197,7 +197,7 @@ def _existing(name: str, path: str) -> Path:
 
 
 def _stress_sources(task: TextTask, name: str, folder: Path) -> list[TextSource]:
-    """Returns every `.jsonl` file below the folder of the NLI stress tests as a set of its own."""
+    """Returns a set for every `.jsonl` file below the folder of the NLI stress tests."""
     paths: dict[str, Path] = {}
     for path in sorted(folder.rglob("*.jsonl*")):
         stem = path.name.removesuffix(".gz").removesuffix(".jsonl")
@@ -214,7 +214,7 @@ def _stress_sources(task: TextTask, name: str, folder: Path) -> list[TextSource]
 
 
 def _inference_labels(task: TextTask, set_name: str) -> tuple[str, ...]:
-    """Returns the labels of a model of inference: entailment against two others, or against the rest."""
+    """Returns the labels of a model of inference; refuses other tasks."""
     labels = task.labels or ()
     if set(labels) not in (set(NLI_LABELS), set(ENTAILMENT_LABELS)):
         raise UserError(
@@ -226,7 +226,7 @@ def _inference_labels(task: TextTask, set_name: str) -> tuple[str, ...]:
 
 
 def _hans(task: TextTask, name: str, path: Path) -> TextSource:
-    """Returns HANS, whose non-entailment stands for every output but entailment."""
+    """Returns HANS; its class non-entailment merges all outputs except entailment."""
     labels = _inference_labels(task, name)
     negative = tuple(number for number, label in enumerate(labels) if label != "entailment")
     merge = (negative, (labels.index("entailment"),))
@@ -234,7 +234,7 @@ def _hans(task: TextTask, name: str, path: Path) -> TextSource:
 
 
 def _inference(task: TextTask, name: str, path: Path) -> TextSource:
-    """Returns a three-way set, TSV or JSON lines; neutral and contradiction are a two-way model's rest."""
+    """Returns a three-class set (TSV or JSON lines); for two-class models neutral and contradiction merge."""
     labels = _inference_labels(task, name)
     negative = 1 - labels.index("entailment")
     classes = {label: labels.index(label) if label in labels else negative for label in NLI_LABELS}

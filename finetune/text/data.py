@@ -1,4 +1,4 @@
-"""The data of a text task from the user's arguments: its files, its evaluation sets, new texts."""
+"""The data of a text task from the user's arguments: files, evaluation sets, new texts."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class TextData(FinetuningData):
     """Texts or pairs of texts with their labels.
 
     Attributes:
-      train: the texts to train on; None for a trained model.
-      evaluation: the sets to predict, such as `dev`, in the order of the outputs.
-      labels: as given by the user; None where the task's are known.
-      columns: options of a task of the user's own.
+      train: training texts; None for a trained model.
+      evaluation: sets to predict, such as `dev`, in the order of the outputs.
+      labels: the user's label names; None if the task has its own.
+      columns: options of a user's task.
     """
 
     task: TextTask
@@ -94,8 +94,8 @@ class TextOptions:
     """The options of text tasks with published files.
 
     Attributes:
-      predict_test: whether the test sets are predicted, too. They are large (QQP's has 390,965 pairs)
-        and have no labels.
+      predict_test: whether to predict the test sets, too. They are large (QQP: 390,965 pairs) and have no
+        labels.
     """
 
     predict_test: bool = False
@@ -125,7 +125,7 @@ def new_texts(task: TextTask, arguments: NewDataArguments) -> TextData:
 
 
 def text_data(task: TextTask, arguments: DataArguments) -> TextData:
-    """Finds the sets of a task: the training set, `dev` and what comes with it, and further ones."""
+    """Finds the sets of a task: the training set, the published evaluation sets, and the user's."""
     arguments.refuse("winogender_dir")
     dataset, data_dir, layout = arguments.dataset, arguments.data_dir, task.files
     files = (arguments.train_files or (), arguments.dev_files or ())

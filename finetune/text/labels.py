@@ -1,9 +1,9 @@
-"""Labels of text tasks: a class, a number, a set of labels, or a tag for each word.
+"""Labels of text tasks: a class, a number, a set of labels, or a tag per word.
 
-A set is written as the names of its labels with `|` between them, tags with spaces between them. Both may be
-lists, too: typed ones (JSON lines, Parquet, `datasets`), or texts of lists (`['rude', 'kind']` in CSV). A set
-may also be a vector, with a 0 or 1 for each label. Prediction files have names with `|`, or tags with
-spaces, as `answers` and `prediction_text`.
+Sets are written as names separated by `|`, tags are separated by spaces. Both may be lists, too: typed
+lists (JSON lines, Parquet, `datasets`), or lists as text (`['rude', 'kind']` in CSV). A set may also be a
+vector with a 0 or 1 per label. Prediction files have names separated by `|`, or tags separated by spaces,
+in `answers` and `prediction_text`.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from multiberts.runs.tables import TableRow, as_text
 
 # The tag outside of spans.
 OUTSIDE = "O"
-# In place of the tag of a word that is not there.
+# Padding after the last word's tag.
 NO_TAG = -1
-# More than any classification of texts has; such a column is not of classes.
+# A column with more distinct values does not hold classes.
 _MOST_LABELS = 1000
-# As programs write a label that is missing; "none" and "NONE" are classes of some tasks.
+# Spellings of a missing label; not "none" and "NONE", which are classes of some tasks.
 _MISSING = ("", "nan", "NaN", "None", "null", "NULL", "NA", "<NA>", "N/A", "n/a", "#N/A")
 # The entries of a vector.
 _BITS = dict.fromkeys(("0", "0.0", "False"), 0.0) | dict.fromkeys(("1", "1.0", "True"), 1.0)
 _VECTOR = re.compile(r"[01](?:[\s,;|]+[01])+")
-# Signs between names in place of `|`; those of the second line stand within names as well.
+# Other separators of names than `|`; those of the second line also occur within names.
 _SIGNS = ",;\t\uff0c\u3001\uff1b"
 _SIGNS_WITHIN = "/ "
-# An item of a list that JSON, Python or NumPy wrote as text, and the space or comma after it.
+# An item of a list written by JSON, Python or NumPy, and the space or comma after it.
 _ITEM = re.compile(
     r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|-?\d+\.?\d*|[Tt]rue|[Ff]alse)(?:[\s,]+|$)"""
 )
-# More labels than these are not listed.
+# Messages list this many labels at most.
 _MOST_SHOWN = 20
 
 
 def words_of(row: TableRow, column: str) -> list[str]:
-    """Returns the words of a cell: its list, or its text cut at spaces."""
+    """Returns the words of a cell: its list, or its text split at spaces."""
     is_list = column in row.lists or row[column].startswith(("['", '["'))
     words = (items_of(row, column) if is_list else None) or row[column].split()
     if not words:
@@ -60,7 +60,7 @@ def words_of(row: TableRow, column: str) -> list[str]:
 
 
 def items_of(row: TableRow, column: str) -> list[str] | None:
-    """Returns the items of a cell that is a list, or the text of one; None of other texts."""
+    """Returns the items of a cell that is a list, or a list written as text; None for other texts."""
     if column in row.lists:
         return row.lists[column]
     text = row[column].strip()
@@ -80,10 +80,10 @@ def items_of(row: TableRow, column: str) -> list[str] | None:
 def _names_in(
     row: TableRow, column: str, kind: str | None, labels: Sequence[str] = ()
 ) -> list[str]:
-    """Returns the names of labels in a cell: one, those of a set (or its vector), or a tag for each word.
+    """Returns the label names in a cell: one, those of a set (or its vector), or a tag per word.
 
     Args:
-      labels: all names, where they are known; then a sign that gives such names separates them.
+      labels: all names, if known; the separator is then the one that yields only these names.
     """
     if kind == TOKENS:
         return words_of(row, column)
@@ -121,9 +121,9 @@ def _parts(texts: Iterable[str], sign: str) -> list[str]:
 def labels_found(
     where: str, rows: Iterable[TableRow], column: str, kind: str | None
 ) -> tuple[str, ...]:
-    """Returns the labels of training examples: sorted, numbers by their value; of vectors `LABEL_0`, ..."""
+    """Returns the labels of training examples: sorted, numbers by value; `LABEL_0`, ... for vectors."""
     first: dict[str, TableRow] = {}  # by name
-    forms: dict[int, TableRow] = {}  # by the length of a vector, 0 for names; the first row of each
+    forms: dict[int, TableRow] = {}  # first row by the length of its vector, 0 for names
     most = 0
     for row in rows:
         names = _names_in(row, column, kind)
@@ -133,7 +133,7 @@ def labels_found(
             first.setdefault(name, row)
     labels = sorted(first, key=_sort_key)
     if kind == MULTI_LABEL and [*forms] == [most] and most > 1:
-        labels = [f"LABEL_{number}" for number in range(most)]  # as transformers calls them
+        labels = [f"LABEL_{number}" for number in range(most)]  # as in transformers
         note_once(
             f"{where}: {column} has {most} zeros and ones in every row; the labels are called LABEL_0 to "
             f"{labels[-1]}, unless finetune.labels names them"
@@ -184,7 +184,7 @@ def _refuse_joined(
             f"finetune.labels if the names are {listed(first)}"
         )
     for sign in _SIGNS + _SIGNS_WITHIN:
-        # Names that are parted already have no other sign between them, unless the parts are names, too.
+        # Names that `|` separates already need no other separator, unless the parts are names, too.
         is_likely = most < 2 and (sign in _SIGNS or separator_in(first, sign) == sign)
         for name, row in first.items():
             parts = _parts([name], sign)
@@ -201,8 +201,7 @@ def label_of(row: TableRow, task: TextTask, cure: str) -> float | list[float]:
     """Returns the label of a row as numbers.
 
     Returns:
-      The number of the class, or the value of a regression; of a set, 1 or 0 for each class; of tags, the
-      number of each.
+      The class number, or the value of a regression; for a set 1 or 0 per class; for tags their numbers.
     """
     if task.labels is None:
         return row.number(task.label_column)
@@ -234,16 +233,16 @@ def label_of(row: TableRow, task: TextTask, cure: str) -> float | list[float]:
 
 
 def is_label(row: TableRow, task: TextTask) -> bool:
-    """Returns whether a row has a label; nothing, and -1 in `datasets`, are none unless they are classes."""
+    """Returns whether a row has a label; empty cells, and -1 (`datasets`), are none unless they are classes."""
     text = row.get(task.label_column, "")
     return text not in (*_MISSING, "-1", "-1.0") or text in (task.labels or ())
 
 
 def described_labels(labels: np.ndarray, task: TextTask) -> str:
-    """Returns which labels examples have and how often, as a line of their training shows them.
+    """Returns the labels of the training examples with their counts, for a note.
 
     Args:
-      labels: as from `label_array`.
+      labels: result of `label_array`.
 
     Example:
       >>> described_labels(np.array([0, 2, 2]), TextTask("tone", ("bad", "fair", "good")))
@@ -268,8 +267,7 @@ def label_array(labels: Sequence[Any], task: TextTask) -> np.ndarray:
     """Returns the labels of all rows as one array.
 
     Returns:
-      float32 [examples]; of sets [examples, classes]; of tags [examples, most words], with `NO_TAG` after
-      the last one.
+      float32 [examples]; for sets [examples, classes]; for tags [examples, most words], padded with `NO_TAG`.
     """
     if task.kind != TOKENS:
         return np.array(labels, np.float32)
@@ -295,11 +293,10 @@ def check_tags(task: TextTask) -> None:
 def first_pieces(
     tokenizer: Vocabulary, words: Sequence[Sequence[str]], sequence_length: int
 ) -> np.ndarray:
-    """Returns where the first word piece of each word stands in `[CLS] words [SEP]`.
+    """Returns the position of each word's first piece in `[CLS] words [SEP]`.
 
     Returns:
-      int32 [examples, most words]; -1 for words without a piece, for those that are cut off, and after
-      the last one.
+      int32 [examples, most words]; -1 for words without pieces, truncated words, and padding.
     """
     pieces = iter(tokenizer.encode_batch([word for row in words for word in row]))
     positions = np.full((len(words), max(map(len, words), default=0)), -1, np.int32)
@@ -314,11 +311,11 @@ def first_pieces(
 
 
 def tags_of_pieces(labels: np.ndarray, positions: np.ndarray, length: int) -> np.ndarray:
-    """Returns the tag of each word at its first piece, the only one that is trained.
+    """Returns the tag of each word at its first piece, the only piece that is trained.
 
     Args:
-      labels: [batch, most words], as from `label_array`.
-      positions: int32 [batch, most words], as from `first_pieces`.
+      labels: result of `label_array` [batch, most words].
+      positions: result of `first_pieces`, int32 [batch, most words].
 
     Returns:
       int32 [batch, length], `NO_TAG` at other pieces.
@@ -330,11 +327,11 @@ def tags_of_pieces(labels: np.ndarray, positions: np.ndarray, length: int) -> np
 
 
 def predicted_tags(logits: np.ndarray, positions: np.ndarray, task: TextTask) -> np.ndarray:
-    """Returns the tag of each word, that of its first piece; `O` for a word without one.
+    """Returns the tag of each word's first piece; `O` for words without a piece.
 
     Args:
-      logits: [batch, length, tags].
-      positions: int32 [batch, most words], as from `first_pieces`.
+      logits: scores [batch, length, tags].
+      positions: result of `first_pieces`, int32 [batch, most words].
 
     Returns:
       int64 [batch, most words].
@@ -345,13 +342,13 @@ def predicted_tags(logits: np.ndarray, positions: np.ndarray, task: TextTask) ->
 
 
 def texts_of_labels(labels: np.ndarray, task: TextTask) -> tuple[np.ndarray, list[str]]:
-    """Returns sets or tags as a prediction file holds them.
+    """Returns sets or tags as written to prediction files.
 
     Args:
-      labels: [examples, classes] of sets, 1 for those that are there; [examples, most words] of tags.
+      labels: sets [examples, classes], 1 for each label of the set; or tags [examples, most words].
 
     Returns:
-      float32 [examples], 1 where there is any label or span; and the texts.
+      float32 [examples], 1 for examples with a label or span; and the texts.
     """
     assert task.labels is not None
     if task.kind == TOKENS:

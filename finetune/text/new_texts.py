@@ -29,9 +29,9 @@ class NewTextReader:
     """Reads texts or pairs by the names of their columns; ids are `<task>/<set>/<row>`, from 0.
 
     Attributes:
-      task: of the model.
-      text_columns: as the user named them; empty: the task's own, or those with usual names.
-      label_column: as the user named it, which must be there; None: the task's, which need not be.
+      task: the model's task.
+      text_columns: the user's column names; empty: the task's columns, or the usual names.
+      label_column: the user's label column, which must exist; None: the task's, which is optional.
     """
 
     task: TextTask
@@ -56,7 +56,7 @@ class NewTextReader:
             )
         columns, label = self._columns(path), self.label_column or self.task.label_column
         task = dataclasses.replace(self.task, text_columns=columns, label_column=label)
-        # Words may be lists, where cells have types.
+        # Words may be lists in typed tables.
         lists = columns if self.task.kind == TOKENS else ()
         cure = "correct the file"
         rows = [
@@ -68,7 +68,7 @@ class NewTextReader:
         return examples_of(enumerate(rows), task, name, cure, is_labelled=is_labelled)
 
     def _lines(self, path: Path) -> list[list[str]]:
-        """Returns the texts of a file with an example per line; a tab parts the texts of a pair."""
+        """Returns the texts of a file with an example per line; a tab separates the texts of a pair."""
         rows = [line.split("\t") for line in read_lines(path)]
         wanted = 2 if self.pairs else 1
         for number, row in enumerate(rows, start=1):
@@ -107,11 +107,11 @@ class NewTextReader:
 
 
 def columns_of_files(files: Sequence[PathLike]) -> tuple[str, ...]:
-    r"""Returns the names of a task's text columns where only the files show whether it is of pairs.
+    r"""Returns the text columns of files, for a model that does not record whether it takes pairs.
 
     Args:
-      files: tables with columns of usual names, or lines of text, in which a tab parts the texts of a
-        pair; none where only published sets are read, which are of pairs.
+      files: tables with columns of usual names, or lines of text with a tab between the texts of a pair;
+        no files: the columns of a pair, for published sets.
 
     Example:
       >>> path = getfixture("tmp_path") / "new.jsonl"
