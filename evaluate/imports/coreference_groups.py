@@ -1,4 +1,4 @@
-"""Reads the coreference predictions that were published with the MultiBERTs.
+"""Reads the coreference predictions published with the MultiBERTs.
 
 In each of the folders base, base_extra_seeds, cda_intervention-50k and from_scratch:
 
@@ -42,7 +42,7 @@ GROUPS = {
     "from_scratch": ("cda_full", STEPS),
 }
 OCCUPATIONS = "occupations-stats.tsv"
-# Gender in the files -> in our columns, and in Winogender's sentence ids.
+# Gender in the files -> gender in our columns and in Winogender's sentence ids.
 _GENDERS = {
     "MASCULINE": ("masculine", "male"),
     "FEMININE": ("feminine", "female"),
@@ -54,7 +54,7 @@ _LABEL_COLUMNS = ("gender", "answer", "occupation", "other_participant", "someon
 
 
 def read_coreference_groups(source: PathLike) -> Iterator[ImportedRun]:
-    """Reads the runs of the groups that are there; the evaluation set is `winogender`.
+    """Reads the runs of the available groups; the evaluation set is `winogender`.
 
     Args:
       source: the folder with the groups and Winogender's `occupations-stats.tsv`.
@@ -73,7 +73,7 @@ def read_coreference_groups(source: PathLike) -> Iterator[ImportedRun]:
     if not shares.is_file():
         raise UserError(f"{shares} does not exist; put Winogender's table there")
     for group in groups:
-        # Read once for all runs of the group, and anew by the next call.
+        # Files are read once for all runs of the group, and again by the next call.
         choices, sentences = cache(_choices), cache(_sentences)
         files = (source / group / "preds.tsv", source / group / "label_info.tsv", shares)
         procedure, step = GROUPS[group]
@@ -116,7 +116,7 @@ def _choices(path: Path) -> np.ndarray:
 
 
 def _sentences(labels_file: Path, shares_file: Path) -> Sentences:
-    """Reads example ids, right answers and further columns of the sentences."""
+    """Reads ids, labels and further columns of the sentences."""
     share = {
         row["occupation"]: row.number("bls_pct_female")
         for row in read_rows(shares_file, ("occupation", "bls_pct_female"))

@@ -1,4 +1,4 @@
-"""Reads every format of `multiberts compare` as runs: tables, arrays and logs of other programs."""
+"""Reads tables, arrays and logs of other programs as runs, in every format of `multiberts compare`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from multiberts.runs.errors import UserError, counted
 if TYPE_CHECKING:
     import pandas
 
-# Columns of the run that `multiberts export` writes and others do not.
+# Columns of runs that only `multiberts export` writes.
 _FACTS = ("step", "learning_rate", "data_seed")
 _OF_RUNS = ("arm", "seed", "run", *_FACTS)
 
@@ -43,20 +43,19 @@ def read_other_programs(
     metric: str | None,
     procedure: str | None,
 ) -> Iterator[ImportedRun]:
-    """Reads runs from files as `evaluate.readers.reading.read_tasks` takes them.
+    """Reads runs from files, see `evaluate.readers.reading.read_tasks`.
 
     Args:
       source: a file or folder.
-      names: of columns, where they are not the usual ones.
-      task: one of several tasks, by default all; of files that name none, the name for theirs, which
-        is otherwise the source's.
-      metric: of predictions; by default that of a log, the mean of scores, and the accuracy of classes.
-      procedure: of the runs, where no column names the arm; the source's name unless given.
+      names: names of columns, if not the usual ones.
+      task: one of several tasks, by default all; for files without a task's name, its name, by default
+        the source's.
+      metric: metric of predictions, by default a log's metric, the mean of scores, or the accuracy.
+      procedure: the runs' procedure if no column names the arm, by default the source's name.
 
     Returns:
-      A run per task, arm, seed and run of the seed, with the task's evaluation sets. Classes that are
-      texts become their places in the sorted list, which run.json has as `classes`. Texts of examples
-      are kept.
+      A run per task, arm, seed and run of the seed, with the task's evaluation sets and the examples'
+      texts. Text classes become their indices in the sorted list, which run.json has as `classes`.
     """
     if metric is not None and metric not in METRICS:
         raise UserError(
@@ -126,7 +125,7 @@ def read_other_programs(
 
 
 def _check_answers(frame: pandas.DataFrame, where: str, metric: str) -> None:
-    """Looks at the answers of each arm against the labels, and warns of what scores do not show."""
+    """Checks each arm's answers against the labels, and warns about problems that scores do not show."""
     for arm, rows in frame.groupby("arm", sort=False):
         answers = Answers(
             rows["prediction"].to_numpy()[None], num_units=rows["example"].nunique()
@@ -141,7 +140,7 @@ def _check_answers(frame: pandas.DataFrame, where: str, metric: str) -> None:
 
 @dataclass(frozen=True)
 class _Set:
-    """The rows of one evaluation set: where they are from, their metric, what was read as what."""
+    """The rows of one evaluation set: their source, their metric, and the columns that were read."""
 
     frame: pandas.DataFrame
     where: str
@@ -151,7 +150,7 @@ class _Set:
 
 
 def _encode(sets: Sequence[_Set]) -> list[str]:
-    """Turns classes that are texts into numbers, in place, and returns them; answers stay texts."""
+    """Replaces text classes by numbers, in place, and returns the classes; answers stay texts."""
     columns = []
     for task_set in sets:
         names = [name for name in ("prediction", "label") if name in task_set.frame]
@@ -166,7 +165,7 @@ def _encode(sets: Sequence[_Set]) -> list[str]:
 
 
 def _joined(parts: Sequence[ImportedRun]) -> ImportedRun:
-    """Returns a run on several evaluation sets from its parts on one each."""
+    """Returns a run on several evaluation sets from its parts with one set each."""
     first = parts[0]
     facts = {**first.facts, "source": "; ".join(part.facts["source"] for part in parts)}
     files = tuple(dict.fromkeys(file for part in parts for file in part.files))
@@ -196,19 +195,19 @@ def _runs_of(task_set: _Set, task: str, classes: list[str]) -> Iterator[Imported
 
 
 def _files(path: Path) -> list[Path]:
-    """Returns a file, or those of a folder of `datasets`."""
+    """Returns a file, or the files of a folder of `datasets`."""
     return sorted(path.iterdir()) if path.is_dir() else [path]
 
 
 def _plain(value: Any) -> Any:
-    """Returns a cell as Python has it; None where it is empty."""
+    """Returns a cell as a Python value; None if it is empty."""
     import pandas
 
     return None if pandas.isna(value) else getattr(value, "item", lambda: value)()
 
 
 def _whole(where: str, role: str, value: Any) -> int:
-    """Returns a seed or number of a run."""
+    """Returns a seed or run as a whole number."""
     try:
         whole = int(value)
     except (TypeError, ValueError):
@@ -222,7 +221,7 @@ def _whole(where: str, role: str, value: Any) -> int:
 
 
 def _further(frame: pandas.DataFrame) -> tuple[list[str], list[str]]:
-    """Returns which further columns describe examples, and which are the runs' own."""
+    """Returns the further columns of examples, and those of runs."""
     extras: list[str] = []
     outputs: list[str] = []
     for column in frame.columns:

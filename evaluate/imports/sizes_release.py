@@ -7,10 +7,9 @@ In the folder of a task (mnli, qqp; for sst-2 in each of its folds):
                  one row per datapoint of `predict`, one column per class of `label_list`:
                  probabilities
 
-Source: the README of ruiqi-zhong/acl2021-instance-level. `epoch9over3` is after 9/3 epochs; 12/3 are the
-end of training. The part of a guid before the last `-` names the set that the datapoint is from. The
-label `non-entailment` of challenge sets means any class but entailment; such sets become sets of two
-classes, where 1 is entailment.
+Source: the README of ruiqi-zhong/acl2021-instance-level. `epoch9over3` is after 9/3 epochs; training ends
+after 12/3. The part of a guid before the last `-` names the datapoint's set. The label `non-entailment` of
+challenge sets means any class but entailment; such sets get two classes, with entailment as 1.
 """
 
 from __future__ import annotations
@@ -46,11 +45,11 @@ _TASKS = {"mnli": "MNLI", "qqp": "QQP", "sst-2": "SST-2"}
 
 
 def read_sizes(source: PathLike, task: str | None = None) -> Iterator[ImportedRun]:
-    """Reads the runs of a task; their procedure is the size of the model.
+    """Reads the runs of a task; their procedure is the model size.
 
     Args:
-      source: the task's folder; folders `fold0`, `fold1` ... in it are put together.
-      task: its name; that of the folder unless given.
+      source: the task's folder; its folders `fold0`, `fold1` ... are combined.
+      task: the task's name, by default from the folder's.
 
     Yields:
       The runs, sorted by size and seeds.
@@ -74,7 +73,7 @@ def read_sizes(source: PathLike, task: str | None = None) -> Iterator[ImportedRu
         )
     data = tuple(fold / "data.json" for fold in folds)
     name = task or _TASKS.get(source.name.lower(), source.name)
-    datapoints = cache(_datapoints)  # read once for all runs, and anew by the next call
+    datapoints = cache(_datapoints)  # read once for all runs, and again by the next call
     for (size, seed, finetune_seed), by_thirds in sorted(runs.items()):
         for paths in by_thirds.values():
             if len(paths) != len(folds):
@@ -134,7 +133,7 @@ def _sets(
             entails = classes.index(_ENTAILMENT)
             labels = np.array([gold[row] == _ENTAILMENT for row in rows], dtype=np.float32)
             answers = (set_probabilities.argmax(axis=1) == entails).astype(np.float32)
-            # The answers are from three classes, so there are no scores of the two.
+            # The model has three classes, so there are no scores of these two.
             scores = None
         else:
             labels = np.array([classes.index(gold[row]) for row in rows], dtype=np.float32)
@@ -157,11 +156,7 @@ def _sets(
 
 @dataclass(frozen=True)
 class _Datapoints:
-    """The content of a data.json.
-
-    Attributes:
-      texts: those of `_TEXTS` that each row has.
-    """
+    """The content of a data.json; `texts` has the fields of `_TEXTS` in each row."""
 
     guids: list[str]
     gold: list[str]

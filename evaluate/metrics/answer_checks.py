@@ -1,6 +1,6 @@
-"""Looks at answers against labels under a metric: what is refused, and what readers must know.
+"""Checks answers against labels under a metric: errors, and notes for readers.
 
-Comparisons, imports and scores all pass here (`check_answers`).
+Comparisons, imports and scores all call `check_answers`.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from multiberts.evaluate.metrics.register import METRICS
 from multiberts.evaluate.metrics.squad import OFFICIAL_NAMES, answer_words, references_of
 from multiberts.runs.errors import counted
 
-# Value that stands for labels that are not published, as in GLUE's test sets.
+# Label of examples with unpublished labels, as in GLUE's test sets.
 PLACEHOLDER = -1
-# Standard errors of one run's score below chance: three runs in 100,000 at chance are so low.
+# Standard errors below chance: three runs in 100,000 at chance score lower.
 _FAR_BELOW = 4
-# Examples whose ranks are looked at: enough to see what is far below chance, in little time.
+# Examples sampled for ranks: enough to detect scores far below chance, in little time.
 _MOST_RANKED = 10_000
-# Averages over the classes of labels and answers, in which a class without labels counts like the others.
+# Averages over the classes of labels and answers; a class without labels has the same weight as others.
 _MACRO: Mapping[str, Share] = {
     "f1_macro": f_beta(1.0), "precision_macro": precision, "recall_macro": recall
 }  # fmt: skip
 _MOST_WORDS = 5
-# From this share of the answers to questions without an answer, and this number of such questions, one text
-# is not found by chance.
+# A text with at least this share of the answers to unanswerable questions, on this many questions, is not
+# there by chance.
 _WORD_SHARE, _WORD_QUESTIONS = 0.05, 3
 
 
@@ -52,11 +52,11 @@ class Answers:
     """The answers of an arm.
 
     Attributes:
-      predictions: as the metric takes them, [runs, examples].
-      name: begins what is refused; empty where it need not be named.
-      observed: bool [runs, examples], False where a prediction is missing; None if none is.
-      weights: of each run in the arm's score [runs]; None: all alike.
-      num_units: examples, or clusters of them, that are independent; None: all examples.
+      predictions: the metric's input [runs, examples].
+      name: the arm's name for error messages; may be empty.
+      observed: bool [runs, examples], False for missing predictions; None if none is missing.
+      weights: weight of each run in the arm's score [runs]; None: equal weights.
+      num_units: number of independent examples or clusters; None: all examples.
     """
 
     predictions: NDArray
@@ -67,7 +67,7 @@ class Answers:
 
     @property
     def seen(self) -> NDArray[np.bool_]:
-        """Returns where there are answers [runs, examples]."""
+        """Returns whether each answer exists [runs, examples]."""
         if self.observed is None:
             return np.ones(self.predictions.shape, dtype=bool)
         return self.observed
@@ -79,22 +79,22 @@ class Answers:
         return answers
 
     def mean(self, of_runs: Array) -> float:
-        """Averages a number of each run [runs]."""
+        """Averages values over runs [runs]."""
         return float(np.average(of_runs, weights=self.weights))
 
 
 def check_answers(metric: str, labels: NDArray, arms: Sequence[Answers]) -> list[list[str]]:
-    """Looks at the answers of one arm or several under a metric.
+    """Checks the answers of arms under a metric.
 
     Args:
-      metric: its name; of one that is not in `METRICS` nothing is known.
-      labels: [examples].
-      arms: whose answers to compare with these labels; of two, the base first.
+      metric: name of the metric; unknown names are not checked.
+      labels: labels [examples].
+      arms: arms to compare with these labels, the base first.
 
     Returns:
-      Of each arm, sentences that readers must know: answers of classes that no label has, words for the
-      empty answer, labels that no run predicts, scores far below chance. `{arm}` stands for the
-      name of the arm, `{base}` and `{experiment}` for those of the first and the second.
+      Notes per arm: answers of classes that no label has, words for the empty answer, labels that no run
+      predicts, scores far below chance. They contain `{arm}` for the arm's name, `{base}` and
+      `{experiment}` for the names of the first and second arm.
 
     Example:
       >>> labels, answers = np.array(["no", "yes"] * 50), np.array([["no", "yes"] * 50] * 3)
@@ -122,7 +122,7 @@ def check_answers(metric: str, labels: NDArray, arms: Sequence[Answers]) -> list
 
 
 def are_placeholders(labels: NDArray, predictions: NDArray) -> bool:
-    """Returns whether all labels are -1, and no answer is."""
+    """Returns whether all labels, but no answers, are -1."""
     if labels.dtype.kind not in "if" or predictions.dtype.kind not in "biuf":
         return False
     return bool((labels == PLACEHOLDER).all()) and not (predictions == PLACEHOLDER).any()
@@ -135,11 +135,11 @@ def _notes_of_classes(metric: str, labels: NDArray, arms: Sequence[Answers]) -> 
     with_stray = []
     for arm_notes, arm in zip(notes, arms, strict=True):
         answers = arm.flat()
-        # NumPy finds the different values in a fraction of the time of a set of Python objects.
+        # NumPy finds distinct values much faster than a set of Python objects.
         classes = {*(answers if answers.dtype.kind == "O" else distinct(answers)).tolist()}
         if any(isinstance(value, float) and not value.is_integer() for value in classes):
-            return notes  # no classes: the metric says so
-        # Each arm by itself: one may write its classes as the labels are written, the other not.
+            return notes  # not classes: the metric raises an error
+        # Per arm, as only one of them may spell its classes like the labels.
         unlike = unlike_classes(counts, classes)
         if unlike:
             raise ValueError(f"{arm.name}: {unlike}" if arm.name else unlike)
@@ -162,7 +162,7 @@ def _notes_of_classes(metric: str, labels: NDArray, arms: Sequence[Answers]) -> 
 
 
 def _stray(answers: NDArray, labels: Mapping[Any, int]) -> str:
-    """Counts the answers [answers] of classes that no label has."""
+    """Describes the answers [answers] of classes that no label has."""
     stray = Counter({value: n for value, n in _counts(answers).items() if value not in labels})
     words = [f"{_word(value)} ({number:,})" for value, number in stray.most_common(_MOST_WORDS)]
     more = f" and {counted(len(stray) - len(words), 'other')}"
@@ -186,15 +186,15 @@ def _counts(answers: NDArray) -> Mapping[Any, int]:
 
 
 def labelled_averages(metric: str, labels: NDArray, arms: Sequence[Answers]) -> tuple[float, ...]:
-    """Returns a macro average of each arm over the classes of the labels alone.
+    """Returns a macro average per arm over the labels' classes only.
 
     Args:
-      metric: as in `check_answers`.
-      labels: as in `check_answers`.
-      arms: as in `check_answers`.
+      metric: see `check_answers`.
+      labels: see `check_answers`.
+      arms: see `check_answers`.
 
     Returns:
-      Nothing where that is the metric itself: of other metrics, and where all answers are of such classes.
+      The averages; empty for other metrics, and if all answers are of these classes.
     """
     if metric not in _MACRO or not 2 <= len({*labels.tolist()}) <= MOST_CLASSES:
         return ()
@@ -205,7 +205,7 @@ def labelled_averages(metric: str, labels: NDArray, arms: Sequence[Answers]) -> 
 
 
 def _over_labelled_classes(metric: str, labels: NDArray, arms: Sequence[Answers]) -> str:
-    """Says what a macro average is over the classes of the labels alone."""
+    """Returns a note on the macro average over the labels' classes only."""
     name, scores = METRICS[metric].label, labelled_averages(metric, labels, arms)
     roles = ("{base}", "{experiment}") if len(arms) > 1 else ("{arm}",)
     texts = [f"{100 * score:.1f} % for {role}" for score, role in zip(scores, roles, strict=True)]
@@ -220,7 +220,7 @@ def _over_labelled_classes(metric: str, labels: NDArray, arms: Sequence[Answers]
 
 
 def _labelled_average(share: Share, labels: NDArray, arm: Answers) -> Array:
-    """Returns the average of a share over the classes of the labels [runs]."""
+    """Returns the average of a share over the labels' classes [runs]."""
     seen, shares = arm.seen, []
     for member in distinct(labels) if labels.dtype.kind != "O" else {*labels.tolist()}:
         truth, guess = seen & (labels == member), seen & (arm.predictions == member)
@@ -231,7 +231,7 @@ def _labelled_average(share: Share, labels: NDArray, arm: Answers) -> Array:
 
 
 def _below_chance(metric: str, labels: NDArray, arm: Answers) -> list[str]:
-    """Notes answers that are so far below chance that no noise explains it."""
+    """Returns a note if answers are too far below chance for noise."""
     units, number = arm.num_units or len(labels), len(labels)
     if metric in CLASS_METRICS:
         return _below_random_answers(labels, arm, units)
@@ -248,7 +248,7 @@ def _below_chance(metric: str, labels: NDArray, arm: Answers) -> list[str]:
         error = math.sqrt((number + 1) / (12 * positives * (number - positives)))
         measure, chance, question = "auc", 0.5, "Are its scores of the other class?"
     elif metric in ("pearson", "spearman"):
-        # One far value can turn Pearson's, and not that of ranks.
+        # A single outlier can flip the sign of Pearson's correlation, but not of Spearman's.
         error, measure, chance = 1 / math.sqrt(number - 1), "spearman", 0.0
         question = "Do its numbers run the other way?"
     else:
@@ -266,14 +266,14 @@ def _below_chance(metric: str, labels: NDArray, arm: Answers) -> list[str]:
 
 
 def _below_random_answers(labels: NDArray, arm: Answers, units: int) -> list[str]:
-    """Compares how often answers are right with answers at random, as many of each class."""
+    """Compares the accuracy with that of random answers with the same class frequencies."""
     classes = Counter(labels.tolist())
     if not 2 <= len(classes) <= MOST_CLASSES:
         return []
     seen = arm.seen
     number = np.maximum(seen.sum(axis=-1), 1)
     right = arm.mean((seen & (arm.predictions == labels)).sum(axis=-1) / number)
-    if right >= max(classes.values()) / len(labels):  # more than any answers at random
+    if right >= max(classes.values()) / len(labels):  # better than any random answers
         return []
     expected = np.zeros(len(seen))
     for member in classes:
@@ -289,7 +289,7 @@ def _below_random_answers(labels: NDArray, arm: Answers, units: int) -> list[str
 
 
 def _words_for_no_answer(labels: NDArray, arm: Answers) -> list[str]:
-    """Notes a text that seems to stand for no answer, as only the empty text counts as that."""
+    """Returns a note on a text that seems to mean no answer, as only the empty text does."""
     no_answer = [not any(map(answer_words, references_of(label))) for label in labels]
     answers, seen = arm.predictions[:, no_answer], arm.seen[:, no_answer]
     texts = Counter(text for text in answers[seen].tolist() if answer_words(text))
@@ -303,11 +303,11 @@ def _words_for_no_answer(labels: NDArray, arm: Answers) -> list[str]:
 
 
 def undefined_runs(metric: Metric | RankMetric, labels: NDArray, predictions: NDArray) -> Flags:
-    """Returns whether the score of each run is 0/0, and so the value defined for that [runs].
+    """Returns whether each run's score is 0/0, and so a defined value [runs].
 
     Args:
-      labels: [examples].
-      predictions: [runs, examples], or with a last axis of classes.
+      labels: labels [examples].
+      predictions: predictions [runs, examples], or [runs, examples, classes].
     """
     if isinstance(metric, RankMetric):
         flags: Flags = metric.bind(labels, predictions).weighted(np.ones((1, len(labels))))[1][0]
@@ -317,12 +317,12 @@ def undefined_runs(metric: Metric | RankMetric, labels: NDArray, predictions: ND
 
 
 def why_undefined(labels: NDArray, predictions: NDArray, observed: NDArray | None = None) -> str:
-    """Returns why a score of all runs is 0/0, in words: one value stands for all labels or answers.
+    """Returns the reason in words why the scores of all runs are 0/0, such as constant labels or answers.
 
     Args:
-      labels: [examples].
-      predictions: [runs, examples].
-      observed: bool [runs, examples], False where a prediction is missing; None if none is.
+      labels: labels [examples].
+      predictions: predictions [runs, examples].
+      observed: bool [runs, examples], False for missing predictions; None if none is missing.
 
     Example:
       >>> why_undefined(np.array([0, 0, 0]), np.array([[0, 0, 0], [0, 0, 0]]))

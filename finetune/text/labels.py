@@ -233,7 +233,7 @@ def label_of(row: TableRow, task: TextTask, cure: str) -> float | list[float]:
 
 
 def is_label(row: TableRow, task: TextTask) -> bool:
-    """Returns whether a row has a label; empty cells, and -1 (`datasets`), are none unless they are classes."""
+    """Returns whether a row has a label; empty cells and -1 (`datasets`) are labels only as classes."""
     text = row.get(task.label_column, "")
     return text not in (*_MISSING, "-1", "-1.0") or text in (task.labels or ())
 
