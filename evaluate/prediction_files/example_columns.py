@@ -1,9 +1,9 @@
-"""Turns tf.train.Example records into columns, and back, without TensorFlow.
+"""Converts tf.train.Example records to columns, and back, without TensorFlow.
 
-Records of one file are alike: the same features in the same order. So all of them are decoded at
-once, feature by feature, in whole arrays. The bytes written are those that Protocol Buffers write
-with deterministic serialisation (features sorted by name). Records of another layout, as another
-program may write them, are first converted to that form by TensorFlow.
+Records of one file have the same features in the same order, so all records are decoded at once, feature
+by feature, as whole arrays. The written bytes equal the deterministic serialisation of Protocol Buffers
+(features sorted by name). TensorFlow first converts records of another layout, which other programs may
+write.
 
 A feature is a column: numbers [records, K] (`float_list` or `int64_list`), or texts (`bytes_list`).
 Wire format: Protocol Buffers, encoding guide; messages: tensorflow/core/example/feature.proto.
@@ -24,16 +24,16 @@ from multiberts.runs.errors import counted
 Integers = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
-_FIRST = 0x0A  # field 1 with a length before it; so are all fields of these messages
+_FIRST = 0x0A  # field 1 with a length prefix, as all fields of these messages have
 _SECOND = 0x12
 _BYTES, _FLOATS, _INTEGERS = 0x0A, 0x12, 0x1A  # the kinds of a Feature
 
 
 class ForeignRecord(Exception):
-    """A record is not a tf.train.Example, or has other features than the first one.
+    """A record is not a tf.train.Example, or has other features than the first record.
 
     Attributes:
-      number: of the record, counted from 1.
+      number: number of the record, from 1.
     """
 
     def __init__(self, number: int, problem: str):
@@ -43,17 +43,17 @@ class ForeignRecord(Exception):
 
 
 class _OtherLayoutError(Exception):
-    """Records are not laid out alike."""
+    """Records have different layouts."""
 
 
 @dataclass(frozen=True)
 class Texts:
-    """A column of lists of texts, not yet decoded.
+    """A column of lists of undecoded texts.
 
     Attributes:
-      content: uint8, the texts one after the other, record by record.
-      lengths: int64 [texts], of each in bytes.
-      counts: int64 [records], texts of each record.
+      content: concatenated texts, record by record, uint8.
+      lengths: bytes per text, int64 [texts].
+      counts: texts per record, int64 [records].
     """
 
     content: Bytes
@@ -78,11 +78,11 @@ def encode(columns: Mapping[str, NDArray | Sequence[Sequence[str]]]) -> list[byt
     """Serialises examples.
 
     Args:
-      columns: by feature name, an array [records, K] of floats (written as float32) or integers, or
-        for each record its texts.
+      columns: by feature name, an array [records, K] of floats (written as float32) or integers, or a
+        list of texts per record.
 
     Returns:
-      A record each.
+      The records.
     """
     parts = [_entries(name.encode(), columns[name]) for name in sorted(columns)]
     features = [b"".join(entries) for entries in zip(*parts, strict=True)]
@@ -90,7 +90,7 @@ def encode(columns: Mapping[str, NDArray | Sequence[Sequence[str]]]) -> list[byt
 
 
 def _entries(name: bytes, column: NDArray | Sequence[Sequence[str]]) -> list[bytes]:
-    """Encodes the column's part of every record: its entry in the map of features."""
+    """Encodes a column's entry in each record's map of features."""
     if not isinstance(column, np.ndarray):
         kind = b"\x0a"
         lists = [
@@ -136,11 +136,11 @@ def decode(records: Records) -> dict[str, Column]:
     """Decodes examples.
 
     Returns:
-      By feature name float32 or int64 [records, K], or `Texts`.
+      Columns by feature name: float32 or int64 [records, K], or `Texts`.
 
     Raises:
-      ForeignRecord: a record is not a tf.train.Example, or its features differ from those of the
-        first in name, kind or number of values.
+      ForeignRecord: a record is not a tf.train.Example, or its features differ from the first record's in
+        name, kind or number of values.
     """
     try:
         return _Cursor(records).columns()
@@ -153,7 +153,7 @@ def decode(records: Records) -> dict[str, Column]:
 
 
 def _normalised(records: Records) -> Records:
-    """Returns the same examples as Protocol Buffers write them deterministically."""
+    """Returns the same examples in the deterministic serialisation of Protocol Buffers."""
     import tensorflow as tf
     from google.protobuf.message import DecodeError
 
@@ -188,10 +188,10 @@ def _shape(feature: Any) -> str:
 
 
 class _Cursor:
-    """A position in every record, moved forward in all of them at once."""
+    """A position in every record, advanced in all records at once."""
 
     def __init__(self, records: Records):
-        # Zeros after the end, so that a position may be read before it is checked.
+        # Padded with zeros, so that positions can be read before they are checked.
         self._content = np.frombuffer(records.data + bytes(16), dtype=np.uint8)
         self._last = len(records.data)
         self._position = records.starts.copy()
@@ -201,7 +201,7 @@ class _Cursor:
         """Reads all features.
 
         Raises:
-          _OtherLayoutError: the records are not laid out alike.
+          _OtherLayoutError: the records have different layouts.
         """
         columns: dict[str, Column] = {}
         self._expect(_FIRST)

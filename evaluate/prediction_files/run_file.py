@@ -1,4 +1,4 @@
-"""`run.json` describes a fine-tuning run and lists what it wrote.
+"""`run.json` describes a fine-tuning run and lists its files.
 
 Needed:
 
@@ -39,8 +39,8 @@ An entry of `evaluation_sets`:
               SHA-256 is of the content before compression; left out where they are not known
     epochs    number of training before these predictions; optional at the end of training
 
-Predictions of early checkpoints are listed with the final ones: the entry `dev@2.5` has set `dev` and
-epochs 2.5, and the entry `dev` is of the trained model. A `run.json` may have further fields.
+Predictions of early checkpoints are listed beside the final ones: the entry `dev@2.5` has set `dev` and
+epochs 2.5, and the entry `dev` belongs to the trained model. A `run.json` may have further fields.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class _Ancestor(TypedDict):
     parent: _Ancestor | None
 
 
-# (procedure, pretrain_seed, step, SHA-256) of a checkpoint, None where it is not known.
+# (procedure, pretrain_seed, step, SHA-256) of a checkpoint; None if unknown.
 Ancestor = tuple[str | None, int | None, int | None, str | None]
 
 _NEEDED = {
@@ -121,12 +121,12 @@ _OPTIONAL = {
 _ENTRY = {"file": str, "examples": int, "sha256": str, "metrics": Sequence[str]}
 _ENTRY_OPTIONAL = {"set": str, "epochs": float | None, "texts": _TextFile}
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-# Thirds of an epoch are written 3.333; these are the same.
+# Epochs like 10/3 are written 3.333, which must match.
 _EPOCH_ROUNDING = 5e-4
 
 
 def write_run(run_dir: PathLike, content: Mapping[str, Any]) -> None:
-    """Writes a run's `run.json`, whole or not at all."""
+    """Writes a run's `run.json` atomically."""
     problem = _problem(content)
     if problem is not None:
         raise ValueError(f"{RUN_FILE}: {problem}")
@@ -143,7 +143,7 @@ def evaluation_entry(
     epochs: float | None = None,
     texts: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Returns the entry of a prediction file in `evaluation_sets`."""
+    """Returns a prediction file's entry in `evaluation_sets`."""
     entry: dict[str, Any] = {
         "file": file,
         "examples": examples,
@@ -160,7 +160,7 @@ def evaluation_entry(
 
 
 def files_of(entries: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Returns the files of entries of `evaluation_sets`, each once.
+    """Returns the distinct files of entries of `evaluation_sets`.
 
     Example:
       >>> entry = {"file": "predictions/dev.tfrecord", "texts": {"file": "texts/dev.tfrecord.gz"}}
@@ -184,10 +184,10 @@ def read_run(run_dir: PathLike) -> dict[str, Any]:
 
 
 def find_runs(root: PathLike) -> list[tuple[Path, dict[str, Any]]]:
-    """Finds finished fine-tuning runs below a folder, in the order of their paths.
+    """Finds finished fine-tuning runs below a folder, sorted by path.
 
     Args:
-      root: a folder; the run may be the folder itself.
+      root: a folder, or a run.
 
     Returns:
       (run directory, content of its run.json) for every `run.json` next to a `DONE` marker.
@@ -207,9 +207,8 @@ def run_directories(root: PathLike, *, finished: bool = True) -> list[Path]:
     """Lists directories of fine-tuning runs below a folder, sorted.
 
     Args:
-      root: a folder; the run may be the folder itself.
-      finished: whether to list finished runs (`run.json` next to `DONE`), or those that were
-        started and have no `DONE`.
+      root: a folder, or a run.
+      finished: whether to list finished runs (`run.json` next to `DONE`) or unfinished ones.
     """
     root = Path(root)
     if not root.is_dir():
@@ -227,10 +226,10 @@ def run_directories(root: PathLike, *, finished: bool = True) -> list[Path]:
 
 
 def lineage_of(content: Mapping[str, Any]) -> tuple[Ancestor, ...]:
-    """Returns the checkpoints that a run descends from, the fine-tuned one first.
+    """Returns a run's ancestor checkpoints, the fine-tuned one first.
 
     Args:
-      content: of the run's `run.json`.
+      content: content of the run's `run.json`.
 
     Example:
       >>> base = {"procedure": "base", "pretrain_seed": 0, "step": 400, "sha256": "5f0a", "parent": None}
@@ -249,18 +248,18 @@ def lineage_of(content: Mapping[str, Any]) -> tuple[Ancestor, ...]:
 
 
 def set_at(evaluation_set: str, epochs: float) -> str:
-    """Returns the name of the entry of an early checkpoint: `dev@2.5`, `dev@3.333`."""
+    """Returns the name of an early checkpoint's entry: `dev@2.5`, `dev@3.333`."""
     return f"{evaluation_set}@{epochs:.4g}"
 
 
 def set_of(name: str, entry: Mapping[str, Any]) -> str:
-    """Returns the evaluation set of an entry, the same for all checkpoints of the run."""
+    """Returns the evaluation set of an entry, without the epochs."""
     evaluation_set: str = entry.get("set", name)
     return evaluation_set
 
 
 def is_final(name: str, entry: Mapping[str, Any]) -> bool:
-    """Returns whether an entry holds the predictions of the trained model, not of an early checkpoint."""
+    """Returns whether an entry has predictions of the trained model, not of an early checkpoint."""
     return set_of(name, entry) == name
 
 
@@ -276,13 +275,13 @@ def find_entry(
     """Finds the entry of an evaluation set.
 
     Args:
-      run_dir: for messages.
-      content: of the run's `run.json`.
+      run_dir: the run's directory, for messages.
+      content: content of the run's `run.json`.
       evaluation_set: a set (`dev`), or the name of an entry (`dev@2.5`).
-      epochs: of an early checkpoint, or of the last one; None for the last one.
+      epochs: epochs of a checkpoint; None: the trained model.
 
     Returns:
-      Its name and the entry.
+      Name and entry.
     """
     sets = content["evaluation_sets"]
     if epochs is None and evaluation_set in sets:
@@ -312,7 +311,7 @@ def _problem(content: Any) -> str | None:
 
 
 def problem_of_entries(entries: Mapping[str, Any]) -> str | None:
-    """Returns what is wrong with entries of `evaluation_sets`, or None."""
+    """Returns a problem of the entries of `evaluation_sets`, or None."""
     for name, entry in entries.items():
         problem = _misfit(entry, _ENTRY, _ENTRY_OPTIONAL) or _entry_problem(name, entry)
         if problem is not None:
@@ -321,7 +320,7 @@ def problem_of_entries(entries: Mapping[str, Any]) -> str | None:
 
 
 def _misfit(content: Any, needed: Mapping[str, Any], optional: Mapping[str, Any]) -> str | None:
-    """Returns which field is missing or of another type, or None."""
+    """Returns a missing field or one of the wrong type in words, or None."""
     fields = content if isinstance(content, Mapping) else {}
     missing = sorted(set(needed) - set(fields))
     if missing:
