@@ -1,4 +1,4 @@
-"""Folders of logs of evaluation programs: the logs of one task, and their arms, seeds and runs."""
+"""Folders of logs of evaluation programs: selects one task, and finds arms, seeds and runs."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from multiberts.evaluate.readers.rows import BY_MODEL, BY_TIME, Rows
 from multiberts.runs import console
 from multiberts.runs.errors import UserError, listed
 
-# Records of Inspect's `eval_set` beside its logs.
+# Files of Inspect's `eval_set` beside its logs.
 _OF_EVAL_SETS = ("eval-set.json", "logs.json")
-# Parts of a folder's name that number runs, and do not name a model.
+# Parts of a folder's name that number runs instead of naming a model.
 _RUN_WORDS = re.compile(
     r"^\d+$|[ _\-.]*(?<![a-z])(seed|run|repeat|rep|trial)[ _\-=]*\d+", re.IGNORECASE
 )
 
 
 def only_task(tasks: Sequence[str], where: object, cure: str = "") -> None:
-    """Asks which of several tasks is wanted."""
+    """Raises a UserError if there are several tasks."""
     if len(tasks) > 1:
         raise UserError(
             f"{where} holds {len(tasks)} tasks ({listed(tasks)}); choose one, such as "
@@ -33,7 +33,7 @@ def only_task(tasks: Sequence[str], where: object, cure: str = "") -> None:
 
 
 def chosen_tasks(task: str | None, tasks: Sequence[str], where: object) -> list[str]:
-    """Returns the task of a name, or several of which it is a part; all for None."""
+    """Returns the task of a name, or all tasks that have it as a part; all tasks for None."""
     if task is not None and task in tasks:
         return [task]
     chosen = [name for name in tasks if task in (None, *re.split("[/:]", name))]
@@ -46,7 +46,7 @@ def chosen_tasks(task: str | None, tasks: Sequence[str], where: object) -> list[
 
 
 def logs_by_task(files: Sequence[Path]) -> dict[str, dict[Path, str]]:
-    """Returns the files with the model of each, by task; other files by ""."""
+    """Returns the model of each log by task and file; other files have the task ""."""
     by_task: dict[str, dict[Path, str]] = {}
     for file in files:
         if file.name in _OF_EVAL_SETS and (file.parent / ".eval-set-id").is_file():
@@ -64,10 +64,10 @@ def logs_by_task(files: Sequence[Path]) -> dict[str, dict[Path, str]]:
 def logs_of_task(
     by_task: Mapping[str, Mapping[Path, str]], task: str | None, where: object
 ) -> list[Path]:
-    """Returns the logs of one task, and other files; says which models have no log of it.
+    """Returns the logs of one task, and other files; warns about models without a log of it.
 
     Raises:
-      UserError: there are logs of several tasks and none is named, or none of the one that is.
+      UserError: no log of the task, or logs of several tasks without a choice.
     """
     tasks = sorted(filter(None, by_task))
     chosen = chosen_tasks(task, tasks, where)
@@ -86,10 +86,10 @@ def arrange_logs(
     start: Path,
     called: str,
 ) -> list[Rows]:
-    """Gives logs of one task, of one or several models, their arms, seeds and runs.
+    """Adds arms, seeds and runs to logs of one task.
 
-    Arms differ in model, settings or folder. Logs of one arm are repeats of its evaluation in order of
-    time, and so are the epochs of its only log; where paths name seeds, logs and epochs are runs of these.
+    Arms differ in model, settings or folder. The logs of an arm, or the epochs of its only log, are repeats
+    of its evaluation, ordered by time, and become seeds. If paths name seeds, they are runs of these seeds.
     """
     facts = [
         {"folder": folder, **(part.log or {})}
@@ -130,7 +130,7 @@ def arrange_logs(
 
 
 def _folders_of_arms(files: Sequence[Path], start: Path) -> list[str]:
-    """Returns for each log the folders that can name its arm: those in which logs differ."""
+    """Returns for each log the differing folders, which may name its arm."""
     parts: list[list[str]] = []
     for file in files:
         folder_of_log = file.parent if file.name == "per_instance_stats.json" else file
@@ -143,7 +143,7 @@ def _folders_of_arms(files: Sequence[Path], start: Path) -> list[str]:
 
 
 def _warn_of_repeats(parts: Sequence[Rows], arm: str) -> None:
-    """Warns where an evaluation was repeated and nothing changed: it shows nothing about seeds."""
+    """Warns if repeats of an evaluation are equal, as these show nothing about seeds."""
     ordered = [part.roles.sort_values("example") for part in parts]
     scores = {tuple(roles["score" if "score" in roles else "prediction"]) for roles in ordered}
     if len(parts) > 1 and len(scores) == 1:
