@@ -180,14 +180,11 @@ def evaluation_batches(
 
 
 def evaluation_lengths(lengths: np.ndarray, batches: list[tuple[np.ndarray, int]]) -> list[int]:
-    """Returns the padded length of each batch of `evaluation_batches`: few lengths, as each is compiled.
+    """Returns the padded length of each batch; runs of batches share one, as each length is compiled.
 
     Args:
       lengths: int32 [rows].
-      batches: from `evaluation_batches`, shortest rows first.
-
-    Returns:
-      A bucket length per batch; a few batches share one.
+      batches: result of `evaluation_batches`, shortest rows first.
     """
     longest = [bucket_length(int(lengths[rows].max())) for rows, _ in batches]
     run = _BATCHES_A_LENGTH

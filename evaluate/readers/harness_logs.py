@@ -262,7 +262,7 @@ def rows_of_log(
     log: Mapping[str, str],
     **columns: Any,
 ) -> Rows:
-    """Returns the rows of a log; `log` has its time, model and settings, which distinguish logs without seeds."""
+    """Returns the rows of a log; `log` has its time, model and settings, which distinguish logs."""
     import pandas
 
     frame = pandas.DataFrame(columns)

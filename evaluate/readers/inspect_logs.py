@@ -54,7 +54,7 @@ def by_inspect(path: Path) -> Mapping[str, Any] | None:
         return None
     try:
         log: Mapping[str, Any] = read_eval_log(str(path)).model_dump(mode="json")
-    except Exception as error:  # inspect_ai does not document its exceptions
+    except Exception as error:  # the reader may raise any exception
         reason = " ".join(str(error).splitlines()[:3])
         raise UserError(f"{path}: inspect_ai cannot read it ({reason}); {REWRITE}") from error
     return log

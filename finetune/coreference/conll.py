@@ -59,14 +59,11 @@ class Document:
 
 
 def conll_files(path: PathLike) -> list[Path]:
-    """Returns a file itself, or the documents' files below a folder such as `data/train` of OntoNotes.
+    """Returns a file itself, or the sorted documents below a folder such as `data/train` of OntoNotes.
 
     Args:
       path: a file of any name, or a folder that is searched for `*.v4_gold_conll`, else
         `*.v4_auto_conll`, else `*.conll`, each plain or `.gz`.
-
-    Returns:
-      The paths, sorted.
     """
     path = Path(path)
     if not path.is_dir():

@@ -77,12 +77,10 @@ class Sentence:
 
 @dataclasses.dataclass(frozen=True)
 class Winogender:
-    """The schemas of a folder.
+    """The schemas of a folder, in file order.
 
     Attributes:
-      templates: in the order of the file.
-      sentences: in the order of the file.
-      percent_feminine: per occupation, 0 to 100 (column bls_pct_female).
+      percent_feminine: percentage of women by occupation, 0 to 100 (column bls_pct_female).
     """
 
     templates: list[Template]

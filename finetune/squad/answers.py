@@ -175,7 +175,7 @@ class AnswerFinder:
         return window, start, end, score
 
     def answer(self, question: int) -> Answer:
-        """Returns the answer to a question (a row of the examples), which may be no answer."""
+        """Returns the answer to a question (a row of the examples), possibly the null answer."""
         order = self._ordered(question)
         best = self._candidate(order[0]) if len(order) else NOTHING_FOUND
         null = self._null(question)
@@ -185,11 +185,7 @@ class AnswerFinder:
         return Answer(null if null_odds > self.options.null_threshold else best, best, null_odds)
 
     def n_best(self, question: int) -> list[Candidate]:
-        """Returns the best distinct answers to a question, best first; in SQuAD 2.0 one is no answer.
-
-        Returns:
-          At most n_best_size answers, plus no answer if it is not among them.
-        """
+        """Returns n_best_size distinct answers at most, best first; in SQuAD 2.0 plus the null answer."""
         null = self._null(question)
         by_text: dict[str, Candidate] = {}
         for span in self._ordered(question):
@@ -214,7 +210,7 @@ class AnswerFinder:
         return returned
 
     def _null(self, question: int) -> Candidate | None:
-        """Returns no answer, scored by the window with the lowest null score; None in SQuAD 1.1."""
+        """Returns the null answer with the lowest score of all windows; None in SQuAD 1.1."""
         if not isinstance(self.options, UnanswerableOptions):
             return None
         windows = self._windows_of(question)

@@ -128,14 +128,11 @@ class SquadWindows:
 
 
 def best_windows(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Returns the window of maximum context of each piece of a paragraph, the first on ties.
+    """Returns each piece's window of maximum context, the first on ties, int64 [pieces].
 
     Args:
       starts: first piece of each window, int64 [windows].
       lengths: pieces of each window, int64 [windows].
-
-    Returns:
-      Numbers of windows, int64 [pieces].
     """
     pieces = np.arange(int((starts + lengths).max()))
     left = pieces - starts[:, None]  # [windows, pieces]
@@ -178,11 +175,7 @@ def window_starts(num_pieces: int, most: int, stride: int) -> list[int]:
 
 
 def answer_words(context: Context, text: str, start: int) -> tuple[int, int] | None:
-    """Returns the first and last word of an answer.
-
-    Returns:
-      Numbers of the two words; None if they do not contain the answer's text, up to white space.
-    """
+    """Returns the first and last word of an answer; None if they do not contain its text."""
     characters = np.array([start, start + len(text) - 1])
     first, last = np.searchsorted(context.word_starts, characters, side="right") - 1
     if first < 0:

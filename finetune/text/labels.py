@@ -175,7 +175,7 @@ def _sort_key(label: str) -> tuple[bool, float, str]:
 def _refuse_joined(
     column: str, first: Mapping[str, TableRow], plain_row: TableRow, most: int
 ) -> None:
-    """Refuses numbers from 0 to 1 that are no vectors (as `plain_row`), and names that may be several."""
+    """Refuses numbers from 0 to 1 outside vectors (as in `plain_row`), and names that may be several."""
     if all(not is_text and 0 <= number <= 1 for is_text, number, _ in map(_sort_key, first)):
         row = next((first[name] for name in first if name not in _BITS), plain_row)
         raise UserError(
@@ -198,11 +198,7 @@ def _refuse_joined(
 
 
 def label_of(row: TableRow, task: TextTask, cure: str) -> float | list[float]:
-    """Returns the label of a row as numbers.
-
-    Returns:
-      The class number, or the value of a regression; for a set 1 or 0 per class; for tags their numbers.
-    """
+    """Returns a row's class number or regression value; for a set 1 or 0 per class; for tags their numbers."""
     if task.labels is None:
         return row.number(task.label_column)
     labels, column = task.labels, task.label_column
@@ -293,10 +289,9 @@ def check_tags(task: TextTask) -> None:
 def first_pieces(
     tokenizer: Vocabulary, words: Sequence[Sequence[str]], sequence_length: int
 ) -> np.ndarray:
-    """Returns the position of each word's first piece in `[CLS] words [SEP]`.
+    """Returns the position of each word's first piece in `[CLS] words [SEP]`, int32 [examples, most words].
 
-    Returns:
-      int32 [examples, most words]; -1 for words without pieces, truncated words, and padding.
+    It is -1 for words without pieces, truncated words, and padding.
     """
     pieces = iter(tokenizer.encode_batch([word for row in words for word in row]))
     positions = np.full((len(words), max(map(len, words), default=0)), -1, np.int32)
