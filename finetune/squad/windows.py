@@ -175,7 +175,7 @@ def window_starts(num_pieces: int, most: int, stride: int) -> list[int]:
 
 
 def answer_words(context: Context, text: str, start: int) -> tuple[int, int] | None:
-    """Returns the first and last word of an answer; None if they do not contain its text."""
+    """Returns the first and last word of an answer; None unless they contain it, up to white space."""
     characters = np.array([start, start + len(text) - 1])
     first, last = np.searchsorted(context.word_starts, characters, side="right") - 1
     if first < 0:

@@ -198,7 +198,7 @@ def _refuse_joined(
 
 
 def label_of(row: TableRow, task: TextTask, cure: str) -> float | list[float]:
-    """Returns a row's class number or regression value; for a set 1 or 0 per class; for tags their numbers."""
+    """Returns a row's class number or regression value; for sets 1 or 0 per class; for tags their numbers."""
     if task.labels is None:
         return row.number(task.label_column)
     labels, column = task.labels, task.label_column
