@@ -121,9 +121,8 @@ def finetune(settings: FinetuningSettings) -> None:
                 entries = write_sets(run.path, predicted(weights), epochs=epochs)
                 if tuned is not None:
                     tuned.offer(weights, entries, epochs)
-                note_early(
-                    run.path, epochs, entries
-                )  # last, as noted predictions are not written again
+                # Last, as noted predictions are not written again.
+                note_early(run.path, epochs, entries)
 
     has_ended = (lambda: False) if tuned is None else tuned.has_lost_patience
 

@@ -101,8 +101,8 @@ class Answer:
     null_odds: float
 
 
-# The original writes this text if no candidate is left; its scores depend on it.
-NOTHING_FOUND = Candidate("empty", -1, -1, 0.0, 0.0)
+# The original's write_predictions gives this text if a question has no candidate.
+NO_CANDIDATE = Candidate("empty", -1, -1, 0.0, 0.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,7 +177,7 @@ class AnswerFinder:
     def answer(self, question: int) -> Answer:
         """Returns the answer to a question (a row of the examples), possibly the null answer."""
         order = self._ordered(question)
-        best = self._candidate(order[0]) if len(order) else NOTHING_FOUND
+        best = self._candidate(order[0]) if len(order) else NO_CANDIDATE
         null = self._null(question)
         if null is None or not isinstance(self.options, UnanswerableOptions):
             return Answer(best, best, math.nan)
@@ -193,11 +193,12 @@ class AnswerFinder:
                 by_text.setdefault(null.text, null)
             if len(by_text) >= self.options.n_best_size:
                 break
+            # As in the original, spans with equal texts are one answer, with the best score.
             candidate = self._candidate(span)
             by_text.setdefault(candidate.text, candidate)
         if null is not None:
             by_text.setdefault(null.text, null)
-        return list(by_text.values()) or [NOTHING_FOUND]
+        return list(by_text.values()) or [NO_CANDIDATE]
 
     def _windows_of(self, question: int) -> slice:
         return slice(*np.searchsorted(self.windows.question, [question, question + 1]))

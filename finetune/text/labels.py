@@ -118,7 +118,7 @@ def _parts(texts: Iterable[str], sign: str) -> list[str]:
     return [part.strip() for text in texts for part in text.split(sign) if part.strip()]
 
 
-def labels_found(
+def labels_of_rows(
     where: str, rows: Iterable[TableRow], column: str, kind: str | None
 ) -> tuple[str, ...]:
     """Returns the labels of training examples: sorted, numbers by value; `LABEL_0`, ... for vectors."""

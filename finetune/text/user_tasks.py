@@ -25,7 +25,7 @@ from multiberts.finetune.text.data import (
     new_texts,
     text_data,
 )
-from multiberts.finetune.text.labels import check_tags, labels_found, texts_of_labels
+from multiberts.finetune.text.labels import check_tags, labels_of_rows, texts_of_labels
 from multiberts.finetune.text.new_texts import columns_of_files
 from multiberts.finetune.text.readers import dataset_row
 from multiberts.finetune.text.task import (
@@ -229,7 +229,7 @@ def _checked_metrics(task: TextTask, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _labels_to_train_on(arguments: DataArguments) -> tuple[str, ...]:
-    """Returns the labels of the training set, see `labels_found`."""
+    """Returns the labels of the training set, see `labels_of_rows`."""
     column, kind = arguments.complete_options["label_column"], arguments.complete_options["kind"]
     if arguments.dataset is not None:
         source = open_split(arguments.dataset, SPLITS["train"], arguments.data_dir)
@@ -239,7 +239,7 @@ def _labels_to_train_on(arguments: DataArguments) -> tuple[str, ...]:
             return tuple(names)
         examples = enumerate(source.examples([column]))
         rows = (dataset_row(source, row, example, column) for row, example in examples)
-        return labels_found(source.name, rows, column, kind)
+        return labels_of_rows(source.name, rows, column, kind)
     if arguments.data_dir is not None:
         path = split_file(arguments.data_dir, "train")
     elif arguments.train_files:
@@ -255,7 +255,7 @@ def _labels_of(contents: tuple[FileContent, ...], column: str, kind: str | None)
     cure = "correct the option label_column or the file"
     if kind == MULTI_LABEL:
         cure = "correct the option label_column, or write all labels of a row in one column (rude|kind)"
-    return labels_found(str(path), read_rows(path, (), values=[column], cure=cure), column, kind)
+    return labels_of_rows(str(path), read_rows(path, (), values=[column], cure=cure), column, kind)
 
 
 TASKS: tuple[Task, ...] = tuple(
