@@ -139,7 +139,7 @@ def score(
     if run.done:
         return
     if run.is_renewed:
-        progress(f"{run.path} has the scores of other runs than are there now; they are replaced")
+        progress(f"{run.path} has scores of a different set of runs; they are replaced")
     unfinished = [path for folder in folders for path in run_directories(folder, finished=False)]
     tables.findings += find_all(runs, unfinished)
     _score_all(runs, extra_metrics, tables)

@@ -1,6 +1,6 @@
 """Fine-tuning of checkpoints on tasks; every run ends in per-example predictions.
 
-One routine (`finetune.finetuning`), one folder per kind of task: `text` (GLUE, and texts of the user's own),
+One routine (`finetune.finetuning`), one folder per kind of task: `text` (GLUE, and users' texts),
 `squad`, and `coreference` on a frozen encoder, with a masked-LM pronoun probe.
 
     from multiberts.finetune.predictor import Predictor

@@ -100,8 +100,8 @@ def refuse_repeated_files(inputs: Mapping[str, Path | list[Path]]) -> None:
         first_name, first_path = first.setdefault(fingerprint(path), (name, path))
         if first_name != name:
             raise UserError(
-                f"{path} of the dev files holds the same as {first_path} of the train files, so that scores "
-                "would be of examples seen in training; give other dev files (finetune.evaluation_files "
+                f"{path} of the dev files holds the same as {first_path} of the train files, so scores "
+                "would be on training examples; give other dev files (finetune.evaluation_files "
                 "takes training examples)"
             )
         if first_path is not path:

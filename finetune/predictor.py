@@ -219,10 +219,10 @@ def answer_lines(
         rows = list(table_entries(path))
         if kind == QUESTIONS and is_official(rows):
             rows = []
-        elif kind == QUESTIONS:  # sorted by their ids, where these are given
+        elif kind == QUESTIONS:  # the examples are sorted by id, the rows are not
             row_of_id = {name: number for number, name in enumerate(ids)}
             order = [row_of_id[name] for name in ids_of_rows(rows)]
-    probabilities: np.ndarray | None = None  # those of the classes, or of each label of a set
+    probabilities: np.ndarray | None = None  # of the classes, or of each label of a set
     if predicted.scores is not None and kind in (CLASSIFICATION, _COREFERENCE):
         probabilities = softmax(predicted.scores)
     elif predicted.scores is not None and kind == MULTI_LABEL:
@@ -350,7 +350,7 @@ def _task(checkpoint: Checkpoint, modules: tuple[str, ...]) -> tuple[Task, dict[
             raise UserError(f"{line}: task {name!r} is not known without them")
         console.progress(f"note: {line}")
     if is_unregistered and labels is None and options.get(KIND):
-        labels = head["labels"]  # those of the train file
+        labels = head["labels"]  # the labels of the train file
     elif is_unregistered and labels is None:
         raise UserError(
             f"{directory} is a model of task {name!r}, which is not known here; give the modules that "
@@ -359,7 +359,7 @@ def _task(checkpoint: Checkpoint, modules: tuple[str, ...]) -> tuple[Task, dict[
     task = task_named(name, labels, modules, options)
     if folders := [option for option in task.place_options if options.get(option) is not None]:
         raise UserError(
-            f"{directory} sets {folders[0]}, a folder to write into, which no kept model does; remove "
+            f"{directory} sets {folders[0]}, a folder to write into, which no saved model sets; remove "
             "it from its record"
         )
     return task, {

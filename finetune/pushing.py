@@ -79,9 +79,7 @@ def push(
     if repository is not None and not _REPOSITORY.fullmatch(repository):
         raise UserError(f"push.repository is {repository!r}, expected <owner>/<name>; correct it")
     if not named and not folders:
-        raise UserError(
-            "push has neither push.checkpoints nor push.predictions; give what is to be published"
-        )
+        raise UserError("push has neither push.checkpoints nor push.predictions; give at least one")
     for name in named:
         if not re.fullmatch(_NAME, name) or name == PREDICTIONS:
             raise UserError(
@@ -166,7 +164,7 @@ def _card(title: str, file: Path, schema: pyarrow.Schema, report: str | None) ->
         "",
         f"{len(frame):,} predictions of fine-tuned models, one row per run and example, written by "
         "`multiberts push`.",
-        "The texts are those of the tasks, whose licences hold for them.",
+        "The texts come from the data of the tasks, under their licences.",
         "",
         "| task | evaluation set | procedure | pre-training seeds | rows |",
         "|---|---|---|---:|---:|",

@@ -113,7 +113,7 @@ class DataArguments:
         """Refuses arguments that the task does not use.
 
         Raises:
-          UserError: one of them was given.
+          UserError: the user gave one of them.
         """
         for name in names:
             if getattr(self, name):

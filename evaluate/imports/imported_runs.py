@@ -155,7 +155,7 @@ def write_imported(root: PathLike, layout: str, run: ImportedRun) -> None:
     """Writes a run directory below `root` in the layout of fine-tuning, unless it exists."""
     if not is_name_inside(run.name):
         raise UserError(
-            f"{', '.join(map(str, run.files[:1]))} has a run named {run.name!r}, which would lie outside "
+            f"{', '.join(map(str, run.files[:1]))} has a run named {run.name!r}, which would be outside "
             f"{root}; rename it"
         )
     directory = RunDirectory(

@@ -68,8 +68,8 @@ def read_other_programs(
         read, frame = described(rows.read.columns), rows.frame()
         if rows.read.columns.get("seed") == BY_TIME:
             warn(
-                f"{where}: repeats of an evaluation are written as pre-training seeds, as a run has no other "
-                "place for them: what is compared of these runs says nothing about training again"
+                f"{where}: repeats of an evaluation are written as pre-training seeds, as runs have no "
+                "field for repeats: comparisons of these runs say nothing about new training"
             )
         frame = frame.assign(
             arm=frame["arm"] if "arm" in frame else procedure or name_of(path),

@@ -133,7 +133,7 @@ def _sets(
             entails = classes.index(_ENTAILMENT)
             labels = np.array([gold[row] == _ENTAILMENT for row in rows], dtype=np.float32)
             answers = (set_probabilities.argmax(axis=1) == entails).astype(np.float32)
-            # The model has three classes, so there are no scores of these two.
+            # The model has three classes, so these two have no scores.
             scores = None
         else:
             labels = np.array([classes.index(gold[row]) for row in rows], dtype=np.float32)

@@ -283,8 +283,8 @@ def _below_random_answers(labels: NDArray, arm: Answers, units: int) -> list[str
     if right >= chance - _FAR_BELOW * math.sqrt(chance * (1 - chance) / units):
         return []
     return [
-        f"Answers of {{arm}} are right on {100 * right:.1f} % of the examples, far below chance: as many of "
-        f"each class at random would be on {100 * chance:.1f} %. Are classes exchanged?"
+        f"Answers of {{arm}} are right on {100 * right:.1f} % of the examples, far below chance: random "
+        f"answers with the same class frequencies would be on {100 * chance:.1f} %. Are classes exchanged?"
     ]
 
 
@@ -295,7 +295,7 @@ def _words_for_no_answer(labels: NDArray, arm: Answers) -> list[str]:
     texts = Counter(text for text in answers[seen].tolist() if answer_words(text))
     return [
         f"{number:,} of {int(seen.sum()):,} answers of {{arm}} to questions without an answer are "
-        f"{text!r}, which counts as wrong: if it stands for no answer, leave the answer empty."
+        f"{text!r}, which counts as wrong: if it means no answer, leave the answer empty."
         for text, number in texts.most_common(1)
         if number > _WORD_SHARE * seen.sum()
         and ((answers == text) & seen).any(axis=0).sum() >= _WORD_QUESTIONS
@@ -342,4 +342,4 @@ def why_undefined(labels: NDArray, predictions: NDArray, observed: NDArray | Non
         reasons.append(f"all predictions are {_word(every.pop())}")
     elif max(map(len, of_runs)) == 1:
         reasons.append("each run predicts one value throughout")
-    return " and ".join(reasons) or "there is nothing to divide by"
+    return " and ".join(reasons) or "the denominator is 0"

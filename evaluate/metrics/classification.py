@@ -72,7 +72,7 @@ def _check_kinds(name: str, labels: NDArray, predictions: NDArray) -> None:
     if len(kinds) > 1 and "O" not in (labels.dtype.kind, predictions.dtype.kind):
         raise ValueError(
             f"{name}: found labels such as {shown(labels.flat[0])} and predictions such as "
-            f"{shown(predictions.flat[0])}, expected both numbers or both texts; name classes alike"
+            f"{shown(predictions.flat[0])}, expected both numbers or both texts; spell classes the same way"
         )
 
 

@@ -183,7 +183,7 @@ def checked(
         raise ValueError(
             f"labels have shape {label_array.shape} and predictions {prediction_array.shape}, "
             f"expected [examples] and {wanted}; check that the examples are the last axis of both"
-            + (" but for the classes" if uses == "scores" else "")
+            + (", before the classes of predictions" if uses == "scores" else "")
         )
     if label_array.size == 0:
         raise ValueError("found no examples, expected at least one")

@@ -1,4 +1,4 @@
-"""Metrics of multi-label classification, where each example has any number of labels.
+"""Metrics of multi-label classification, with any number of labels per example.
 
 A label or prediction is the names of one example separated by `|`, such as `joy|relief`, in any order; the
 empty text has no names. Tables may have lists of names and empty cells. All equal scikit-learn with

@@ -127,7 +127,7 @@ class RankMetric(ABC):
             if values.dtype.kind == "f" and np.isnan(values).any():
                 raise ValueError(
                     f"{self.name}: found nan in {role}, and nan has no rank; leave out the runs or "
-                    "examples that hold it"
+                    "examples that have it"
                 )
         self.check(label_array, prediction_array)
         return label_array, prediction_array

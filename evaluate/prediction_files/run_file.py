@@ -4,39 +4,39 @@ Needed:
 
     task             str
     procedure        str or null    of pre-training, such as `base` or `cda_incr`
-    pretrain_seed    int or null    null where the checkpoint did not say
+    pretrain_seed    int or null    null if the checkpoint does not record it
     data_seed        int or null
     step             int or null    of pre-training
     learning_rate    number or null
     finetune_seed    int or null
     evaluation_sets  {name: entry}
 
-Where known (runs of `finetune` have them; imported ones may not):
+Optional (runs of `finetune` have them; imported runs may not):
 
     checkpoint          {"name", "sha256"}        the fine-tuned checkpoint
     vocabulary_sha256   str                       of its vocab.txt
     parent              {"procedure", "pretrain_seed", "step", "sha256", "parent"}   the checkpoint whose
-                        training it continues, and so on; null, or left out, where there is none
+                        training it continues, and so on; null or missing without one
     initialised         {"finetune_seed" or "pretrain_seed": int, "variables": [str]}   the checkpoint lacked
                         these variables
     seeds               {name: int}               of single sources of randomness in pre-training, such as
-                        dropout_seed, where they had seeds of their own
+                        dropout_seed, if they had separate seeds
     parameters          {name: value}             the resolved configuration
     inputs              {argument: [{"name", "sha256"}]}   the data files
     engine              str                       the library that computed, `tensorflow` or `jax`
     versions            {package: version}; of this project's `code` the SHA-256 of its Python files
     num_train_examples  int
-    source              str                       of imported predictions: where they came from
+    source              str                       origin of imported predictions
 
 An entry of `evaluation_sets`:
 
     file      str    relative to the run's directory
     examples  int
     sha256    str    of the file
-    metrics   [str]  the main one first; empty where labels are unknown
-    set       str    the evaluation set; the entry's name unless given
+    metrics   [str]  the main one first; empty if labels are unknown
+    set       str    the evaluation set; by default the entry's name
     texts     {"file", "columns", "sha256"}   texts of the examples, see `text_file`; the
-              SHA-256 is of the content before compression; left out where they are not known
+              SHA-256 is of the content before compression; missing if unknown
     epochs    number of training before these predictions; optional at the end of training
 
 Predictions of early checkpoints are listed beside the final ones: the entry `dev@2.5` has set `dev` and

@@ -83,7 +83,7 @@ def read_texts(
     path = Path(run_dir) / entry["file"]
     content = read_bytes(path, _CURE)
     if hashlib.sha256(content).hexdigest() != entry["sha256"]:
-        raise UserError(f"{path} does not hold what run.json says; {_CURE}")
+        raise UserError(f"{path} does not have the SHA-256 in run.json; {_CURE}")
     columns = {}
     with contextlib.suppress(DamagedRecord, ForeignRecord):
         columns = decode(split(content, verify=False))

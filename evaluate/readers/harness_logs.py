@@ -42,7 +42,7 @@ class _State(TypedDict):
     instance: _Instance
 
 
-REWRITE = "let the program that wrote it write it anew"
+REWRITE = "write it again with the same program"
 
 
 def lm_eval_rows(
@@ -178,7 +178,7 @@ def helm_rows(path: Path, names: ColumnNames, seed: int | None) -> Rows:
     """Reads `per_instance_stats.json` of a HELM run, without perturbed instances."""
     if seed is None:
         raise UserError(
-            f"{path} is of one model; give a folder with one folder per seed, whose names hold the "
+            f"{path} is of one model; give a folder with one folder per seed, named by its "
             "seed, such as seed_0"
         )
     entries = []

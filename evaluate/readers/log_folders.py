@@ -75,7 +75,7 @@ def logs_of_task(
     models = {model for name in chosen for model in by_task[name].values()}
     lacking = sorted({model for name in tasks for model in by_task[name].values()} - models)
     if lacking:
-        console.warn(f"{where}: left out is {listed(lacking)}, without a log of {chosen[0]}")
+        console.warn(f"{where}: left out {listed(lacking)}, without a log of {chosen[0]}")
     return [file for name in ("", *chosen) for file in by_task.get(name, ())]
 
 

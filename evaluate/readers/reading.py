@@ -363,8 +363,8 @@ def _warn_of_near_misses(rows: Rows, path: str) -> None:
     near = sorted(value for value in predictions - labels if value.strip().lower() in alike)
     if near:
         console.warn(
-            f"{path}: the prediction {near[0]!r} is the label {alike[near[0].strip().lower()]!r} but for "
-            "spaces or capitals, and accuracy counts it as wrong; if it is right, write both alike"
+            f"{path}: the prediction {near[0]!r} differs from the label {alike[near[0].strip().lower()]!r} "
+            "only in spaces or capitals, but accuracy counts it as wrong; if it is right, write both the same way"
         )
 
 
@@ -408,7 +408,7 @@ def _read_file(
         if text.strip() in ("", "[]", "{}"):
             raise UserError(f"{path} is empty; expected {KINDS}")
         if text.lstrip()[:1] in ("{", "["):
-            parsed, _ = parse_json_rows(path, text, "write the file anew")
+            parsed, _ = parse_json_rows(path, text, "write the file again")
             if isinstance(parsed, dict) and {"eval", "samples"} <= {*parsed}:
                 return inspect_rows(path, by_inspect(path) or parsed, names, seed)
             if path.name.startswith("samples_") and isinstance(parsed, list):
@@ -465,7 +465,7 @@ def _table_of_json(path: Path, content: Any) -> pandas.DataFrame:
         refuse = NoPredictionsError if is_object and not is_table else UserError
         raise refuse(
             f"{path}: found {shortened(content)}, expected one object per example, or an object with a list "
-            "of one length for each column; write the file anew"
+            "of one length for each column; write the file again"
         )
     return pandas.DataFrame(content)
 

@@ -273,7 +273,7 @@ def number_of(seed: Hashable) -> Hashable:
 
 
 def arms_of_rows(rows: Rows, where: str) -> dict[str, ArmTable]:
-    """Returns the arms of settled rows by name ("" where none is named); errors call them `where`."""
+    """Returns the arms of settled rows by name ("" without a name); `where` names them in errors."""
     roles = rows.roles
     for name in ("arm", "seed", "run", "example"):
         if name in roles and roles[name].isna().any():
@@ -466,12 +466,12 @@ def table_of_arrays(
         if role != kind and array.shape != (length,):
             raise UserError(
                 f"{where}: {columns[role]} has the shape {list(array.shape)}, but {called[kind]} are "
-                f"{list(values.shape)}, expected [{length}]; save them anew"
+                f"{list(values.shape)}, expected [{length}]; save them again"
             )
         if array.dtype.kind not in "biufU":
             raise UserError(
                 f"{where}: {columns[role]} has the type {array.dtype}, expected numbers or texts; save them "
-                "anew"
+                "again"
             )
         if array.dtype.kind == "U" and role in ("seed", "example"):
             by_role[role] = np.char.strip(array)

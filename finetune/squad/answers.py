@@ -55,7 +55,7 @@ class SquadOptions:
 
 @dataclasses.dataclass(frozen=True)
 class UnanswerableOptions(SquadOptions):
-    """The options where questions may have no answer.
+    """The options of questions that may have no answer.
 
     Attributes:
       doc_stride, max_query_length, n_best_size, max_answer_length, dump_n_best: see `squad-v1.1`.

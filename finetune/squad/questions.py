@@ -103,7 +103,7 @@ def _questions(path: PathLike, rows: list[Any], need_answers: bool) -> Iterator[
             at_answer = f"{where}.answers[{n}]"
             texts.append(_field(path, at_answer, answer, "text", str))
             starts.append(_field(path, at_answer, answer, "answer_start", int))
-        is_impossible = entry.get("is_impossible")  # null where rows without this field were added
+        is_impossible = entry.get("is_impossible")  # null in tables where other rows lack the field
         if need_answers and is_impossible is not None and bool(is_impossible) == bool(texts):
             raise UserError(
                 f"{path} {where}: is_impossible is {is_impossible} but there are "

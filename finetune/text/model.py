@@ -63,7 +63,7 @@ def read_texts(
         raise UserError(f"{problem}; give the file with its texts")
     if empty.any():
         example_id = examples.example_ids[int(empty.argmax())]
-        warn(f"{problem}, such as {example_id}; the model is given none there")
+        warn(f"{problem}, such as {example_id}; the model gets an empty text")
     if features.num_cut:
         progress(
             f"{source.files[0]}: {features.num_cut} of {counted(len(features), 'example')} are longer than "

@@ -249,7 +249,7 @@ def read_dataset(source: DatasetSplit, task: TextTask, split: str) -> TextExampl
     is_labelled = split not in task.files.test_splits or len(lacking) < len(rows)
     if is_labelled and lacking and task.labels is not None and not task.has_texts:
         raise UserError(
-            f"{lacking[0].where}: found label -1, which means that there is none; choose another split or "
+            f"{lacking[0].where}: found label -1, which means no label; choose another split or "
             "correct the dataset"
         )
     cure = "; correct finetune.labels"

@@ -162,7 +162,7 @@ def _of_kind(task: TextTask, arguments: DataArguments) -> TextTask:
     if kind == MULTI_LABEL and split:
         raise UserError(
             f"task {task.name} has the label {shortened(split[0])}, expected names without {SEPARATOR!r}, "
-            "which stands between them; rename it"
+            "which separates names; rename it"
         )
     task = dataclasses.replace(task, kind=kind, metrics=_METRICS[kind])
     if kind == TOKENS:
