@@ -364,7 +364,7 @@ def _warn_of_near_misses(rows: Rows, path: str) -> None:
     if near:
         console.warn(
             f"{path}: the prediction {near[0]!r} differs from the label {alike[near[0].strip().lower()]!r} "
-            "only in spaces or capitals, but accuracy counts it as wrong; if it is right, write both the same way"
+            "only in spaces or capitals, but accuracy counts it as wrong; if it is right, write both alike"
         )
 
 
