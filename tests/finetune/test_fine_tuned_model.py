@@ -85,7 +85,7 @@ def test_a_missing_pooler_is_drawn_said_and_recorded(
     runs = {seed: tmp_path / f"run_{seed}" for seed in (1, 2)}
     for seed, run in runs.items():
         finetune(run_dir=str(run), finetune_seed=seed, **call)
-        said = rf"lacks the pooler \(bert/pooler/dense/kernel\), .*: finetune_seed {seed} draws it"
+        said = rf"lacks the pooler \(bert/pooler/dense/kernel\), .*: finetune_seed {seed} initialises it"
         assert re.search(said, capsys.readouterr().err)
         drawn = {
             "finetune_seed": seed,
