@@ -1,1 +1,1 @@
-"""Predictions on disk, metrics as columns and a finish, and the bias measures of Winogender."""
+"""Prediction files, metrics (columns and a finish), and the bias measures of Winogender."""

@@ -1,4 +1,4 @@
-"""Scores fine-tuning runs from their prediction files alone, and checks the prediction files."""
+"""Scores fine-tuning runs from their prediction files, and checks the files."""
 
 from __future__ import annotations
 
@@ -57,20 +57,21 @@ TABLE_COLUMNS = {
     ),
     CHECKS_FILE: ("check", "task", "evaluation_set", *_RUN, "message"),
 }
-# More findings than this are in the file only.
+# Maximum number of findings on the terminal; the file has all.
 _SHOWN = 20
 
 
 @dataclass
 class Tables:
-    """Rows of the tables, and problems and warnings on the way.
+    """Rows of the tables, problems and warnings.
 
     Attributes:
       scores: rows by column.
       parts: rows by column.
       calibration: rows by column.
-      problems: prediction files that cannot be scored, one line each.
-      unlabelled: how many runs have predictions without labels, by task and evaluation set.
+      problems: one line per prediction file that cannot be scored.
+      findings: warnings of the checks.
+      unlabelled: number of runs with unlabelled predictions, by task and evaluation set.
     """
 
     scores: list[dict[str, Any]] = field(default_factory=list)
@@ -89,29 +90,28 @@ def score(
 ) -> None:
     """Scores and checks every finished fine-tuning run below a folder.
 
-    Writes to run_dir tidy tables (`TABLE_COLUMNS`), sorted; called again after new runs, it replaces them:
+    Writes sorted, tidy tables (`TABLE_COLUMNS`) to run_dir; a later call replaces them if there are new runs:
 
-    * `scores.csv`: one row per run, evaluation set and metric. Early checkpoints are sets
-      such as `dev@2.5`. `missing_runs` counts the holes in the grid of runs that the row is part of.
-    * `parts.csv`: the same for parts of the examples (the heuristics of HANS,
-      genders, labels), under the first metric that is a mean over examples; and of every label of a
-      multi-label task (`by` is `class`), under the metrics that are macro averages of them.
+    * `scores.csv`: one row per run, evaluation set and metric. Early checkpoints are sets such as
+      `dev@2.5`. `missing_runs` counts the missing runs in the row's grid of runs.
+    * `parts.csv`: the same for parts of the examples (the heuristics of HANS, genders, labels), with the
+      first metric that is a mean over examples; and for every label of a multi-label task (`by` is
+      `class`), with the metrics that are macro averages of them.
     * `calibration.csv`: the reliability table of every run with logits.
-    * `checks.csv`: warnings: runs that are missing, unfinished or repeated, missing
-      evaluation sets, mixed vocabularies or training data, sets without labels, which have no score,
-      answers of classes that no label has, answers far below chance, scores that are 0/0,
-      metrics that are not known here, such as one of a task that was removed.
+    * `checks.csv`: warnings: missing, unfinished and repeated runs, missing evaluation sets, mixed
+      vocabularies or training data, sets without labels, which have no score, answers of classes that no
+      label has, answers far below chance, scores that are 0/0, and unknown metrics, such as one of a
+      removed task.
 
     Args:
       run_dir: the directory of this run.
-      predictions: a folder that is searched for finished fine-tuning runs, or several.
-      extra_metrics: computed wherever they apply, in addition to those that run.json names, such as
+      predictions: one or several folders with finished fine-tuning runs, at any depth.
+      extra_metrics: metrics to compute wherever they apply, in addition to those in run.json, such as
         `ece` and `brier`.
 
     Raises:
-      UserError: no finished run there; prediction files that are damaged, foreign, repeat an example, or
-        disagree on examples or labels (each is named in a line on standard error); nothing is
-        written then.
+      UserError: no finished run; or prediction files that are damaged, foreign, repeat an example, or
+        disagree on examples or labels (one line each on standard error). Nothing is written then.
     """
     parameters, _ = IDENTITY.of(locals())
     unknown = sorted(set(extra_metrics) - set(METRICS))
@@ -139,12 +139,12 @@ def score(
     if run.done:
         return
     if run.is_renewed:
-        progress(f"{run.path} has the scores of other runs than are there now; they are replaced")
+        progress(f"{run.path} has scores of a different set of runs; they are replaced")
     unfinished = [path for folder in folders for path in run_directories(folder, finished=False)]
     tables.findings += find_all(runs, unfinished)
     _score_all(runs, extra_metrics, tables)
     _refuse(tables.problems)
-    unknown_metrics = [found for found in tables.findings if found.check == "unknown metric"]
+    unknown_metrics = [finding for finding in tables.findings if finding.check == "unknown metric"]
     if unknown_metrics and not tables.scores:
         raise UserError(unknown_metrics[0].message)
     _count_missing(tables)
@@ -174,8 +174,8 @@ def scores_of(
     """Computes the scores of one run on one evaluation set, by metric.
 
     Args:
-      evaluation_set: its name; `dev@2.5` for an early checkpoint.
-      content: of its run.json, where that is not yet written.
+      evaluation_set: name of the set; `dev@2.5` for an early checkpoint.
+      content: content of its run.json, if that is not written yet.
     """
     content = read_run(run_dir) if content is None else content
     predictions = read_run_predictions(run_dir, evaluation_set, content=content)
@@ -215,7 +215,7 @@ def describe_scores(run_dir: str) -> str:
 
 
 def _runs(folders: Iterable[str], problems: list[str]) -> Iterator[RunEntry]:
-    """Finds finished runs; those whose run.json cannot be read become problems."""
+    """Yields finished runs; an unreadable run.json becomes a problem."""
     for folder in folders:
         for path in run_directories(folder):
             try:
@@ -225,7 +225,7 @@ def _runs(folders: Iterable[str], problems: list[str]) -> Iterator[RunEntry]:
 
 
 def _refuse(problems: Sequence[str]) -> None:
-    """Raises a UserError for all problems; several are printed, one line each."""
+    """Raises a UserError if there are problems, and prints several, one line each."""
     if len(problems) > 1:
         for problem in problems:
             progress(f"found: {problem}")
@@ -238,13 +238,13 @@ def _refuse(problems: Sequence[str]) -> None:
 
 
 def _score_all(runs: Sequence[RunEntry], extra_metrics: Sequence[str], tables: Tables) -> None:
-    """Reads and scores the runs, one task and evaluation set after the other."""
+    """Reads and scores the runs, by task and evaluation set."""
     sets: dict[tuple[str, str], list[RunEntry]] = {}
     for path, content in runs:
         for name in content["evaluation_sets"]:
             sets.setdefault((content["task"], name), []).append((path, content))
     first: dict[tuple[str, str], tuple[Path, Predictions]] = {}  # by set, early or late
-    known: dict[tuple, np.ndarray] = {}
+    cache: dict[tuple, np.ndarray] = {}
     bar = ProgressBar(total=sum(map(len, sets.values())), desc="scoring", unit="prediction file")
     with bar:
         for (task, name), members in sorted(sets.items()):
@@ -252,7 +252,7 @@ def _score_all(runs: Sequence[RunEntry], extra_metrics: Sequence[str], tables: T
                 bar.update()
                 entry = content["evaluation_sets"][name]
                 try:
-                    predictions = read_run_predictions(path, name, content=content, known=known)
+                    predictions = read_run_predictions(path, name, content=content, cache=cache)
                     key = (task, set_of(name, entry))
                     first.setdefault(key, (path, predictions))
                     predictions = aligned(path, predictions, *first[key])
@@ -262,7 +262,7 @@ def _score_all(runs: Sequence[RunEntry], extra_metrics: Sequence[str], tables: T
                     _score_predictions(path, dataset, where, extra_metrics, tables)
                 except UserError as error:
                     tables.problems.append(str(error))
-            known.clear()
+            cache.clear()
 
 
 def _description(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -284,10 +284,10 @@ def _score_predictions(
         key = (where["task"], where["evaluation_set"])
         tables.unlabelled[key] = tables.unlabelled.get(key, 0) + 1
         return
-    known = {*METRICS, *OCCUPATION_MEASURES}
-    metrics = [metric for metric in dataset.attrs["metrics"] if metric in known]
+    metric_names = {*METRICS, *OCCUPATION_MEASURES}
+    metrics = [metric for metric in dataset.attrs["metrics"] if metric in metric_names]
     for metric in dataset.attrs["metrics"]:
-        if metric not in known:
+        if metric not in metric_names:
             message = str(_unknown_metric(path, metric))
             tables.findings.append(RunProblem("unknown metric", message, where))
     for metric in metrics:
@@ -322,26 +322,26 @@ def _score(run_dir: Path, dataset: xarray.Dataset, metric: str) -> float:
     else:
         raise _unknown_metric(run_dir, metric)
     try:
-        labels, given = _compared(definition, dataset)
-        return float(definition.score(labels, given)[0])
+        labels, answers = _compared(definition, dataset)
+        return float(definition.score(labels, answers)[0])
     except ValueError as error:
         raise UserError(f"{run_dir}: {metric} cannot be computed: {error}") from error
 
 
 def _notes_of_answers(path: Path, dataset: xarray.Dataset, metrics: Sequence[str]) -> Iterator[str]:
-    """Yields what readers must know of a run's answers, under any of the metrics."""
+    """Yields notes for readers on a run's answers, for each metric."""
     classes = dataset.attrs["classes"]
     for metric in metrics:
         if metric not in METRICS or np.isnan(dataset["label"].to_numpy()).any():
             continue
-        labels, given = _compared(METRICS[metric], dataset)
-        if undefined_runs(METRICS[metric], labels, given).any():
-            why = why_undefined(labels, given)
+        labels, answers = _compared(METRICS[metric], dataset)
+        if undefined_runs(METRICS[metric], labels, answers).any():
+            why = why_undefined(labels, answers)
             yield f"{metric} of {path} is 0/0 ({why}); its score is the value defined for that."
-        if classes and metric in CLASS_METRICS:  # texts of the files that were imported
-            labels, given = (np.array(classes)[side.astype(int)] for side in (labels, given))
+        if classes and metric in CLASS_METRICS:  # text classes of imported files
+            labels, answers = (np.array(classes)[side.astype(int)] for side in (labels, answers))
         try:
-            (notes,) = check_answers(metric, labels, [Answers(given)])
+            (notes,) = check_answers(metric, labels, [Answers(answers)])
         except ValueError as error:  # one run alone may have failed to train
             notes = [f"{{arm}}: {error}"]
         yield from (note.replace("{arm}", str(path)) for note in notes)
@@ -358,8 +358,8 @@ def _compared(
     metric: Metric | RankMetric, dataset: xarray.Dataset
 ) -> tuple[np.ndarray, np.ndarray]:
     label, prediction = metric_variables(metric, dataset)
-    given = metric_input(metric, dataset[prediction], dataset.get("scores"))
-    return dataset[label].to_numpy(), given
+    answers = metric_input(metric, dataset[prediction], dataset.get("scores"))
+    return dataset[label].to_numpy(), answers
 
 
 def _rows_of_parts(
@@ -368,8 +368,8 @@ def _rows_of_parts(
     for name in metrics:
         averaged = METRICS.get(name)
         if isinstance(averaged, Metric) and averaged.by_class is not None:
-            labels, given = _compared(averaged, dataset)
-            for part_name, score in averaged.by_class(labels, given[0]).items():
+            labels, answers = _compared(averaged, dataset)
+            for part_name, score in averaged.by_class(labels, answers[0]).items():
                 values_of_part = {"by": "class", "part": part_name, "examples": len(labels)}
                 yield {**where, "metric": name, **values_of_part, "label": None, "score": score}
     means = [name for name in metrics if name in METRICS and METRICS[name].mean_of is not None]
@@ -395,7 +395,7 @@ def _rows_of_parts(
         }
 
 
-# A column with more values names examples rather than parts.
+# A column with more values names examples, not parts.
 MOST_PARTS = 128
 MOST_LABELS = 10
 
@@ -405,9 +405,9 @@ class ExamplePart:
     """A part of the examples.
 
     Attributes:
-      by: the column that was split by, or `label`.
-      label: the label that the examples have as well, or None for all.
-      rows: int64, which examples.
+      by: the column of the split, or `label`.
+      label: label of the examples, or None for all labels.
+      rows: numbers of the examples, int64 [rows].
     """
 
     by: str
@@ -417,17 +417,14 @@ class ExamplePart:
 
 
 def parts_of(labels: NDArray, columns: Mapping[str, NDArray]) -> Iterator[ExamplePart]:
-    """Splits examples by label, and by every column of texts that has few values.
+    """Splits examples by label, and by every column of texts with few values.
 
-    The parts of a column are yielded whole and for each label separately: of HANS, the entailed and the
-    non-entailed half of a heuristic (McCoy et al., 2019, table 2).
+    Each part of a column is yielded whole and per label, for example the entailed and the non-entailed half
+    of a heuristic of HANS (McCoy et al., 2019, table 2).
 
     Args:
-      labels: [examples].
-      columns: by name, texts [examples]; others are left out.
-
-    Yields:
-      The parts.
+      labels: labels [examples].
+      columns: columns [examples] by name; only texts are used.
     """
     values = np.unique(labels)
     if not 1 < len(values) <= MOST_LABELS or (values != np.round(values)).any():
@@ -450,7 +447,7 @@ def parts_of(labels: NDArray, columns: Mapping[str, NDArray]) -> Iterator[Exampl
 
 
 def _count_missing(tables: Tables) -> None:
-    """Writes into every score how many runs its task, procedure, step and learning rate lack."""
+    """Adds the number of missing runs of its task, procedure, step and learning rate to every score."""
     holes: dict[tuple, int] = {}
     for finding in tables.findings:
         if finding.check == "missing run":

@@ -1,6 +1,6 @@
 """Files of a task's data: splits in a folder or prepared by TensorFlow Datasets, and tables of new examples.
 
-TensorFlow is imported when a dataset is opened, and not before.
+TensorFlow is imported only when a dataset is opened.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from multiberts.runs.dataset_builder import open_builder
 from multiberts.runs.directory import fingerprint
 from multiberts.runs.errors import UserError, listed
 from multiberts.runs.files import PathLike
-from multiberts.runs.tables import TABLE_SUFFIXES, is_table
+from multiberts.runs.tables import TABLE_SUFFIXES, has_tagged_words, is_table
 
-# Lines of text, and not a table.
+# Suffix of files with one text per line, which are not tables.
 LINES_SUFFIX = ".txt"
-# In place of a file: a name in TensorFlow Datasets.
+# Marks a name in TensorFlow Datasets given instead of a file.
 DATASET_PREFIX = "tfds:"
-# The names of a split in TensorFlow Datasets, by our name; several where data sets differ.
+# Names of a split in TensorFlow Datasets by our name; several, as data sets differ.
 SPLITS = {
     "train": ("train",),
     "dev": ("validation", "validation_matched", "dev"),
@@ -35,10 +35,10 @@ SPLITS = {
 
 @dataclasses.dataclass(frozen=True)
 class FileContent:
-    """A file, equal to any other of the same bytes; a key for caches.
+    """A file compared by content, as a key for caches.
 
     Attributes:
-      path: where it lies; for reading and for errors.
+      path: its path, for reading and for errors.
       checksum: SHA-256 of its bytes.
     """
 
@@ -53,17 +53,17 @@ class FileContent:
 def files_of_split(
     folder: PathLike, split: str, suffixes: Sequence[str] = TABLE_SUFFIXES
 ) -> list[Path]:
-    """Returns the files of a split in a folder, plain or `.gz`, and folders that `datasets` saved.
+    """Returns the files of a split in a folder, plain or `.gz`, and folders saved by `datasets`.
 
-    They are named as the split here, or as TensorFlow Datasets and Hugging Face name it (`validation`).
+    They have our name of the split, or that of TensorFlow Datasets and Hugging Face (`validation`).
     """
     names = _names_of_split(split)
     endings = [f"{suffix}{packed}" for suffix in suffixes for packed in ("", ".gz")]
     files = [Path(folder) / f"{name}{ending}" for name in names for ending in endings]
     folders = [Path(folder) / name for name in names if suffixes == TABLE_SUFFIXES]
-    found = [*filter(Path.is_file, files), *filter(Path.is_dir, folders)]
+    paths = [*filter(Path.is_file, files), *filter(Path.is_dir, folders)]
     plain = split.removesuffix("_matched")
-    return found if found or plain == split else files_of_split(folder, plain, suffixes)
+    return paths if paths or plain == split else files_of_split(folder, plain, suffixes)
 
 
 def _names_of_split(split: str) -> list[str]:
@@ -71,12 +71,12 @@ def _names_of_split(split: str) -> list[str]:
 
 
 def split_file(folder: PathLike, split: str, suffixes: Sequence[str] = TABLE_SUFFIXES) -> Path:
-    """Returns the only one of `files_of_split`."""
-    found = files_of_split(folder, split, suffixes)
-    if len(found) == 1:
-        return found[0]
-    if found:
-        problem = f"has {' and '.join(path.name for path in found)} for the split {split}; keep one"
+    """Returns the single file of `files_of_split`; refuses none or several."""
+    paths = files_of_split(folder, split, suffixes)
+    if len(paths) == 1:
+        return paths[0]
+    if paths:
+        problem = f"has {' and '.join(path.name for path in paths)} for the split {split}; keep one"
     else:
         is_table = suffixes == TABLE_SUFFIXES
         forms = f"{', '.join(suffixes)}{' or a folder of `datasets`' * is_table}"
@@ -87,7 +87,7 @@ def split_file(folder: PathLike, split: str, suffixes: Sequence[str] = TABLE_SUF
 
 
 def refuse_repeated_files(inputs: Mapping[str, Path | list[Path]]) -> None:
-    """Refuses the same content twice among the files to train on and those of the set `dev`."""
+    """Refuses files with the same content among train files and dev files."""
     files: list[tuple[str, Path]] = []
     for name in ("train_files", "dev_files"):
         paths = inputs.get(name, [])
@@ -96,17 +96,17 @@ def refuse_repeated_files(inputs: Mapping[str, Path | list[Path]]) -> None:
     sizes = Counter(path.stat().st_size for _, path in files)
     for name, path in files:
         if sizes[path.stat().st_size] == 1:
-            continue  # nothing else can hold the same, so large files are not read for this
-        other_name, other = first.setdefault(fingerprint(path), (name, path))
-        if other_name != name:
+            continue  # no other file can be equal, so large files need not be read
+        first_name, first_path = first.setdefault(fingerprint(path), (name, path))
+        if first_name != name:
             raise UserError(
-                f"{path} of the dev files holds the same as {other} of the train files, so that scores "
-                "would be of examples seen in training; give other dev files (finetune.evaluation_files "
+                f"{path} of the dev files holds the same as {first_path} of the train files, so scores "
+                "would be on training examples; give other dev files (finetune.evaluation_files "
                 "takes training examples)"
             )
-        if other is not path:
+        if first_path is not path:
             raise UserError(
-                f"finetune.{name} has {path} and {other}, which hold the same; leave one of them out"
+                f"finetune.{name} has {path} and {first_path}, which hold the same; leave one of them out"
             )
 
 
@@ -115,9 +115,9 @@ class DatasetSplit:
     """A prepared split.
 
     Attributes:
-      name: the dataset with its version and split, for errors: `glue/rte/2.0.0:train`.
-      files: the files that determine the examples: records, features and names of the classes.
-      features: the features' descriptions by name.
+      name: dataset, version and split for errors: `glue/rte/2.0.0:train`.
+      files: records, features and class names, which determine the examples.
+      features: descriptions of the features by name.
     """
 
     name: str
@@ -127,9 +127,9 @@ class DatasetSplit:
     split: str
 
     def label_names(self, feature: str) -> list[str] | None:
-        """Returns the names of a feature's classes, also of a sequence of them; None if it has none."""
-        given = self.features[feature]
-        return getattr(getattr(given, "feature", given), "names", None)
+        """Returns the class names of a feature or a sequence feature; None if it has none."""
+        description = self.features[feature]
+        return getattr(getattr(description, "feature", description), "names", None)
 
     def require(self, needed: Sequence[str], cure: str) -> None:
         """Refuses a dataset without the needed features."""
@@ -141,7 +141,7 @@ class DatasetSplit:
             )
 
     def examples(self, wanted: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """Yields the wanted features of the examples as NumPy values and bytes, in the files' order."""
+        """Yields the wanted features of the examples as NumPy values and bytes, in file order."""
         import tensorflow_datasets as tfds
 
         dataset = self.builder.as_dataset(
@@ -154,12 +154,12 @@ class DatasetSplit:
 
 
 def open_split(dataset: str, splits: Sequence[str], datasets_dir: str | None) -> DatasetSplit:
-    """Opens a split; if it is not prepared on this machine, it is downloaded and prepared first.
+    """Opens a split; downloads and prepares it first if necessary.
 
     Args:
-      dataset: a name as `tensorflow_datasets.builder` takes it, such as `glue/rte`.
-      splits: names of the split; the first one that exists is taken.
-      datasets_dir: the folder of prepared datasets; None: the default of TensorFlow Datasets.
+      dataset: a name for `tensorflow_datasets.builder`, such as `glue/rte`.
+      splits: names of the split; the first that exists is used.
+      datasets_dir: folder of prepared datasets; None: the default of TensorFlow Datasets.
     """
     builder = open_builder(dataset, datasets_dir, parameter="finetune.data_dir")
     there = builder.info.splits
@@ -178,6 +178,12 @@ def open_split(dataset: str, splits: Sequence[str], datasets_dir: str | None) ->
         builder=builder,
         split=split,
     )
+
+
+def has_text_lines(path: PathLike, *, of_words: bool) -> bool:
+    """Returns whether a file has one text per line; with `of_words`, words and tags are a table."""
+    is_txt = Path(path).name.removesuffix(".gz").endswith(LINES_SUFFIX)
+    return is_txt and not (of_words and has_tagged_words(path))
 
 
 def check_form(path: PathLike) -> None:

@@ -1,4 +1,4 @@
-"""From texts to padded batches, trimmed to what their longest example needs."""
+"""From texts to batches, padded to the bucket of their longest example."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ if TYPE_CHECKING:
     from multiberts.bert.training.engine import ForwardPass
     from multiberts.bert.vocabulary import Vocabulary
 
-# Batches are padded to the smallest of these that holds their longest example: few enough that a
-# step is compiled a few times only, close enough that little is spent on padding.
+# Batches are padded to the smallest sufficient length: few lengths, as each is compiled, yet close
+# enough to waste little on padding.
 BUCKET_LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
-# Compiling for one more length costs about as much as this number of batches of evaluation.
+# Compiling one more length costs about as much as evaluating this many batches.
 _BATCHES_A_LENGTH = 8
 
 _EVALUATION_BATCH_SIZE = 64
 
-# Where nothing is compiled, padding is all that larger batches bring.
+# Without compilation, larger batches bring nothing but padding.
 _UNCOMPILED_BATCH_SIZE = 8
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SequenceFeatures:
-    """Sequences of piece ids, special tokens included; an object equals itself alone, a key for caches.
+    """Sequences of piece ids with special tokens; compared by identity, as a key for caches.
 
     Attributes:
-      input_ids: int32 [sequences, longest], 0 after a sequence's end.
+      input_ids: int32 [sequences, longest], padded with 0.
       lengths: int32 [sequences].
-      first_lengths: int32 [sequences]: tokens of segment 0, that is [CLS] a [SEP].
-      num_cut: how many lost tokens because they were too long.
+      first_lengths: int32 [sequences]: tokens of segment 0, [CLS] a [SEP].
+      num_cut: number of truncated sequences.
     """
 
     input_ids: np.ndarray
@@ -48,7 +48,7 @@ class SequenceFeatures:
 
 
 def check_sequence_length(sequence_length: int, max_position_embeddings: int) -> None:
-    """Refuses sequences that the model has no positions for."""
+    """Refuses a sequence length that exceeds the model's positions."""
     if sequence_length > max_position_embeddings:
         raise UserError(
             f"sequence_length is {sequence_length}, but the checkpoint has {max_position_embeddings} "
@@ -74,8 +74,8 @@ def text_features(
 ) -> SequenceFeatures:
     """Returns [CLS] a [SEP], or [CLS] a [SEP] b [SEP], with at most `sequence_length` tokens.
 
-    Pairs that are too long lose tokens at the end of the longer text, one at a time; of two equally
-    long ones the second (google-research/bert, run_classifier.py).
+    Pairs that are too long lose tokens at the end of the longer text, one at a time, on a tie of the
+    second (google-research/bert, run_classifier.py).
     """
     first = tokenizer.encode_batch(list(first_texts))
     if second_texts is None:
@@ -86,32 +86,32 @@ def text_features(
     rows, first_lengths, num_cut = [], [], 0
     second = tokenizer.encode_batch(list(second_texts))
     for a, b in zip(first, second, strict=True):
-        kept_a, kept_b = truncated_lengths(len(a), len(b), sequence_length - 3)
-        num_cut += (kept_a, kept_b) != (len(a), len(b))
-        a, b = a[:kept_a], b[:kept_b]
+        length_a, length_b = truncated_lengths(len(a), len(b), sequence_length - 3)
+        num_cut += (length_a, length_b) != (len(a), len(b))
+        a, b = a[:length_a], b[:length_b]
         rows.append([tokenizer.cls_id, *a, tokenizer.sep_id, *b, tokenizer.sep_id])
-        first_lengths.append(kept_a + 2)
+        first_lengths.append(length_a + 2)
     return stacked_sequences(rows, first_lengths, num_cut)
 
 
 def truncated_lengths(first: int, second: int, limit: int) -> tuple[int, int]:
     """Returns the lengths after dropping tokens of the longer text (on a tie the second) until both fit."""
     excess = max(0, first + second - limit)
-    # First the longer one shrinks to the length of the other, then they take turns.
-    # As `_truncate_seq_pair` of google-research/bert ends up, which pops token by token.
+    # First the longer text shrinks to the other's length, then they alternate: the same result as
+    # google-research/bert's `_truncate_seq_pair`, which pops token by token.
     cut = min(excess, abs(first - second))
     if first > second:
         first -= cut
     else:
         second -= cut
-    rest = excess - cut
-    return first - rest // 2, second - (rest + 1) // 2
+    shared = excess - cut
+    return first - shared // 2, second - (shared + 1) // 2
 
 
 def stacked_sequences(
     rows: Sequence[Sequence[int] | np.ndarray], first_lengths: Sequence[int], num_cut: int = 0
 ) -> SequenceFeatures:
-    """Rows of ids as one padded array."""
+    """Stacks rows of ids into one padded array."""
     lengths = np.array([len(row) for row in rows], np.int32)
     input_ids = np.zeros((len(rows), int(lengths.max(initial=1))), np.int32)
     for row, ids in enumerate(rows):
@@ -120,7 +120,7 @@ def stacked_sequences(
 
 
 def bucket_length(length: int) -> int:
-    """Returns the smallest bucket that holds a sequence; the length itself beyond the last bucket."""
+    """Returns the smallest sufficient bucket; the length itself beyond the last bucket."""
     return next((bucket for bucket in BUCKET_LENGTHS if bucket >= length), length)
 
 
@@ -130,8 +130,8 @@ def sequence_batch(
     """Returns the encoder's inputs for some sequences, in the order of `rows`.
 
     Args:
-      rows: int64 [batch].
-      length: to pad to; None: the bucket of the longest of them.
+      rows: numbers of the sequences, int64 [batch].
+      length: length to pad to; None: the bucket of the longest sequence.
 
     Returns:
       `input_ids`, `input_mask`, `segment_ids`: int32 [batch, length].
@@ -158,17 +158,17 @@ def encoder_inputs(batch: Mapping[str, Any]) -> tuple[Any, Any, Any]:
 def evaluation_batches(
     lengths: np.ndarray, batch_size: int, *, is_compiled: bool = True
 ) -> list[tuple[np.ndarray, int]]:
-    """Batches of one size that go through all rows once, rows of like length together.
+    """Returns batches of equal size with all rows once, rows of similar length together.
 
     Args:
       lengths: int32 [rows].
-      is_compiled: whether each shape is compiled; if not, batches are small and none is filled up.
+      is_compiled: whether each shape is compiled; if not, batches are small and not filled up.
 
     Returns:
-      (int64 [batch_size], how many of them count) for each batch; the last one is filled up by
-      repeating its last row, so that every batch has the compiled shape.
+      (row numbers int64 [batch_size], number of rows that count) per batch; the last batch repeats its
+      last row, so that every batch has the compiled shape.
     """
-    # Stable, so that the batches, and with them the last bits, follow from the lengths alone.
+    # Stable, so that batches, and the last bits of results, depend on the lengths alone.
     order = np.argsort(lengths, kind="stable")
     batches = []
     size = batch_size if is_compiled else _UNCOMPILED_BATCH_SIZE
@@ -180,18 +180,15 @@ def evaluation_batches(
 
 
 def evaluation_lengths(lengths: np.ndarray, batches: list[tuple[np.ndarray, int]]) -> list[int]:
-    """Returns the padded length of each batch of `evaluation_batches`: few lengths, as each is compiled.
+    """Returns the padded length of each batch; runs of batches share one, as each length is compiled.
 
     Args:
       lengths: int32 [rows].
-      batches: as `evaluation_batches` gave them, the shortest rows first.
-
-    Returns:
-      One bucket's length per batch; the same for all where there are few batches.
+      batches: result of `evaluation_batches`, shortest rows first.
     """
     longest = [bucket_length(int(lengths[rows].max())) for rows, _ in batches]
     run = _BATCHES_A_LENGTH
-    # The last batch of each run of batches is the longest one.
+    # In sorted order, the last batch of each run is the longest.
     return [longest[min(len(batches), (n // run + 1) * run) - 1] for n in range(len(batches))]
 
 
@@ -201,10 +198,10 @@ def predicted_batches(
     features: SequenceFeatures,
     rows: np.ndarray,
 ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
-    """Yields what a model answers on the rows of some sequences, those of like length together.
+    """Yields a model's outputs for some sequences, sequences of similar length together.
 
     Yields:
-      int64 [batch], places among `rows`; and the model's outputs there [batch, ...], by name.
+      Positions in `rows`, int64 [batch]; and the outputs [batch, ...] by name.
     """
     lengths = features.lengths[rows]
     predictor = predictor.suited_to(parameters, int(lengths.sum()))
@@ -213,8 +210,8 @@ def predicted_batches(
     padded = (
         evaluation_lengths(lengths, batches)
         if is_compiled
-        else [int(lengths[places].max()) for places, _ in batches]
+        else [int(lengths[indices].max()) for indices, _ in batches]
     )
-    for (places, count), length in zip(batches, padded, strict=True):
-        outputs = predictor(parameters, sequence_batch(features, rows[places], length))
-        yield places[:count], {name: values[:count] for name, values in outputs.items()}
+    for (indices, count), length in zip(batches, padded, strict=True):
+        outputs = predictor(parameters, sequence_batch(features, rows[indices], length))
+        yield indices[:count], {name: values[:count] for name, values in outputs.items()}

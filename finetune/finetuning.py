@@ -24,7 +24,7 @@ from multiberts.evaluate.prediction_files.run_file import (
 )
 from multiberts.evaluate.prediction_files.text_file import write_texts
 from multiberts.finetune.data_files import refuse_repeated_files
-from multiberts.finetune.kept_model import MODEL, KeptModel, model_files
+from multiberts.finetune.fine_tuned_model import MODEL, FineTunedModel, model_files
 from multiberts.finetune.model import POOLER, EvaluationSet
 from multiberts.finetune.outputs import (
     STATE,
@@ -58,9 +58,9 @@ if TYPE_CHECKING:
 def finetune(settings: FinetuningSettings) -> None:
     """Fine-tunes a checkpoint on a task and writes its predictions on the evaluation sets.
 
-    The same call resumes a run that was killed and does nothing to one that has finished. Order,
-    head and dropout are functions of their seeds and the step, so the predictions do not depend on
-    where the run was interrupted. On SIGTERM or SIGHUP it saves its state and exits.
+    The same call resumes an interrupted run and does nothing if the run has finished. Order, head and
+    dropout are functions of their seeds and the step, so the predictions do not depend on
+    interruptions. On SIGTERM or SIGHUP it saves its state and exits.
 
     Outputs in run_dir: `predictions/<evaluation set>.tfrecord`, `texts/<evaluation set>.tfrecord.gz`,
     `run.json`, `metrics.jsonl`, and with `keep` the checkpoint `model`.
@@ -74,7 +74,7 @@ def finetune(settings: FinetuningSettings) -> None:
     Reference: Sellam et al. 2022, sections 3 and 4; Devlin et al. 2019, appendix A.3; Webster et al.
     2020, section 4 (coreference); Zhong et al. 2021, section 2 (early and held-out predictions).
     """
-    # The run's identity, in its directory's name and parameters.
+    # The run's identity: a directory that holds another run's parameters is refused here, before any work.
     call = settings.call()
     task = task_of(call)
     settings.check_task(task)
@@ -90,10 +90,10 @@ def finetune(settings: FinetuningSettings) -> None:
         call=call,
     )
     if run.done:
-        remove(run.path / STATE)  # a kill may have come before it was removed
+        remove(run.path / STATE)  # the process may have been killed before it removed the state
         return
 
-    # The data, read and found good before TensorFlow is imported, which takes seconds.
+    # The data, checked before TensorFlow is imported, so that bad data is reported without those seconds.
     if settings.dataset is None:
         refuse_repeated_files(inputs)
     start = _same_weights(start)
@@ -104,35 +104,36 @@ def finetune(settings: FinetuningSettings) -> None:
         model.training = settings.training_options()
         rows = TrainingRows.of(model.train_groups, settings)
 
-    # The model before the first step.
+    # The model before the first step. A run without training predicts with these weights.
     trainer = None if rows is None else model.trainer
     first_weights = model.initial_parameters(settings.seed_of("head") if rows else 0)
     start = _as_recorded(start, settings, first_weights)
     step_of = rows.early_predictions(settings) if rows else {}
     last_epoch = rows.total_epochs(settings) if rows else 0
     predicted = functools.partial(model.predicted, held_out=rows.held_out if rows else None)
-    kept = KeptModel.of(settings, task, model, start, sorted(step_of))
+    tuned = FineTunedModel.of(settings, task, model, start, sorted(step_of))
 
     def predict_early(step: int, trainer: Trainer) -> None:
         weights = trainer.parameters()
         for epochs, due in step_of.items():
-            # An earlier start of the run may have come as far.
+            # A resumed run may pass steps whose predictions it has already written.
             if due == step and written_early(run.path, epochs) is None:
                 entries = write_sets(run.path, predicted(weights), epochs=epochs)
-                if kept is not None:
-                    kept.offer(weights, entries, epochs)
-                note_early(run.path, epochs, entries)  # last: what is noted is not made again
+                if tuned is not None:
+                    tuned.offer(weights, entries, epochs)
+                # Last, as noted predictions are not written again.
+                note_early(run.path, epochs, entries)
 
-    has_ended = (lambda: False) if kept is None else kept.has_lost_patience
+    has_ended = (lambda: False) if tuned is None else tuned.has_lost_patience
 
     with preemption_notice() as should_stop, run:
-        if run.done:  # by another process, since the first look
+        if run.done:  # another process may have finished it since the check above
             return
 
         # Training.
         if rows is not None and trainer is not None:
             num_steps, learning_rate = rows.total_steps(settings), settings.learning_rate
-            # Cut, not rounded, as google-research/bert's `run_classifier.py`.
+            # Truncated, not rounded, as in google-research/bert's `run_classifier.py`.
             warmup_steps = int(num_steps * settings.warmup_proportion)
             train(
                 trainer,
@@ -143,7 +144,8 @@ def finetune(settings: FinetuningSettings) -> None:
                     learning_rate_at=lambda step: learning_rate_schedule(
                         step, learning_rate, warmup_steps, num_steps, settings.learning_rate_decay
                     ),
-                    # An address of its own: no dropout is shared with the pre-training seed of that number.
+                    # Hashed, so that fine-tuning shares no dropout masks with the pre-training seed of
+                    # the same number.
                     dropout_seed=int(hash_bits("finetune dropout", settings.seed_of("dropout"))),
                 ),
                 Saving(
@@ -160,48 +162,49 @@ def finetune(settings: FinetuningSettings) -> None:
                 ),
                 description=f"{settings.task} seed {settings.finetune_seed}",
             )
-            # So that a long training is not lost if the run is stopped while it predicts.
+            # A run that is stopped while it predicts must not lose a long training.
             if (
                 settings.save_state_every_steps <= num_steps
                 and saved_step(run.path) < trainer.step_count
             ):
                 save_state(trainer.state(), run.path)
 
-        # Predictions of the last model, or of an early one that was better.
+        # Predictions of the last model, or of a better early one. If patience ended training, the last
+        # model was already scored as an early one.
         early = [written_early(run.path, epochs) or {} for epochs in step_of]
         entries = {name: entry for each in early for name, entry in each.items()}
         weights = first_weights if trainer is None else trainer.parameters()
         is_best = not has_ended()
         if is_best:
             last = write_sets(run.path, predicted(weights))
-            is_best = kept is None or kept.offer(weights, last, last_epoch, is_last=True)
-        if kept is not None and not is_best:
-            last = write_sets(run.path, predicted(kept.read(weights)))
+            is_best = tuned is None or tuned.offer(weights, last, last_epoch, is_last=True)
+        if tuned is not None and not is_best:
+            last = write_sets(run.path, predicted(tuned.read(weights)))
         entries |= last
 
-        # The marker `DONE` comes last: a run without it is not finished.
+        # `DONE` comes last: a directory without it is an unfinished run, which the same call resumes.
         record = {
             "task": settings.task,
             "evaluation_sets": entries,
             "learning_rate": settings.learning_rate if rows else 0.0,
             "finetune_seed": settings.finetune_seed if rows else 0,
             "num_train_examples": rows.used if rows else 0,
-            **({"kept_model": {"directory": MODEL, "epochs": kept.epochs()}} if kept else {}),
+            **({"kept_model": {"directory": MODEL, "epochs": tuned.epochs()}} if tuned else {}),
             **provenance(start, facts_of_start(start), parameters, inputs=fingerprints(inputs)),
         }
-        # After all the predictions that it lists.
+        # After the predictions, whose checksums it lists.
         write_run(run.path, record)
-        run.finish([RUN_FILE, *files_of(entries), *(model_files(run.path) if kept else ())])
+        run.finish([RUN_FILE, *files_of(entries), *(model_files(run.path) if tuned else ())])
         remove(run.path / STATE)
 
 
 def write_sets(
     run_dir: Path, evaluation_sets: Iterable[EvaluationSet], *, epochs: float | None = None
 ) -> Entries:
-    """Writes the predictions of a trained model, or of one on its way.
+    """Writes predictions of a model during or after training.
 
     Args:
-      epochs: how long it has been trained; None at the end of training.
+      epochs: epochs of training so far; None at the end.
 
     Returns:
       The entries of `evaluation_sets` in run.json, by name.
@@ -233,17 +236,17 @@ def write_sets(
     return entries
 
 
-# Consecutive runs of a process that start from the same weights read them once.
+# Consecutive runs of a process that start from the same weights, such as seeds of a sweep, read them once.
 @functools.lru_cache(maxsize=1)
 def _same_weights(start: Checkpoint) -> Checkpoint:
-    """Returns the checkpoint of the last call if it equals this one: its weights may have been read."""
+    """Returns the previous call's checkpoint if it equals this one, as its weights may be in memory."""
     return start
 
 
 def _as_recorded(
     start: Checkpoint, settings: FinetuningSettings, first_weights: Iterable[str]
 ) -> Checkpoint:
-    """Returns a checkpoint with the provenance that the run records, and says what a user may not expect."""
+    """Returns a checkpoint with the provenance that the run records; notes what a user may not expect."""
     recorded = copy.copy(start)  # with the weights that were read
     names = {name: getattr(settings, name) for name in NAMED}
     recorded.provenance = start.provenance | {
@@ -254,11 +257,11 @@ def _as_recorded(
         recorded.provenance[INITIALISED] = {"finetune_seed": seed, "variables": sorted(POOLER)}
         progress(
             f"note: {start.directory} lacks the pooler ({POOLER[0]}), as models of masked words do: "
-            f"finetune_seed {seed} draws it as it draws the head"
+            f"finetune_seed {seed} initialises it like the head"
         )
     if earlier := start.provenance.get(FINE_TUNED):
         progress(
-            f"{start.directory} was fine-tuned on {earlier['task'] or 'another task'}: its encoder is "
-            "taken, the head is new"
+            f"{start.directory} was fine-tuned on {earlier['task'] or 'another task'}: training starts from "
+            "its encoder, with a new head"
         )
     return recorded

@@ -1,7 +1,7 @@
-"""A model to train and to ask: a checkpoint, a network on it, and data that were read.
+"""A model for training and prediction: a checkpoint, a network on it, and its data.
 
-A `Network` is what is computed. Runs of the same network in a process share its compiled trainer and forward
-pass. A `Model` knows the data besides: batches, and what outputs mean.
+A `Network` is the computation. Runs of the same network in a process share its compiled trainer and forward
+pass. A `Model` adds the data: the batches, and the meaning of outputs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Arrays = dict[str, np.ndarray]
 Weights = Mapping[str, np.ndarray]
 
 POOLER = "bert/pooler/dense/kernel", "bert/pooler/dense/bias"
-# The evaluation set of the training examples that a run leaves out.
+# The evaluation set of training examples that a run holds out (Zhong et al. 2021, section 2).
 HELD_OUT = "held_out"
 
 
@@ -41,17 +41,17 @@ class EvaluationSet:
     """The predictions on one evaluation set.
 
     Attributes:
-      name: such as `dev` or `winogender`.
-      example_ids: [examples].
-      labels: [examples]; None where they are not published, as in test sets.
-      predictions: [examples].
-      scores: [examples, classes], or None.
-      metrics: names of the metrics that score it, the main one first; none without labels.
+      name: the set's name, such as `dev` or `winogender`.
+      example_ids: ids [examples].
+      labels: labels [examples]; None where they are not published, as in test sets.
+      predictions: predictions [examples].
+      scores: scores [examples, classes], or None.
+      metrics: names of its metrics, the main one first; none without labels.
       extras: further columns that describe the examples, as in evaluate.prediction_files.predictions.
-      outputs: further columns of this run's answers, likewise.
-      texts: by name, texts [examples] by which a reader recognises an example, such as its `premise`
-        and `hypothesis`; names as of columns.
-      classes: the names of the classes that predictions number; None where they have none.
+      outputs: further columns of this run's answers.
+      texts: texts [examples] by column name, for readers to recognise examples, such as `premise` and
+        `hypothesis`.
+      classes: names of the classes by number; None if the predictions are not classes.
 
     Example:
       >>> dev = EvaluationSet(
@@ -80,10 +80,10 @@ class EvaluationSet:
 
 @dataclasses.dataclass(frozen=True)
 class Network(abc.ABC):
-    """An encoder with a head, as functions of weights; equal ones are compiled once in a process.
+    """An encoder with a head, as functions of weights; equal networks are compiled once per process.
 
     Attributes:
-      compute_dtype: of the products; weights are float32.
+      compute_dtype: dtype of matrix products; weights are float32.
     """
 
     config: BertConfig
@@ -92,7 +92,7 @@ class Network(abc.ABC):
     def loss(
         self, parameters: Any, batch: Any, dropout_key: Any, backend: Any
     ) -> tuple[Any, dict[str, Any]]:
-        """Returns the loss of a batch, and scalars for the log; see `bert.training.engine.new_trainer`."""
+        """Returns a batch's loss, and scalars for the log; see `bert.training.engine.new_trainer`."""
         raise NotImplementedError(f"{type(self).__name__} trains nothing")
 
     @abc.abstractmethod
@@ -108,7 +108,7 @@ class Network(abc.ABC):
         *,
         first_token_only: bool = False,
     ) -> tuple[Any, Packing | None]:
-        """Returns the states of the last layer [rows, length, hidden], and which sequences share rows."""
+        """Returns the last layer's states [rows, length, hidden], and the packing if sequences share rows."""
         is_packed = PACKING[0] in batch
         packing = Packing(*(batch[name] for name in PACKING)) if is_packed else None
         states = encode(
@@ -124,7 +124,7 @@ class Network(abc.ABC):
         return states, packing
 
 
-# As many networks as the tasks of one sweep have.
+# Enough for the tasks of a sweep: a network that is dropped from the cache is compiled again.
 @functools.lru_cache(maxsize=8)
 def trainer_of(network: Network, training: TrainingOptions, compile_step: bool) -> Trainer:
     return training.trainer(network.loss, network.config, compile_step)
@@ -139,12 +139,12 @@ def forward_pass(network: Network, compile_step: CompileChoice) -> ForwardPass:
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class Model(abc.ABC):
-    """Data of a task joined with a checkpoint: trained by the routine, and asked for predictions.
+    """Data of a task joined with a checkpoint, for training and prediction.
 
     Attributes:
-      head: what the layers above the encoder are, for the record of a model that is kept.
-      training, compile_step: the user's options, which the routine sets before anything is computed; `auto`
-        as `ForwardPass` takes it.
+      head: description of the layers above the encoder, for the record of a saved model.
+      training, compile_step: the user's options, set before anything is computed; `auto` as in
+        `ForwardPass`.
     """
 
     checkpoint: Checkpoint
@@ -155,7 +155,7 @@ class Model(abc.ABC):
     @property
     @abc.abstractmethod
     def network(self) -> Network:
-        """Returns the functions of weights and batches, the loss among them."""
+        """Returns the network: loss and outputs as functions of weights and batches."""
 
     @property
     def trainer(self) -> Trainer:
@@ -167,20 +167,20 @@ class Model(abc.ABC):
 
     @property
     def train_groups(self) -> np.ndarray:
-        """Returns int64 [rows]: training rows of the same example share a number; none if nothing is trained.
+        """Returns int64 [rows]: training rows of one example share a number; empty without training.
 
-        Such as the windows of one question: a held-out part of the examples has all of them or none.
+        For instance the windows of a question: they are held out together or not at all.
         """
         return np.zeros(0, np.int64)
 
     @property
     def evaluation_metrics(self) -> Mapping[str, Sequence[str]]:
-        """Returns the names of the evaluation sets, with the metrics that score each."""
+        """Returns the metrics of each evaluation set by its name."""
         return {}
 
     @abc.abstractmethod
     def initial_parameters(self, seed: int) -> Arrays:
-        """Returns the trained weights before the first step, by name; `seed` draws those of the head."""
+        """Returns the weights before the first step by name; `seed` initialises the head."""
 
     def batch(self, rows: np.ndarray) -> Arrays:
         """Returns the trainer's batch of training rows, int64 [batch]."""
@@ -188,14 +188,14 @@ class Model(abc.ABC):
 
     @abc.abstractmethod
     def evaluate(self, weights: Weights) -> Iterator[EvaluationSet]:
-        """Yields the evaluation sets one by one."""
+        """Yields the predictions on each evaluation set."""
 
     def evaluate_rows(self, weights: Weights, rows: np.ndarray) -> EvaluationSet:
         """Returns the predictions on training rows, int64 [rows], as the set `HELD_OUT`."""
         raise NotImplementedError(f"{type(self).__name__} trains nothing")
 
     def predicted(self, weights: Weights, held_out: np.ndarray | None) -> Iterator[EvaluationSet]:
-        """Yields the evaluation sets, and that of the training rows that were held out, if any."""
+        """Yields the evaluation sets, and the set of held-out training rows if there are any."""
         yield from self.evaluate(weights)
         if held_out is not None and len(held_out):
             yield self.evaluate_rows(weights, held_out)
@@ -207,12 +207,12 @@ def with_output_layer(
     """Returns the encoder's weights with a new output layer and without the pre-training heads.
 
     Args:
-      address: names the layer's initial weights, the fine-tuning seed among it.
-      reads_pooler: whether a missing pooler is drawn, too.
+      address: random key of the new weights, including the fine-tuning seed.
+      reads_pooler: whether the network uses the pooler; a missing one is then initialised, too.
 
     Returns:
-      The trained weights by name, `output_weights` float32 [num_outputs, hidden] (truncated normal) and
-      `output_bias` float32 [num_outputs] (zeros) among them.
+      Weights by name, with `output_weights` float32 [num_outputs, hidden] (truncated normal) and
+      `output_bias` float32 [num_outputs] (zeros).
     """
     from multiberts.bert.model.initialization import truncated_normal
 
@@ -239,7 +239,7 @@ class MaskedLmNetwork(Network):
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class MaskedLmModel(Model):
-    """A pre-trained model as it is, asked for words: nothing is trained."""
+    """A pre-trained model that predicts words, without training."""
 
     task: ClassVar[str]
 

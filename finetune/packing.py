@@ -1,12 +1,12 @@
 """Packs a training batch into fewer rows, so that short sequences are not padded to the longest.
 
-In a batch of random sequences one is nearly always long, and padding all to it doubles the work. So several
-short ones lie in one row, none attending to another: the loss is that of the whole batch, and every token
-keeps its dropout bits, so nothing changes but the last bits of sums. Each gradient shard is packed by itself,
-as its gradient is clipped by itself.
+In a batch of random sequences one is nearly always long, and padding all of them to it doubles the work. So
+several short sequences share a row, without attending to each other. Loss and dropout bits stay the same, so
+that only the last bits of sums change. Gradient shards are packed separately, as their gradients are clipped
+separately.
 
-A step must be compiled for every shape, so there are few: rows that most batches of these training data fit
-into, more rows for nearly all others, and one row for each sequence where a batch does not fit.
+Every shape must be compiled, so three are used: a number of rows that fits most batches of these training
+data, more rows for nearly all other batches, and one row per sequence for the rest.
 
 Reference: Krell et al., 2021, "Efficient sequence packing without cross-contamination".
 """
@@ -23,13 +23,13 @@ import numpy as np
 from multiberts.bert.randomness import generator
 from multiberts.finetune.features import SequenceFeatures, bucket_length, sequence_batch
 
-# Batches that are drawn to choose the shapes.
+# Batches sampled to choose the shapes.
 _NUM_SAMPLES = 256
-# Packing is worth its compilation where it leaves less than this share of the work.
+# Packing must reduce the work below this share to be worth its compilation.
 _WORTH_IT = 0.9
-# Rows that the larger shape has beyond what any sampled batch needs, so that hardly any needs a third shape.
+# Rows of the larger shape beyond the need of any sampled batch, so that hardly any batch needs a third shape.
 _SPARE_ROWS = 1
-# Sequences that may lie in one row.
+# Candidates for the maximum number of sequences per row.
 _MOST = (2, 3, 4, 6, 8, 12, 16)
 
 # Arrays of a packed batch besides the encoder's inputs; see `encoder.Packing`.
@@ -40,8 +40,8 @@ class Shape(NamedTuple):
     """The shape of a packed batch.
 
     Attributes:
-      rows: how many of a gradient shard.
-      most: sequences in a row, at most.
+      rows: rows per gradient shard.
+      most: maximum number of sequences per row.
     """
 
     rows: int
@@ -50,7 +50,7 @@ class Shape(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """Tokens that are computed; in the last layer the first ones of sequences alone are."""
+        """Cost in tokens; the last layer computes the first token of each sequence only."""
         return self.rows * (self.length + self.most)
 
 
@@ -58,13 +58,13 @@ class Shape(NamedTuple):
 def packed_shapes(
     features: SequenceFeatures, batch_size: int, gradient_shards: int = 1
 ) -> tuple[Shape, ...]:
-    """Returns the two shapes that batches are packed into, the smaller first; none: it saves too little.
+    """Returns the two shapes for packed batches, the smaller first; none if packing saves too little.
 
-    A function of the lengths and the sizes alone, so that every run packs alike.
+    They depend on the lengths and sizes alone, so that all runs pack in the same way.
 
     Args:
-      batch_size: sequences in a batch.
-      gradient_shards: equal parts of it, all packed into one shape.
+      batch_size: sequences per batch.
+      gradient_shards: number of equal parts of a batch, all packed into one shape.
     """
     whole = Shape(batch_size // gradient_shards, int(features.lengths.max()), 1)
     size = (_NUM_SAMPLES, gradient_shards, whole.rows)
@@ -85,17 +85,16 @@ def packed_shapes(
 
 
 def _packed(lengths: Iterable[int], length: int, most: int) -> list[list[int]]:
-    """Returns which sequences lie in each row: the longest first, each where least is left behind it."""
+    """Returns the sequences of each row, by best-fit decreasing."""
     rows: list[list[int]] = []
-    space: list[tuple[int, int]] = []  # what is free in a row, and its number
-    # Best fit in falling order of length.
+    space: list[tuple[int, int]] = []  # (free tokens of a row, its number), sorted
     for negative, number in sorted((-size, number) for number, size in enumerate(lengths)):
-        found = bisect.bisect_left(space, (-negative, -1))
-        if found == len(space):
+        index = bisect.bisect_left(space, (-negative, -1))
+        if index == len(space):
             rows.append([])
             free, row = length, len(rows) - 1
         else:
-            free, row = space.pop(found)
+            free, row = space.pop(index)
         rows[row].append(number)
         if len(rows[row]) < most:
             bisect.insort(space, (free + negative, row))
@@ -108,13 +107,13 @@ def packed_batch(
     """Returns the encoder's inputs for some sequences, in their order.
 
     Args:
-      rows: int64 [batch], their numbers.
-      shapes: to pack each shard into, the first that all fit; all have as long rows, with as many sequences.
+      rows: numbers of the sequences, int64 [batch].
+      shapes: shapes to try in order until all shards fit; they differ in the number of rows only.
 
     Returns:
-      `input_ids`, `input_mask`, `segment_ids`: int32 [rows, length], the rows of one shard after those of
-      another; and, if they are packed, those of `PACKING`, numbered within their shard. Sequences that fit
-      none are not packed: each has a row, as long as the longest of them needs.
+      `input_ids`, `input_mask`, `segment_ids`: int32 [rows, length], shard after shard; if packed, also
+      the arrays of `PACKING`, numbered within their shard. A batch that fits no shape is not packed: each
+      sequence has a row, padded to the longest.
     """
     shards = np.split(rows, gradient_shards)
     packed = [
@@ -133,21 +132,21 @@ def packed_batch(
 
 
 def _length_of_batch(features: SequenceFeatures, rows: np.ndarray) -> int:
-    """Returns to which length some sequences are padded: one of few, and not beyond the longest of all."""
-    own = bucket_length(int(features.lengths[rows].max()))
-    return min(own, int(features.lengths.max()))
+    """Returns the padded length of some sequences: a bucket, at most the longest sequence of all data."""
+    bucket = bucket_length(int(features.lengths[rows].max()))
+    return min(bucket, int(features.lengths.max()))
 
 
 def at_packed_tokens(
     values: np.ndarray, inputs: Mapping[str, np.ndarray], padding: int, gradient_shards: int
 ) -> np.ndarray:
-    """Returns what stands at each token of a packed batch, as its inputs do.
+    """Rearranges values per token into the layout of a packed batch.
 
     Args:
-      values: [batch, length], of each token of each sequence.
-      inputs: as `packed_batch` gave them; where they are not packed, each sequence has its row already.
-      padding: of places without a token.
-      gradient_shards: equal parts of the batch.
+      values: values of each sequence's tokens [batch, length].
+      inputs: the batch of `packed_batch`; if it is not packed, `values` are returned.
+      padding: value of positions without a token.
+      gradient_shards: number of equal parts of the batch.
 
     Returns:
       [rows, length].
@@ -164,24 +163,24 @@ def at_packed_tokens(
 def _packed_shard(
     features: SequenceFeatures, rows: np.ndarray, packed: Sequence[Sequence[int]], shape: Shape
 ) -> dict[str, np.ndarray]:
-    """Returns the encoder's inputs for sequences whose places in rows are known, as from `_packed`."""
+    """Returns the encoder's inputs for sequences in the rows of `_packed`."""
     lengths = features.lengths[rows]
     order = np.array([number for row in packed for number in row])
     counts = np.array([len(row) for row in packed])
-    # Where each sequence begins among all tokens: behind those before it in its row.
+    # Begin of each sequence in its row: after the sequences before it.
     before = np.cumsum(lengths[order]) - lengths[order]
     row_of = np.repeat(np.arange(len(packed)), counts)
     first_of_row = (np.cumsum(counts) - counts)[row_of]
     begins = before - before[first_of_row]
-    # Tokens in that order: of which sequence, and where in it.
+    # Sequence, and position in it, of each token in that order.
     sequence = np.repeat(np.arange(len(order)), lengths[order])
     position = np.arange(len(sequence)) - before[sequence]
-    place = (row_of * shape.length + begins)[sequence] + position
+    flat_index = (row_of * shape.length + begins)[sequence] + position
     number = order[sequence]
 
     def filled(values: np.ndarray | int, padding: int = 0) -> np.ndarray:
         array = np.full(shape.rows * shape.length, padding, np.int32)
-        array[place] = values
+        array[flat_index] = values
         return array.reshape(shape.rows, shape.length)
 
     firsts = np.zeros((shape.rows, shape.most), np.int32)
@@ -193,7 +192,7 @@ def _packed_shard(
         "input_ids": filled(features.input_ids[rows[number], position]),
         "input_mask": filled(1),
         "segment_ids": filled(position >= features.first_lengths[rows[number]]),
-        # -1 is the number of padding: it attends to padding alone, and no token to it.
+        # -1 marks padding: it attends only to padding, and no token attends to it.
         "sequences": filled(number, -1),
         "positions": filled(position),
         "firsts": firsts,

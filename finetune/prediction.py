@@ -1,4 +1,4 @@
-"""`multiberts predict`: what a fine-tuned model answers on new data."""
+"""`multiberts predict`: predictions of a fine-tuned model on new data."""
 
 from __future__ import annotations
 
@@ -24,38 +24,38 @@ def predict(
     task_modules: Sequence[str] = (),
     compile_step: bool | Literal["auto"] = "auto",
 ) -> None:
-    """Predicts with a fine-tuned model on new data; nothing is trained.
+    """Predicts with a fine-tuned model on new data, without training.
 
-    Each file is an evaluation set that is named as the file. Texts and pairs are read from TSV, CSV, JSON
-    and Parquet by their columns, or from `.txt` with one text per line (a tab parts the texts of a
-    pair); questions from a table with `question` and `context`, or from SQuAD's JSON; coreference from GAP
-    and CoNLL-2012. Labels need not be there. A file given as `name=path` is read as
-    `finetune.evaluation_files` reads it, such as `hans=heuristics_evaluation_set.txt`.
+    Each file is an evaluation set with the file's name. Texts and pairs are read from columns of TSV, CSV,
+    JSON and Parquet, or from `.txt` with one text per line (a tab separates the texts of a pair); questions
+    from a table with `question` and `context`, or from SQuAD's JSON; coreference from GAP and CoNLL-2012.
+    Labels are optional. A file given as `name=path` is read like `finetune.evaluation_files`, for example
+    `hans=heuristics_evaluation_set.txt`.
 
-    Without run_dir, JSON lines are printed, one per example: the columns of its row, its id, `prediction` (a
-    class by its name, a number, a text, or a list of labels or tags), `label` where the true answer is known,
-    the classes' `probabilities`, and the model's own scores. With it, a run directory is written as
-    `finetune` does, which scores, comparisons and tables take for further sets of the model's run.
+    Without run_dir, it prints a JSON line per example: the columns of its row, its id, `prediction` (a class
+    name, a number, a text, or a list of labels or tags), `label` if the true answer is known, the classes'
+    `probabilities`, and the model's scores. With run_dir, it writes a run directory like `finetune`; scores,
+    comparisons and tables treat its sets as further sets of the model's run.
 
     Args:
       model: a fine-tuned checkpoint: of `finetune.keep`, of transformers, or of Google's run_classifier or
         run_squad; `hub:<repository>` fetches one.
       files: data files; `-` is standard input: JSON, or lines of text.
-      run_dir: the directory of the predictions; None: they are printed.
-      text_columns: names of the one or two columns with text, where they are not the usual ones.
-      label_column: name of the column with the label, where it is not the task's own.
-      task_modules: modules with code that register further tasks, as `finetune` takes them. Those that a
-        model names are imported only where they are given here.
+      run_dir: directory for the predictions; None: print them.
+      text_columns: one or two names of text columns, if not the usual ones.
+      label_column: name of the label column, if not the task's.
+      task_modules: modules with code that register further tasks, as for `finetune`. Modules that a model
+        names are imported only if they are given here.
       compile_step: whether XLA compiles the model: some seconds per process, then faster batches. `auto`:
-        it does, but a small set (1,200 word pieces by BERT-Base, 32,000 by mini) that is printed is computed
-        in NumPy, at once, where no engine is named (`--engine`, MULTIBERTS_ENGINE) and no accelerator found.
+        yes, except for small printed sets (1,200 word pieces with BERT-Base, 32,000 with mini), which NumPy
+        computes at once if no engine is named (`--engine`, MULTIBERTS_ENGINE) and no accelerator is found.
     """
     predictor = Predictor(
         model,
         text_columns=text_columns,
         label_column=label_column,
         task_modules=task_modules,
-        # Run directories record an engine, which computes all that is in them.
+        # Run directories record an engine, so NumPy must not compute part of them.
         compile_step=compile_step if run_dir is None else bool(compile_step),
     )
     with spooled(files) as (new, named):

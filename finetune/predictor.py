@@ -1,4 +1,4 @@
-"""A fine-tuned model that stays loaded, for new examples in files or at hand."""
+"""A fine-tuned model that stays loaded, for new examples in files or in memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.evaluate.metrics.label_sets import SEPARATOR
 from multiberts.evaluate.metrics.probability import softmax
 from multiberts.evaluate.prediction_files.prediction_file import ANSWERS, PREDICTION_TEXT
-from multiberts.finetune.data_files import LINES_SUFFIX
+from multiberts.finetune.data_files import LINES_SUFFIX, has_text_lines
 from multiberts.finetune.model import EvaluationSet
 from multiberts.finetune.squad.questions import ids_of_rows, is_official
 from multiberts.finetune.task import (
@@ -34,7 +34,7 @@ from multiberts.finetune.task import (
 from multiberts.finetune.text.task import CLASSIFICATION, MULTI_LABEL, REGRESSION, TOKENS
 from multiberts.runs import console
 from multiberts.runs.errors import UserError, counted
-from multiberts.runs.tables import is_table, table_entries
+from multiberts.runs.tables import table_entries
 
 # The public name; `predict` takes the rest.
 __all__ = ["Predictor"]
@@ -45,22 +45,22 @@ _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]*)=(.+)")
 _COLUMNS_OF_TEXTS = {1: ("text",), 2: ("text1", "text2")}
 _TAKEN = {1: "single texts", 2: "pairs of texts", None: "something else"}
 QUESTIONS, _COREFERENCE = "question_answering", "coreference"
-# Heads whose new examples are rows of a table.
+# Kinds of heads whose new examples are rows of a table.
 _KINDS_OF_TABLES = (CLASSIFICATION, REGRESSION, MULTI_LABEL, TOKENS, QUESTIONS)
 _OURS = ("set", "example_id", "prediction", "label", "probabilities", "scores")
 
 
 class Predictor:
-    """A fine-tuned model that stays loaded and answers as often as it is asked.
+    """A fine-tuned model that stays loaded for repeated predictions.
 
-    The first call reads the weights and compiles; later ones take only the model's own time. Answers are the
-    objects that `multiberts predict` prints: `Predictor("results/SST-2-0/model")(["A good cake."])` is a list
-    of one, whose `prediction` is a class.
+    The first call reads the weights and compiles; later calls only compute. Answers are the objects that
+    `multiberts predict` prints: `Predictor("results/SST-2-0/model")(["A good cake."])` returns a list with
+    one object, whose `prediction` is a class.
 
     Attributes:
       checkpoint: the model; `directory` is its folder.
-      record: of its fine-tuning, see `bert.checkpoint.fine_tuned`.
-      task: what it was fine-tuned on.
+      record: record of its fine-tuning, see `bert.checkpoint.fine_tuned`.
+      task: the task that it was fine-tuned on.
 
     Example:
       >>> from multiberts.runs.errors import UserError
@@ -80,10 +80,10 @@ class Predictor:
         task_modules: Sequence[str] = (),
         compile_step: bool | Literal["auto"] = "auto",
     ):
-        """Finds a model and its task; see `predict` for the arguments.
+        """Opens a model and finds its task; see `predict` for the arguments.
 
         Raises:
-          UserError: it is not a fine-tuned model, its task is not known, or its module reads no new data.
+          UserError: it is not a fine-tuned model, its task is unknown, or its module reads no new data.
         """
         self.checkpoint = Checkpoint.open(model)
         self.directory = self.checkpoint.directory
@@ -108,17 +108,17 @@ class Predictor:
     def __call__(
         self, examples: Sequence[str | Sequence[str] | Mapping[str, Any]]
     ) -> list[dict[str, Any]]:
-        """Answers examples that are at hand, in their order.
+        """Predicts examples in memory, in their order.
 
         Args:
           examples: texts, pairs of texts, or mappings with the columns of a file, such as `question` and
-            `context`; all alike.
+            `context`; all of one form.
 
         Returns:
-          An object per example: its own columns, and those that `multiberts predict` adds.
+          An object per example: its columns, and those that `multiberts predict` adds.
 
         Raises:
-          UserError: there are none, or they are not what the model takes.
+          UserError: no examples, or a form that the model does not take.
         """
         if not examples:
             raise UserError("there are no examples; give at least one")
@@ -129,7 +129,7 @@ class Predictor:
             return self.predict_files([str(path)])
 
     def predict_files(self, files: Sequence[str]) -> list[dict[str, Any]]:
-        """Answers the examples of files, as `multiberts predict` takes them."""
+        """Predicts the examples of files, given as for `multiberts predict`."""
         with spooled(files) as (new, named):
             return list(self.lines(self.data(new, named), new))
 
@@ -149,8 +149,8 @@ class Predictor:
         """Returns the task's reader of these files.
 
         Args:
-          new: new examples, by the name of their set.
-          named: published sets, likewise.
+          new: files of new examples by set name.
+          named: files of published sets by set name.
         """
         assert self.task.new_data is not None
         return self.task.new_data(
@@ -164,7 +164,7 @@ class Predictor:
         )
 
     def sets(self, data: FinetuningData) -> Iterator[EvaluationSet]:
-        """Yields the predictions on each set, as prediction files have them."""
+        """Yields the predictions on each set."""
         checkpoint, head = self.checkpoint, self.record["head"]
         model = data.read(checkpoint)
         model.compile_step = self._compile_step
@@ -175,25 +175,27 @@ class Predictor:
                     f"{self.directory} takes {_TAKEN[number]}, but task {self.task.name} has "
                     f"{_TAKEN[wanted_number]}; give the module of the task that it was trained on"
                 )
-            weights, known = model.initial_parameters(0), checkpoint.variables
+            weights, variables = model.initial_parameters(0), checkpoint.variables
             for name, wanted in weights.items():
-                if name not in known or known[name].shape != wanted.shape:
-                    found = f"has shape {known[name].shape}" if name in known else "is missing"
+                if name not in variables or variables[name].shape != wanted.shape:
+                    problem = (
+                        f"has shape {variables[name].shape}" if name in variables else "is missing"
+                    )
                     raise UserError(
-                        f"{self.directory}: {name} of the head {found}, but task {self.task.name} has "
+                        f"{self.directory}: {name} of the head {problem}, but task {self.task.name} has "
                         f"{wanted.shape}; labels and head are of two models: copy the checkpoint again"
                     )
-            self._weights = {name: known[name] for name in weights}
+            self._weights = {name: variables[name] for name in weights}
         return model.evaluate(self._weights)
 
     def lines(
         self, data: FinetuningData, new: Mapping[str, str], *, is_timed: bool = False
     ) -> Iterator[dict[str, Any]]:
-        """Yields the answer to each example as an object, in the order of each file.
+        """Yields an object per example, in file order.
 
         Args:
-          new: new examples, by the name of their set; the columns of tables are kept.
-          is_timed: whether to report how long each set takes.
+          new: files of new examples by set name; objects include the columns of tables.
+          is_timed: whether to report the time for each set.
         """
         sets = self.sets(data)
         for predicted in timed(sets) if is_timed else sets:
@@ -203,23 +205,24 @@ class Predictor:
 def answer_lines(
     predicted: EvaluationSet, head: Mapping[str, Any], path: str | None
 ) -> Iterator[dict[str, Any]]:
-    """Yields an object per example: the columns of its row, its id, the answer and the truth, and outputs.
+    """Yields an object per example: the columns of its row, its id, prediction, label and outputs.
 
     Args:
-      head: its record, see `bert.checkpoint.fine_tuned`.
-      path: the file of new examples; None: a published set, whose columns are its reader's.
+      head: record of the head, see `bert.checkpoint.fine_tuned`.
+      path: the file of new examples; None: a published set, without columns of its own.
     """
     kind, ids = head["kind"], list(predicted.example_ids)
     rows: list[Mapping[str, Any]] = []
     order: Sequence[int] = range(len(ids))
-    if path is not None and kind in _KINDS_OF_TABLES and is_table(path):
+    is_table = path is not None and not has_text_lines(path, of_words=kind == TOKENS)
+    if path is not None and is_table and kind in _KINDS_OF_TABLES:
         rows = list(table_entries(path))
         if kind == QUESTIONS and is_official(rows):
             rows = []
-        elif kind == QUESTIONS:  # sorted by their ids, where these are given
-            place = {name: number for number, name in enumerate(ids)}
-            order = [place[name] for name in ids_of_rows(rows)]
-    probabilities: np.ndarray | None = None  # those of the classes, or of each label of a set
+        elif kind == QUESTIONS:  # the examples are sorted by id, the rows are not
+            row_of_id = {name: number for number, name in enumerate(ids)}
+            order = [row_of_id[name] for name in ids_of_rows(rows)]
+    probabilities: np.ndarray | None = None  # of the classes, or of each label of a set
     if predicted.scores is not None and kind in (CLASSIFICATION, _COREFERENCE):
         probabilities = softmax(predicted.scores)
     elif predicted.scores is not None and kind == MULTI_LABEL:
@@ -232,8 +235,8 @@ def answer_lines(
         else:
             line["prediction"] = _named(predicted.predictions[row].item(), predicted.classes)
         if predicted.labels is not None and ANSWERS in predicted.extras:
-            known = predicted.extras[ANSWERS][row]
-            line["label"] = _names(known, kind) if isinstance(known, str) else list(known)
+            truth = predicted.extras[ANSWERS][row]
+            line["label"] = _names(truth, kind) if isinstance(truth, str) else list(truth)
         elif predicted.labels is not None:
             line["label"] = _named(predicted.labels[row].item(), predicted.classes)
         if probabilities is not None:
@@ -248,14 +251,14 @@ def answer_lines(
         if not rows:
             yield line
             continue
-        # A column that is called as one of ours, and says something else, is kept under another name.
-        kept = {
+        # Input columns that clash with ours become `input_<name>`.
+        input_columns = {
             name
             if name not in {*_OURS, *line} or value == line.get(name, ...)
             else f"input_{name}": value
             for name, value in rows[number].items()
         }
-        yield {**kept, **line}
+        yield {**input_columns, **line}
 
 
 def _names(text: str, kind: str) -> str | list[str]:
@@ -271,7 +274,7 @@ def _named(number: float, classes: Sequence[str] | None) -> Any:
 
 
 def timed(sets: Iterable[EvaluationSet]) -> Iterator[EvaluationSet]:
-    """Yields the sets as they come, and reports how long the model took."""
+    """Yields the sets, and reports the model's time for each."""
     iterator = iter(sets)
     while True:
         started = time.perf_counter()
@@ -288,25 +291,25 @@ def timed(sets: Iterable[EvaluationSet]) -> Iterator[EvaluationSet]:
 
 @contextlib.contextmanager
 def spooled(files: Sequence[str]) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
-    """Yields new files and evaluation files by the names of their sets; standard input is a file, too."""
+    """Yields new files and evaluation files by set name; standard input is copied to a file."""
     new: dict[str, str] = {}
     named: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for given in files:
-            match = _NAMED.fullmatch(given)
-            if match and not Path(given).exists():
-                name, path, place = match[1], match[2], named
-            elif given == STANDARD_INPUT:
-                name, path, place = "stdin", _standard_input(Path(folder)), new
+        for file in files:
+            match = _NAMED.fullmatch(file)
+            if match and not Path(file).exists():
+                name, path, paths = match[1], match[2], named
+            elif file == STANDARD_INPUT:
+                name, path, paths = "stdin", _standard_input(Path(folder)), new
             else:
-                name, path, place = Path(given).name.partition(".")[0], given, new
+                name, path, paths = Path(file).name.partition(".")[0], file, new
             if name in (*new, *named):
                 raise UserError(
                     f"predict.files gives the set {name} twice; write {name}_2={path} for one of them"
                 )
             if not Path(path).exists():
                 raise UserError(f"{path} does not exist; check the path")
-            place[name] = path
+            paths[name] = path
         yield new, named
 
 
@@ -314,49 +317,49 @@ def _task(checkpoint: Checkpoint, modules: tuple[str, ...]) -> tuple[Task, dict[
     """Returns a model's task, and the arguments that find its data.
 
     Args:
-      checkpoint: the model, whose record of what it was fine-tuned on a stranger may have written.
-      modules: that the user named; no other one is imported.
+      checkpoint: the model; its record of fine-tuning may come from strangers, so it is not trusted.
+      modules: modules that the user named; no others are imported.
     """
     directory, record = checkpoint.directory, checkpoint.provenance[FINE_TUNED]
-    given, head = record["arguments"], record["head"]
-    name, labels = record["task"], given.get("labels")
-    known = registered_tasks(modules)
-    if not given:  # by another program, whose names of tasks and order of labels are its own
+    arguments, head = record["arguments"], record["head"]
+    name, labels = record["task"], arguments.get("labels")
+    tasks = registered_tasks(modules)
+    if not arguments:  # of another program, with other task names and its own order of labels
         labels = head["labels"]
-        answered = [task.name for task in known.values() if task.foreign_head == head["kind"]]
+        answered = [task.name for task in tasks.values() if task.foreign_head == head["kind"]]
         if answered:
             name = answered[0]
         elif head["kind"] in (CLASSIFICATION, REGRESSION, MULTI_LABEL, TOKENS):
-            # The model does not record whether it takes texts or pairs: no columns, and the files decide.
+            # The model does not record whether it takes texts or pairs: without columns, the files decide.
             columns = ["text"] if head["kind"] == TOKENS else []
-            name, given = "texts", {"options": {KIND: head["kind"], "text_columns": columns}}
+            name, arguments = "texts", {"options": {KIND: head["kind"], "text_columns": columns}}
         else:
             raise UserError(
                 f"{directory} was fine-tuned by another program for {head['kind']}, which `predict` does not "
                 "read; use transformers"
             )
-    options = given.get("options") or {}
-    is_own = name not in known
-    named = [module for module in given.get("task_modules") or () if module not in modules]
+    options = arguments.get("options") or {}
+    is_unregistered = name not in tasks
+    named = [module for module in arguments.get("task_modules") or () if module not in modules]
     if named:
         line = (
             f"{directory} names modules with code ({', '.join(named)}), which were not imported; if you "
             f"trust them, give --task_modules={','.join((*modules, *named))}"
         )
-        if is_own and labels is None and not options.get(KIND):
+        if is_unregistered and labels is None and not options.get(KIND):
             raise UserError(f"{line}: task {name!r} is not known without them")
         console.progress(f"note: {line}")
-    if is_own and labels is None and options.get(KIND):
-        labels = head["labels"]  # those of the train file
-    elif is_own and labels is None:
+    if is_unregistered and labels is None and options.get(KIND):
+        labels = head["labels"]  # the labels of the train file
+    elif is_unregistered and labels is None:
         raise UserError(
             f"{directory} is a model of task {name!r}, which is not known here; give the modules that "
             "register it as --task_modules=..., with their folder in PYTHONPATH"
         )
     task = task_named(name, labels, modules, options)
-    if places := [option for option in task.place_options if options.get(option) is not None]:
+    if folders := [option for option in task.place_options if options.get(option) is not None]:
         raise UserError(
-            f"{directory} sets {places[0]}, a folder to write into, which no kept model does; remove "
+            f"{directory} sets {folders[0]}, a folder to write into, which no saved model sets; remove "
             "it from its record"
         )
     return task, {

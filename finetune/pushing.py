@@ -1,6 +1,6 @@
-"""Checkpoints, predictions and a report for others: `multiberts push`.
+"""`multiberts push`: publishes checkpoints, predictions and a report.
 
-A folder per repository of the Hugging Face Hub, each with its card:
+It makes a folder per repository of the Hugging Face Hub, each with its card:
 
     models/<name>/    a checkpoint in the Hugging Face layout
     predictions/      a dataset: predictions.parquet and report/
@@ -56,32 +56,30 @@ def push(
     repository: str | None = None,
     private: bool = True,
 ) -> None:
-    """Makes a folder per repository of the Hugging Face Hub, and uploads them where `repository` is given.
+    """Makes a folder per repository of the Hugging Face Hub, and uploads them if `repository` is given.
 
     Outputs in run_dir: `models/<name>/`, a checkpoint with its card; `predictions/`, a dataset with its card,
-    all predictions in one Parquet file, and the report. Texts of the examples are part of the predictions:
-    look whether their licence lets you publish them.
+    all predictions in one Parquet file, and the report. The predictions include the texts of the examples:
+    check whether their licence allows publication.
 
-    Uploading needs a token: `hf auth login`, or `HF_TOKEN` in the environment. The same command again uploads
-    what an interrupted one did not.
+    Uploading needs a token: `hf auth login`, or `HF_TOKEN` in the environment. The same command resumes an
+    interrupted upload.
 
     Args:
       run_dir: the directory of this run.
-      checkpoints: directories of checkpoints by the names that they get, such as `seed_0`.
+      checkpoints: directories of checkpoints by their published names, such as `seed_0`.
       predictions: folder (or folders) with finished fine-tuning runs, at any depth.
-      report: directory of a report (`multiberts stats`), which goes with the predictions.
+      report: directory of a report (`multiberts stats`), published with the predictions.
       repository: `<owner>/<name>`: the repositories are `<owner>/<name>-<name of the checkpoint>` and
-        `<owner>/<name>-predictions`; None: nothing is uploaded.
-      private: whether repositories that are made can be seen by their owner alone.
+        `<owner>/<name>-predictions`; None: no upload.
+      private: whether new repositories are visible to their owner only.
     """
     named = dict(checkpoints or {})
     folders = [predictions] if isinstance(predictions, str) else list(predictions)
     if repository is not None and not _REPOSITORY.fullmatch(repository):
         raise UserError(f"push.repository is {repository!r}, expected <owner>/<name>; correct it")
     if not named and not folders:
-        raise UserError(
-            "push has neither push.checkpoints nor push.predictions; give what is to be published"
-        )
+        raise UserError("push has neither push.checkpoints nor push.predictions; give at least one")
     for name in named:
         if not re.fullmatch(_NAME, name) or name == PREDICTIONS:
             raise UserError(
@@ -97,7 +95,7 @@ def push(
             f"{report} is not a finished report; give the run_dir of `multiberts stats`"
         )
     upload = None if repository is None else _Upload(repository, private)
-    directories = {name: Checkpoint.open(given).directory for name, given in named.items()}
+    directories = {name: Checkpoint.open(path).directory for name, path in named.items()}
     runs = [run for folder in folders for run, _ in find_runs(folder)]
     if folders and not runs:
         raise UserError(
@@ -131,7 +129,7 @@ def push(
                 card = _card(Path(run_dir).name, folder / PARQUET, schema, report)
                 write_atomically(folder / CARD, card)
             outputs = [run.path / MODELS / name for name in named]
-            # Those of the conversions; the marker of this run covers their files.
+            # Markers of the conversions: this run's marker covers their files.
             for model in outputs:
                 for marker in (DONE, LOCK):
                     remove(model / marker)
@@ -166,7 +164,7 @@ def _card(title: str, file: Path, schema: pyarrow.Schema, report: str | None) ->
         "",
         f"{len(frame):,} predictions of fine-tuned models, one row per run and example, written by "
         "`multiberts push`.",
-        "The texts are those of the tasks, whose licences hold for them.",
+        "The texts come from the data of the tasks, under their licences.",
         "",
         "| task | evaluation set | procedure | pre-training seeds | rows |",
         "|---|---|---|---:|---:|",
@@ -208,12 +206,12 @@ class _Upload:
         self._repository, self._private = repository, private
 
     def __call__(self, folder: Path, name: str, kind: str) -> None:
-        """Uploads one folder; a repository that is not there is made."""
+        """Uploads one folder; creates the repository if necessary."""
         import huggingface_hub
         from huggingface_hub import constants, errors
 
         repository = f"{self._repository}-{name}"
-        # One is the base of all errors of the library's HTTP client, the other OSError.
+        # The bases cover all errors of the library's HTTP client, and OSError.
         failures: Any = errors.HfHubHTTPError.__bases__
         api = huggingface_hub.HfApi()
         try:

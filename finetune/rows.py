@@ -1,4 +1,4 @@
-"""Rows of the training data: which a run trains on, in which order, and which it leaves out."""
+"""Training rows of a run, their order, and the held-out rows."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ class TrainingRows:
     """The rows that a run uses.
 
     Attributes:
-      task: the task's name; with the seed, the address of the order.
-      kept: int64 [rows]: of all rows those that may be trained on.
-      held_out: int64 [rows]: those left out for prediction.
-      used: how many of `kept` are trained on.
-      batch_size: rows in a batch.
+      task: the task's name; the order depends on it and on the seed.
+      trainable: int64 [rows]: rows available for training.
+      held_out: int64 [rows]: rows held out for prediction.
+      used: number of `trainable` rows that are trained on.
+      batch_size: rows per batch.
     """
 
     task: str
     order_seed: int
-    kept: np.ndarray
+    trainable: np.ndarray
     held_out: np.ndarray
     used: int
     batch_size: int
 
     @classmethod
     def of(cls, groups: np.ndarray, settings: FinetuningSettings) -> TrainingRows:
-        """Cuts the data; the same for every seed.
+        """Splits the data, in the same way for every seed.
 
         Args:
-          groups: int64 [rows]: the number of the example that each belongs to.
+          groups: int64 [rows]: number of each row's example.
         """
         task, held_out_fold = settings.task, settings.held_out_fold
         rows = np.arange(len(groups))
-        kept, held_out = rows, rows[:0]
+        trainable, held_out = rows, rows[:0]
         if held_out_fold is not None:
             _, number = np.unique(groups, return_inverse=True)
             count = int(number.max()) + 1
@@ -51,21 +51,22 @@ class TrainingRows:
                     f"task {task} has {counted(count, 'training example')}, too few to hold out one "
                     "fifth; leave finetune.held_out_fold out"
                 )
-            place = permuted_index(np.arange(count), count, "held-out folds", task)
-            is_out = (place * NUM_FOLDS // count == held_out_fold)[number]
-            kept, held_out = rows[~is_out], rows[is_out]
-        used = min(len(kept), settings.max_train_examples or len(kept))
-        found = cls(task, settings.seed_of("order"), kept, held_out, used, settings.batch_size)
+            position = permuted_index(np.arange(count), count, "held-out folds", task)
+            is_out = (position * NUM_FOLDS // count == held_out_fold)[number]
+            trainable, held_out = rows[~is_out], rows[is_out]
+        used = min(len(trainable), settings.max_train_examples or len(trainable))
+        training_rows = cls(
+            task, settings.seed_of("order"), trainable, held_out, used, settings.batch_size
+        )
 
-        # Numbers of examples, steps and epochs that do not go together.
-        if found.batch_size > found.used:
+        # Refuse numbers of examples, steps and epochs that do not fit together.
+        if settings.batch_size > used:
             raise UserError(
-                f"finetune.batch_size is {found.batch_size}, but there are "
-                f"{counted(found.used, 'example')} to train "
-                f"on, so that a batch would repeat some; give {found.used} or less"
+                f"finetune.batch_size is {settings.batch_size}, but there are {counted(used, 'example')} to "
+                f"train on, so that a batch would repeat some; give {used} or less"
             )
         for epochs in settings.prediction_epochs:
-            steps = found.num_steps(epochs)
+            steps = training_rows.num_steps(epochs)
             if settings.max_steps is not None and steps >= settings.max_steps:
                 raise UserError(
                     f"finetune.prediction_epochs has {epochs:g}, which is step {steps}, but "
@@ -73,12 +74,12 @@ class TrainingRows:
                     "anyway; correct either"
                 )
         every = settings.evaluate_every_steps
-        early = found.early_predictions(settings)
-        if every is not None and every >= found.total_steps(settings):
+        early = training_rows.early_predictions(settings)
+        total = training_rows.total_steps(settings)
+        if every is not None and every >= total:
             raise UserError(
-                f"finetune.evaluate_every_steps is {every}, but training has "
-                f"{counted(found.total_steps(settings), 'step')}, and at the end predictions are made "
-                "anyway; give a smaller number, or leave it out"
+                f"finetune.evaluate_every_steps is {every}, but training has {counted(total, 'step')}, and "
+                "at the end predictions are made anyway; give a smaller number, or leave it out"
             )
         if len({set_at("dev", epochs) for epochs in early}) < len(early):
             raise UserError(
@@ -86,45 +87,45 @@ class TrainingRows:
                 f"{counted(len(early), 'prediction')} would share a name, as names have four digits of the "
                 "epochs; give a larger number"
             )
-        given = [("num_epochs", settings.num_epochs)]
-        given += [("prediction_epochs", epochs) for epochs in settings.prediction_epochs]
-        for name, epochs in given:
-            if found.num_steps(epochs) < 1:
+        epoch_counts = [("num_epochs", settings.num_epochs)]
+        epoch_counts += [("prediction_epochs", epochs) for epochs in settings.prediction_epochs]
+        for name, epochs in epoch_counts:
+            if training_rows.num_steps(epochs) < 1:
                 raise UserError(
-                    f"finetune.{name} has {epochs:g}, but an epoch of {counted(found.used, 'example')} is "
-                    f"{found.used / found.batch_size:g} steps, so that nothing would be trained; give "
-                    f"{math.ceil(1000 * found.batch_size / found.used) / 1000:g} or more"
+                    f"finetune.{name} has {epochs:g}, but an epoch of {counted(used, 'example')} is "
+                    f"{used / settings.batch_size:g} steps, so that nothing would be trained; give "
+                    f"{math.ceil(1000 * settings.batch_size / used) / 1000:g} or more"
                 )
-        return found
+        return training_rows
 
     def batch(self, step: int) -> np.ndarray:
-        """Returns int64 [batch_size]: the rows of a step's batch.
+        """Returns the rows of a step's batch, int64 [batch_size].
 
-        A batch may reach into the next epoch, so every batch has the same size.
+        A batch may extend into the next epoch, so that all batches have the same size.
         """
         position = step * self.batch_size + np.arange(self.batch_size)
         epoch = position // self.used
         row = permuted_index(
             position % self.used, self.used, "finetune order", self.task, self.order_seed, epoch
         )
-        if self.used < len(self.kept):
-            # The same examples for every seed.
-            row = permuted_index(row, len(self.kept), "max_train_examples", self.task)
-        found: np.ndarray = self.kept[row]
-        return found
+        if self.used < len(self.trainable):
+            # A subset without the seed: every seed trains on the same examples.
+            row = permuted_index(row, len(self.trainable), "max_train_examples", self.task)
+        batch_rows: np.ndarray = self.trainable[row]
+        return batch_rows
 
     def total_steps(self, settings: FinetuningSettings) -> int:
         num_steps = self.num_steps(settings.num_epochs)
         return num_steps if settings.max_steps is None else min(num_steps, settings.max_steps)
 
     def total_epochs(self, settings: FinetuningSettings) -> float:
-        """Returns how many epochs are trained, fewer than asked for where `max_steps` ends them."""
+        """Returns the epochs of training; `max_steps` may end them early."""
         num_steps = self.total_steps(settings)
         is_cut = num_steps < self.num_steps(settings.num_epochs)
         return num_steps * self.batch_size / self.used if is_cut else settings.num_epochs
 
     def early_predictions(self, settings: FinetuningSettings) -> dict[float, int]:
-        """Returns the steps after which predictions are made before the last one, by their epochs."""
+        """Returns the steps of the predictions before the last one, by epochs."""
         steps = {epochs: self.num_steps(epochs) for epochs in settings.prediction_epochs}
         if every := settings.evaluate_every_steps:
             further = {*range(every, self.total_steps(settings), every)} - {*steps.values()}

@@ -1,8 +1,8 @@
-"""Tasks and their register: each task's name, its facts, and how arguments become its data.
+"""Tasks and their register: each task's name and facts, and how arguments become its data.
 
 A task is one file that ends in `TASKS`. Its module is listed in `MODULES`, or in the user's
-`finetune.task_modules`; docs/tasks.md adds one. Nothing else names tasks, but readers of results that others
-published (`evaluate.imports`). Importing the register imports neither TensorFlow nor Keras.
+`finetune.task_modules`; docs/tasks.md has an example. Only the importers of published results
+(`evaluate.imports`) also name tasks. Importing the register imports neither TensorFlow nor Keras.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ if TYPE_CHECKING:
     from multiberts.bert.checkpoint.checkpoint import Checkpoint
     from multiberts.finetune.model import Model
 
-# Tasks of the user's own.
-_OWN = "multiberts.finetune.text.own"
+# The module of the user's tasks.
+_USER_TASKS = "multiberts.finetune.text.user_tasks"
 # Imported when a task is looked up, so that a task's module may import this one.
 MODULES = (
     "multiberts.finetune.text.glue",
-    _OWN,
+    _USER_TASKS,
     "multiberts.finetune.squad.task",
     "multiberts.finetune.coreference.task",
     "multiberts.finetune.coreference.pronoun_probe",
     "multiberts.finetune.text.masked_words",
 )
-# The option by which a name of the user's own is a task.
+# The option that makes an unregistered name a task.
 KIND = "kind"
-# A run that holds out a part of its training data leaves out one fifth (Zhong et al. 2021, section 2).
+# A run with held-out data leaves out one fifth of its training data (Zhong et al. 2021, section 2).
 NUM_FOLDS = 5
 
 Files = dict[str, Path | list[Path]]
 
 
 class FinetuningData(abc.ABC):
-    """The data of a call: found by the arguments, and read when the model is opened.
+    """The data of a call: found from the arguments, and read when the model is opened.
 
     Example:
       >>> arguments = DataArguments(task="pronoun_probe", data_dir="winogender")
@@ -54,35 +54,35 @@ class FinetuningData(abc.ABC):
 
     @abc.abstractmethod
     def inputs(self) -> Files:
-        """Returns the files that decide the run's numbers, by the argument of `finetune` that names them.
+        """Returns the files that determine the run's results, by the argument of `finetune` that names them.
 
         Raises:
-          UserError: one is missing.
+          UserError: a file is missing.
         """
 
     def parameters(self) -> dict[str, Any]:
-        """Returns arguments of `finetune` that decide the numbers of this task only."""
+        """Returns the task's own parameters that determine its results."""
         return {}
 
     @abc.abstractmethod
     def read(self, checkpoint: Checkpoint) -> Model:
-        """Reads and checks the data, and joins them with the checkpoint; imports no TensorFlow.
+        """Reads and checks the data, and combines them with the checkpoint; imports no TensorFlow.
 
         Raises:
-          UserError: bad data, or a model that cannot take it.
+          UserError: bad data, or data that does not suit the checkpoint.
         """
 
 
-# Metadata of a setting that names files, says which data are read, or changes the speed alone; one without
-# trains something.
+# Metadata of a setting that names files, selects data, renames the checkpoint, or only changes speed; settings without it affect
+# training.
 FILES, DATA, NAMES, SPEED = ({"role": role} for role in ("files", "data", "names", "speed"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataArguments:
-    """Where the data lie and how they are cut; `FinetuningSettings` describes each argument.
+    """Sources of the data and how they are split; `FinetuningSettings` describes each argument.
 
-    A task gets lists as tuples, and its options complete.
+    A task gets lists as tuples, and options with their defaults.
 
     Example:
       >>> arguments = DataArguments(task="RTE", data_dir="glue/RTE")
@@ -106,14 +106,14 @@ class DataArguments:
 
     @property
     def complete_options(self) -> Mapping[str, Any]:
-        """Returns `options`, as a task gets them."""
+        """Returns the options with their defaults, as a task gets them."""
         return self.options or {}
 
     def refuse(self, *names: str) -> None:
         """Refuses arguments that the task does not use.
 
         Raises:
-          UserError: one of them was given.
+          UserError: the user gave one of them.
         """
         for name in names:
             if getattr(self, name):
@@ -125,12 +125,12 @@ class NewDataArguments(DataArguments):
     """New examples for a trained model, and published sets as `evaluation_files`.
 
     Attributes:
-      new_files: tables of new examples, by the name of their set.
-      text_columns, label_column: their columns; empty or None: those with the usual names.
+      new_files: tables of new examples by set name.
+      text_columns, label_column: columns of the tables; empty or None: the usual names.
 
     Example:
-      >>> given = {"new_files": {"new": "new.tsv"}, "evaluation_files": {"hans": "hans.txt"}}
-      >>> NewDataArguments(task="RTE", **given).named_files
+      >>> files = {"new_files": {"new": "new.tsv"}, "evaluation_files": {"hans": "hans.txt"}}
+      >>> NewDataArguments(task="RTE", **files).named_files
       {'new': 'new.tsv', 'hans': 'hans.txt'}
     """
 
@@ -140,7 +140,7 @@ class NewDataArguments(DataArguments):
 
     @property
     def named_files(self) -> dict[str, str]:
-        """Returns all files by the names of their sets."""
+        """Returns all files by set name."""
         return {**self.new_files, **(self.evaluation_files or {})}
 
 
@@ -149,20 +149,20 @@ class Task:
     """An entry of the register.
 
     Attributes:
-      name: as the user writes it.
+      name: the name that users write.
       data: finds the files; raises UserError for unknown, missing or superfluous arguments.
-      options: the task's own options, with their defaults; values must have the type of the default.
-      settings: in place of `options`, a dataclass with the same as fields: `--help` shows their types,
+      options: the task's options with their defaults; values must have the type of the default.
+      settings: instead of `options`, a dataclass with the options as fields: `--help` shows their types,
         defaults, choices and meanings, and values must fit their annotations.
-      trains: whether anything is trained; if not, one run per checkpoint is enough.
-      frozen_encoder: whether the encoder's weights stay as they are.
-      num_train_examples: in the published training set; None: not known.
-      num_dev_examples: predicted in the published evaluation sets; None: not known.
-      foreign_head: the kind of head whose models, fine-tuned by other programs, answer this task; None where
-        they do not, and for tasks of texts, which labels describe.
-      place_options: options that say where something is kept; they do not identify a run.
-      new_data: as `data`, but for a trained model: the new files and the evaluation files, and nothing to
-        train on. None: the task's models cannot be asked about new data.
+      trains: whether the task trains; if not, one run per checkpoint is enough.
+      frozen_encoder: whether the encoder's weights stay fixed.
+      num_train_examples: size of the published training set; None: unknown.
+      num_dev_examples: total size of the published evaluation sets; None: unknown.
+      foreign_head: kind of head of other programs' fine-tuned models that this task accepts; None: none, or
+        a text task, which is recognised by its labels.
+      place_options: options that are paths of caches; they do not identify a run.
+      new_data: as `data`, but for a trained model: new files and evaluation files, without training data.
+        None: the task's models cannot predict new data.
 
     Example:
       >>> task = task_named("SST-2")
@@ -186,22 +186,22 @@ class Task:
         """Takes the options from the settings."""
         if self.settings is not None:
             defaults = dataclasses.asdict(self.settings())
-            # Lists, as users and frozen configurations write them.
+            # Lists, as in users' and frozen configurations.
             options = {k: list(v) if isinstance(v, tuple) else v for k, v in defaults.items()}
             object.__setattr__(self, "options", options)
 
     def completed(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the given options with the defaults of the others.
+        """Returns the options with the defaults of the missing ones.
 
         Raises:
-          UserError: an unknown option, or a value of another type than the default's.
+          UserError: an unknown option, or a value of the wrong type.
         """
         annotations = {} if self.settings is None else annotations_of(self.settings)
         for name, value in options.items():
             if name not in self.options:
-                known = ", ".join(self.options) or "none"
+                names = ", ".join(self.options) or "none"
                 raise UserError(
-                    f"finetune.options has {name!r}, but the options of task {self.name} are: {known}; "
+                    f"finetune.options has {name!r}, but the options of task {self.name} are: {names}; "
                     "correct the name or leave it out"
                 )
             default = self.options[name]
@@ -215,17 +215,19 @@ class Task:
         return {**self.options, **options}
 
     def decisive(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the options that identify a run, complete but for those that came later, at their defaults.
+        """Returns the options that identify a run: all but paths, and later fields at their defaults.
 
         Raises:
-          UserError: as `completed`.
+          UserError: see `completed`.
         """
-        found = {
+        decisive = {
             name: value
             for name, value in self.completed(options).items()
             if name not in self.place_options
         }
-        return found if self.settings is None else without_later_defaults(found, self.settings)
+        return (
+            decisive if self.settings is None else without_later_defaults(decisive, self.settings)
+        )
 
 
 def task_named(
@@ -234,13 +236,13 @@ def task_named(
     task_modules: Sequence[str] = (),
     options: Mapping[str, Any] | None = None,
 ) -> Task:
-    """Looks a task up.
+    """Returns the task of a name.
 
     Args:
-      name: a registered name, or any other one together with `labels` or an option `kind`.
-      labels: label names, for texts or pairs of the user's own.
-      task_modules: modules outside the tree that register further tasks.
-      options: the task's own.
+      name: a registered name, or any other name together with `labels` or an option `kind`.
+      labels: label names, for the user's texts or pairs.
+      task_modules: modules that register further tasks.
+      options: the task's options.
 
     Raises:
       UserError: an unknown name without labels, or a module that registers no tasks.
@@ -251,17 +253,17 @@ def task_named(
       >>> task_named("reviews", labels=["bad", "good"]).name
       'reviews'
     """
-    known = registered_tasks(tuple(task_modules))
-    if name in known:
-        return known[name]
+    tasks = registered_tasks(tuple(task_modules))
+    if name in tasks:
+        return tasks[name]
     if labels is None and not (options or {}).get(KIND):
         raise UserError(
             f"task {name!r} is unknown (a module of finetune.task_modules may register it; with "
             f"finetune.labels = [...] or an option {KIND!r} a name of your own is a task of your own); "
-            f"{nearest(name, known)}"
+            f"{nearest(name, tasks)}"
         )
-    found: Task = importlib.import_module(_OWN).own_data_task(name, labels)
-    return found
+    task: Task = importlib.import_module(_USER_TASKS).user_task(name, labels)
+    return task
 
 
 @functools.cache
@@ -269,7 +271,7 @@ def registered_tasks(task_modules: tuple[str, ...] = ()) -> dict[str, Task]:
     """Returns all tasks by name, in the order of `MODULES`.
 
     Raises:
-      UserError: one of them cannot be imported, has no `TASKS`, or repeats a name.
+      UserError: a module cannot be imported, has no `TASKS`, or repeats a name.
 
     Example:
       >>> print(*list(registered_tasks())[:3])
@@ -302,7 +304,7 @@ def registered_tasks(task_modules: tuple[str, ...] = ()) -> dict[str, Task]:
 
 
 def described_options() -> str:
-    """Returns the tasks' own options as `multiberts finetune --help` shows them.
+    """Returns the tasks' options for `multiberts finetune --help`.
 
     Example:
       >>> "max_answer_length (int at least 1; default 30)" in described_options()

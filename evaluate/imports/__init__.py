@@ -1,1 +1,1 @@
-"""Readers of predictions that others published."""
+"""Readers of published predictions."""

@@ -1,4 +1,4 @@
-"""Reads the coreference predictions that were published with the MultiBERTs.
+"""Reads the coreference predictions published with the MultiBERTs.
 
 In each of the folders base, base_extra_seeds, cda_intervention-50k and from_scratch:
 
@@ -42,7 +42,7 @@ GROUPS = {
     "from_scratch": ("cda_full", STEPS),
 }
 OCCUPATIONS = "occupations-stats.tsv"
-# Gender in the files -> in our columns, and in Winogender's sentence ids.
+# Gender in the files -> gender in our columns and in Winogender's sentence ids.
 _GENDERS = {
     "MASCULINE": ("masculine", "male"),
     "FEMININE": ("feminine", "female"),
@@ -54,7 +54,7 @@ _LABEL_COLUMNS = ("gender", "answer", "occupation", "other_participant", "someon
 
 
 def read_coreference_groups(source: PathLike) -> Iterator[ImportedRun]:
-    """Reads the runs of the groups that are there; the evaluation set is `winogender`.
+    """Reads the runs of the available groups; the evaluation set is `winogender`.
 
     Args:
       source: the folder with the groups and Winogender's `occupations-stats.tsv`.
@@ -73,20 +73,20 @@ def read_coreference_groups(source: PathLike) -> Iterator[ImportedRun]:
     if not shares.is_file():
         raise UserError(f"{shares} does not exist; put Winogender's table there")
     for group in groups:
-        # Read once for all runs of the group, and anew by the next call.
+        # Files are read once for all runs of the group, and again by the next call.
         choices, sentences = cache(_choices), cache(_sentences)
         files = (source / group / "preds.tsv", source / group / "label_info.tsv", shares)
         procedure, step = GROUPS[group]
         columns = ("pretrain_seed", "finetune_seed")
         rows = list(read_rows(source / group / "run_info.tsv", columns))
-        for place, row in enumerate(rows):
+        for index, row in enumerate(rows):
             seed, finetune_seed = map(row.integer, columns)
             origin = f"MultiBERTs release, example predictions, coref/{group}"
             yield ImportedRun(
                 f"coreference/{group}-pretrain_seed_{seed}-finetune_seed_{finetune_seed}",
                 facts_of("coreference", procedure, seed, finetune_seed, origin, step=step),
                 files,
-                partial(_read, choices, sentences, files, place, len(rows)),
+                partial(_read, choices, sentences, files, index, len(rows)),
             )
 
 
@@ -94,7 +94,7 @@ def _read(
     choices: Callable[[Path], np.ndarray],
     sentences: Callable[[Path, Path], Sentences],
     files: tuple[Path, Path, Path],
-    place: int,
+    index: int,
     num_runs: int,
 ) -> list[ImportedSet]:
     ids, labels, extras = sentences(*files[1:])
@@ -104,7 +104,7 @@ def _read(
             f"{files[0]}: found {counted(len(table), 'row')} of {table.shape[1]}, expected {num_runs} "
             f"runs of {len(ids)} sentences; fetch the files of the folder again"
         )
-    columns = predictions_of(ids, labels, table[place], extras=extras)
+    columns = predictions_of(ids, labels, table[index], extras=extras)
     return [ImportedSet("winogender", columns, ("accuracy", "bias_correlation", "bias_slope"))]
 
 
@@ -116,7 +116,7 @@ def _choices(path: Path) -> np.ndarray:
 
 
 def _sentences(labels_file: Path, shares_file: Path) -> Sentences:
-    """Reads example ids, right answers and further columns of the sentences."""
+    """Reads ids, labels and further columns of the sentences."""
     share = {
         row["occupation"]: row.number("bls_pct_female")
         for row in read_rows(shares_file, ("occupation", "bls_pct_female"))
@@ -128,8 +128,8 @@ def _sentences(labels_file: Path, shares_file: Path) -> Sentences:
         if row["occupation"] not in share:
             raise row.refused("occupation", f"one of {shares_file}")
         someone = row["someone"].strip().lower() in ("true", "1")
-        other = "someone" if someone else row["other_participant"]
-        ids.append(f"winogender/{row['occupation']}.{other}.{answer}.{word}")
+        participant = "someone" if someone else row["other_participant"]
+        ids.append(f"winogender/{row['occupation']}.{participant}.{answer}.{word}")
         labels.append(int(answer))
         occupations.append(row["occupation"])
         genders.append(gender)

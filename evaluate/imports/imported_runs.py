@@ -1,7 +1,7 @@
-"""Runs of others: their predictions in memory, and as run directories.
+"""Imported runs: their predictions in memory, and as run directories.
 
-A reader of some layout yields `ImportedRun`s. What is not known of such a run (a learning rate, a
-vocabulary) is null in its run.json or left out.
+A reader of a layout yields `ImportedRun`s. Unknown facts of a run (learning rate, vocabulary) are null in
+its run.json, or left out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from multiberts.runs.files import PathLike, is_name_inside, read_bytes
 # Pre-training steps of the published checkpoints (Sellam et al., 2022, sections 2 and 4).
 STEPS = 2_000_000
 INCREMENTAL_STEPS = 2_050_000
-# Probabilities sum to one up to the digits that were written.
+# Probabilities sum to one up to their written digits.
 _SUM_TOLERANCE = 2e-3
 
 
@@ -39,11 +39,11 @@ class ImportedSet:
     """Predictions of one run on one evaluation set.
 
     Attributes:
-      name: of its entry in run.json: `dev`, or `dev@3.333` for an early checkpoint.
-      metrics: the main one first; empty where labels are unknown.
-      evaluation_set: for an early checkpoint.
-      epochs: for an early checkpoint, or where they are known.
-      texts: by name, texts [examples] by which a reader recognises an example.
+      name: name of its entry in run.json: `dev`, or `dev@3.333` for an early checkpoint.
+      metrics: names of metrics, the main one first; empty if labels are unknown.
+      evaluation_set: name of the set, for an early checkpoint.
+      epochs: epochs of training; None if unknown, except for early checkpoints.
+      texts: texts [examples] by name, for readers to recognise examples.
     """
 
     name: str
@@ -59,8 +59,8 @@ class ImportedRun:
     """One run.
 
     Attributes:
-      name: the folder for it.
-      facts: for its run.json: task, source and what is known of `RUN_COORDINATES`.
+      name: name of its folder.
+      facts: fields of its run.json: task, source and the known `RUN_COORDINATES`.
       read: reads its evaluation sets.
     """
 
@@ -84,10 +84,10 @@ def facts_of(
 
 
 def read_numbers(path: PathLike) -> np.ndarray:
-    """Reads a matrix of numbers between blanks or tabs, without a header.
+    """Reads a matrix of numbers separated by blanks or tabs, without a header.
 
     Args:
-      path: plain or `.gz`.
+      path: a file, plain or `.gz`.
 
     Returns:
       float64 [rows, columns].
@@ -95,7 +95,7 @@ def read_numbers(path: PathLike) -> np.ndarray:
     try:
         table = np.loadtxt(io.BytesIO(read_bytes(path)), dtype=np.float64, ndmin=2, comments=None)
     except ValueError as error:
-        reason = str(error).partition(";")[0]  # without the advice for those who call NumPy
+        reason = str(error).partition(";")[0]  # without NumPy's advice to programmers
         raise UserError(
             f"{path}: expected rows of numbers, all of one length ({reason}); fetch the file again"
         ) from error
@@ -112,7 +112,7 @@ def predictions_of(
     extras: Mapping[str, np.ndarray] | None = None,
     outputs: Mapping[str, np.ndarray] | None = None,
 ) -> Predictions:
-    """Returns columns as `Predictions` has them: float32, and NaN for unknown labels."""
+    """Returns `Predictions` of these columns: float32, and NaN for unknown labels."""
     number = len(example_ids)
     return Predictions(
         np.asarray(example_ids),
@@ -127,7 +127,7 @@ def predictions_of(
 def read_table(
     file: PathLike, asked: PathLike, num_examples: int, num_classes: int | None = None
 ) -> np.ndarray:
-    """Reads numbers of the examples of `asked`: a row per example, a column per class if they are known."""
+    """Reads numbers for the examples in the file `asked`, [examples, classes] if the classes are known."""
     table = read_numbers(file)
     if table.shape != (num_examples, num_classes or table.shape[1]):
         columns = f" of {num_classes}" if num_classes else ""
@@ -139,10 +139,10 @@ def read_table(
 
 
 def as_logits(scores: np.ndarray) -> np.ndarray:
-    """Returns scores whose softmax gives the probabilities of the classes.
+    """Returns logits of the class probabilities.
 
     Args:
-      scores: [examples, classes], probabilities or logits; logits are returned as they are.
+      scores: probabilities or logits [examples, classes]; logits are returned unchanged.
     """
     scores = np.asarray(scores, dtype=np.float64)
     if (scores < 0).any() or np.abs(scores.sum(axis=-1) - 1).max() > _SUM_TOLERANCE:
@@ -152,10 +152,10 @@ def as_logits(scores: np.ndarray) -> np.ndarray:
 
 
 def write_imported(root: PathLike, layout: str, run: ImportedRun) -> None:
-    """Writes a run directory below `root`, as fine-tuning writes it; does nothing if it is there."""
+    """Writes a run directory below `root` in the layout of fine-tuning, unless it exists."""
     if not is_name_inside(run.name):
         raise UserError(
-            f"{', '.join(map(str, run.files[:1]))} has a run named {run.name!r}, which would lie outside "
+            f"{', '.join(map(str, run.files[:1]))} has a run named {run.name!r}, which would be outside "
             f"{root}; rename it"
         )
     directory = RunDirectory(

@@ -1,4 +1,4 @@
-"""Reads the example predictions that were published with the MultiBERTs, as in their bucket.
+"""Reads the example predictions published with the MultiBERTs, in the layout of their bucket.
 
     GLUE/index.tsv                file, task, pretrain_id, n_steps, lr, ft_seed, release
     GLUE/<task>_dev_labels        one number per line, in the order of the development set
@@ -6,11 +6,11 @@
                                   one row per example, one column per class (STS-B: one column)
     SQuAD/index.tsv               same columns; task is v1.1 or v2.0
     SQuAD/dev-v2.0.json           the official file
-    SQuAD/v2.0/release=...,ft_seed=0.json     {question id: answer}, "" for none
+    SQuAD/v2.0/release=...,ft_seed=0.json     {question id: answer}, "" for no answer
 
 Source: the notebooks 2m_vs_1m and multi_vs_original of google-research/language,
-language/multiberts. The original BERT is release=public with n_steps=0. The classes are
-numbered as in the label files; nothing gives their names.
+language/multiberts. The original BERT is release=public with n_steps=0. The classes have the numbers of
+the label files, without names.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ INDEX = "index.tsv"
 _INDEX_COLUMNS = ("file", "task", "pretrain_id", "n_steps", "lr", "ft_seed", "release")
 _PROCEDURES = {"multiberts": "base", "public": "original"}
 _UNITS = {"": 1, "k": 1_000, "M": 1_000_000}
-# Metrics of the tasks, the paper's own first.
+# Metrics of the tasks, the paper's metric first.
 _METRICS = {
     "STS-B": ("pearson", "spearman"),
     "CoLA": ("accuracy", "matthews"),
@@ -53,23 +53,23 @@ _SPLITS = {"MNLI": "dev_matched"}
 
 
 def read_release(source: PathLike) -> Iterator[ImportedRun]:
-    """Reads the runs that `index.tsv` lists and whose files are there.
+    """Reads the runs that `index.tsv` lists and whose files exist.
 
     Args:
-      source: the folder `GLUE` or `SQuAD`, with the label files of the tasks next to the index.
+      source: the folder `GLUE` or `SQuAD`, with the tasks' label files next to the index.
 
     Yields:
       The runs, in the order of the index.
     """
     source = Path(source)
     rows = list(read_rows(source / INDEX, _INDEX_COLUMNS))
-    # Read once for all runs, and anew by the next call.
+    # Files are read once for all runs, and again by the next call.
     read_labels, read_references = cache(_labels), cache(_squad_references)
     listed = 0
     for row in rows:
         file, task = source / row["file"], row["task"]
         if not file.is_file():
-            continue  # users fetch the files they need, the index is always whole
+            continue  # users fetch only the files that they need
         listed += 1
         facts = _facts(row)
         if task in _SQUAD_TASKS:
@@ -135,7 +135,7 @@ def _read_squad(
     questions_file: Path,
     complete: bool = True,
 ) -> list[ImportedSet]:
-    """Reads a prediction file; where it need not be complete, other questions are answered ''."""
+    """Reads a prediction file; unless it must be complete, missing questions have the answer ''."""
     (references, questions), answers = read_references(questions_file), _squad_answers(file)
     if not complete:
         answers = {**dict.fromkeys(references, ""), **answers}
@@ -155,24 +155,26 @@ def _read_squad(
         extras={"answers": reference_column},
         outputs={"prediction_text": answer_column},
     )
-    known = {"question": [questions[example_id] for example_id in references]} if questions else {}
-    return [ImportedSet("dev", columns, ("squad_f1", "squad_exact_match"), texts=known)]
+    question_texts = (
+        {"question": [questions[example_id] for example_id in references]} if questions else {}
+    )
+    return [ImportedSet("dev", columns, ("squad_f1", "squad_exact_match"), texts=question_texts)]
 
 
-# Reference answers and questions by question id; no questions where some are not given.
+# Reference answers and questions by question id; questions are empty unless the file has all of them.
 _References = tuple[dict[str, tuple[str, ...]], dict[str, str]]
 
 
 def _squad_references(path: Path) -> _References:
-    """Reads an official SQuAD file; ids are sorted."""
-    found: dict[str, tuple[str, ...]] = {}
+    """Reads an official SQuAD file, sorted by id."""
+    references: dict[str, tuple[str, ...]] = {}
     questions: dict[str, str] = {}
     try:
         for article in read_json_fields(path, cure=_CURE)["data"]:
             for paragraph in article["paragraphs"]:
                 for question in paragraph["qas"]:
                     texts = tuple(answer["text"] for answer in question["answers"])
-                    found[question["id"]] = texts
+                    references[question["id"]] = texts
                     if isinstance(question.get("question"), str):
                         questions[question["id"]] = question["question"]
     except (KeyError, TypeError) as error:
@@ -180,11 +182,11 @@ def _squad_references(path: Path) -> _References:
             f"{path} is not a SQuAD file, of data with paragraphs, questions (`qas`) and answers; fetch the "
             "official one"
         ) from error
-    return dict(sorted(found.items())), questions if len(questions) == len(found) else {}
+    return dict(sorted(references.items())), questions if len(questions) == len(references) else {}
 
 
 def _squad_answers(path: Path) -> dict[str, str]:
-    """Reads a prediction file of the official scorer's form, {question id: answer}."""
+    """Reads a prediction file for the official scorer, {question id: answer}."""
     content = read_json_fields(path, cure="fetch it again")
     check_fields(content, dict.fromkeys(content, str), str(path), "fetch it again")
     return content
@@ -197,17 +199,17 @@ def read_squad_file(
     pretrain_seed: int = 0,
     finetune_seed: int = 0,
 ) -> ImportedRun:
-    """Reads one prediction file of the official scorer's form as a run.
+    """Reads one prediction file for the official scorer as a run.
 
     Args:
-      source: {question id: answer}, plain or `.gz`; questions it leaves out are answered ''.
-      questions: the official file of the development set, under any name: its `version` says whether it is
-        SQuAD 2.0, or else whether some question has no answer.
+      source: file with {question id: answer}, plain or `.gz`; missing questions have the answer ''.
+      questions: official file of the development set, under any name; it is SQuAD 2.0 by its `version`, or
+        if a question has no answer.
     """
     path, questions_file = Path(source), Path(questions)
     version = str(read_json_fields(questions_file, cure=_CURE).get("version", ""))
-    task = next((name for own, name in _SQUAD_TASKS.items() if version.lstrip("v") == own[1:]), "")
-    if not task:  # a file made from an official one
+    task = _SQUAD_TASKS.get(f"v{version.lstrip('v')}", "")
+    if not task:  # a modified official file, without its version
         references, _ = _squad_references(questions_file)
         task = "squad-v1.1" if all(references.values()) else "squad-v2.0"
     return ImportedRun(

@@ -1,4 +1,4 @@
-"""Reads every format of `multiberts compare` as runs: tables, arrays and logs of other programs."""
+"""Reads tables, arrays and logs of other programs as runs, in every format of `multiberts compare`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from multiberts.runs.errors import UserError, counted
 if TYPE_CHECKING:
     import pandas
 
-# Columns of the run that `multiberts export` writes and others do not.
+# Columns of runs that only `multiberts export` writes.
 _FACTS = ("step", "learning_rate", "data_seed")
 _OF_RUNS = ("arm", "seed", "run", *_FACTS)
 
@@ -43,20 +43,19 @@ def read_other_programs(
     metric: str | None,
     procedure: str | None,
 ) -> Iterator[ImportedRun]:
-    """Reads runs from files as `evaluate.readers.reading.read_tasks` takes them.
+    """Reads runs from files, see `evaluate.readers.reading.read_tasks`.
 
     Args:
       source: a file or folder.
-      names: of columns, where they are not the usual ones.
-      task: one of several tasks, by default all; of files that name none, the name for theirs, which
-        is otherwise the source's.
-      metric: of predictions; by default that of a log, the mean of scores, and the accuracy of classes.
-      procedure: of the runs, where no column names the arm; the source's name unless given.
+      names: names of columns, if not the usual ones.
+      task: one of several tasks, by default all; for files without a task's name, its name, by default
+        the source's.
+      metric: metric of predictions, by default a log's metric, the mean of scores, or the accuracy.
+      procedure: the runs' procedure if no column names the arm, by default the source's name.
 
     Returns:
-      A run per task, arm, seed and run of the seed, with the task's evaluation sets. Classes that are
-      texts become their places in the sorted list, which run.json has as `classes`. Texts of examples
-      are kept.
+      A run per task, arm, seed and run of the seed, with the task's evaluation sets and the examples'
+      texts. Text classes become their indices in the sorted list, which run.json has as `classes`.
     """
     if metric is not None and metric not in METRICS:
         raise UserError(
@@ -64,13 +63,13 @@ def read_other_programs(
         )
     path = Path(source)
     by_task: dict[str, list[_Set]] = {}
-    for own, rows in read_tasks(source, names, task, may_name=True).items():
-        where = f"{path.name}, {own}"
+    for task_name, rows in read_tasks(source, names, task, may_name=True).items():
+        where = f"{path.name}, {task_name}"
         read, frame = described(rows.read.columns), rows.frame()
         if rows.read.columns.get("seed") == BY_TIME:
             warn(
-                f"{where}: repeats of an evaluation are written as pre-training seeds, as a run has no other "
-                "place for them: what is compared of these runs says nothing about training again"
+                f"{where}: repeats of an evaluation are written as pre-training seeds, as runs have no "
+                "field for repeats: comparisons of these runs say nothing about new training"
             )
         frame = frame.assign(
             arm=frame["arm"] if "arm" in frame else procedure or name_of(path),
@@ -83,7 +82,8 @@ def read_other_programs(
         try:
             chosen = metric or default_metric(predictions, labels, rows.read.logged_metric)
             taken = {
-                role: values_of_cells(METRICS[chosen], own, role) for role, own in cells.items()
+                role: values_of_cells(METRICS[chosen], column, role)
+                for role, column in cells.items()
             }
         except ValueError as error:
             raise UserError(f"{where}: {error}") from error
@@ -111,21 +111,21 @@ def read_other_programs(
             cells_of_row["example"] = _plain(rows.roles["example"].iloc[twice.index[0]])
             raise UserError(f"{where}: {line_of_repeats(rows, cells_of_row)}")
         frame = frame.rename(columns={value: "prediction"})
-        own_task, _, evaluation_set = own.partition("/")
-        by_task.setdefault(own_task, []).append(
-            _Set(frame, where, evaluation_set or own_task, chosen, read)
+        run_task, _, evaluation_set = task_name.partition("/")
+        by_task.setdefault(run_task, []).append(
+            _Set(frame, where, evaluation_set or run_task, chosen, read)
         )
-    for own_task, sets in by_task.items():
+    for run_task, sets in by_task.items():
         classes = _encode(sets)
         parts: dict[str, list[ImportedRun]] = {}
-        for one in sets:
-            for run in _runs_of(one, own_task, classes):
+        for task_set in sets:
+            for run in _runs_of(task_set, run_task, classes):
                 parts.setdefault(run.name, []).append(run)
         yield from map(_joined, parts.values())
 
 
 def _check_answers(frame: pandas.DataFrame, where: str, metric: str) -> None:
-    """Looks at the answers of each arm against the labels, and warns of what scores do not show."""
+    """Checks each arm's answers against the labels, and warns about problems that scores do not show."""
     for arm, rows in frame.groupby("arm", sort=False):
         answers = Answers(
             rows["prediction"].to_numpy()[None], num_units=rows["example"].nunique()
@@ -140,7 +140,7 @@ def _check_answers(frame: pandas.DataFrame, where: str, metric: str) -> None:
 
 @dataclass(frozen=True)
 class _Set:
-    """The rows of one evaluation set: where they are from, their metric, what was read as what."""
+    """The rows of one evaluation set: their source, their metric, and the columns that were read."""
 
     frame: pandas.DataFrame
     where: str
@@ -150,64 +150,64 @@ class _Set:
 
 
 def _encode(sets: Sequence[_Set]) -> list[str]:
-    """Turns classes that are texts into numbers, in place, and returns them; answers stay texts."""
+    """Replaces text classes by numbers, in place, and returns the classes; answers stay texts."""
     columns = []
-    for one in sets:
-        names = [name for name in ("prediction", "label") if name in one.frame]
-        is_number = all(one.frame[name].dtype.kind in "biuf" for name in names)
-        if not is_number and METRICS[one.metric].uses != "text":
-            columns += [(one.frame, name) for name in names]
+    for task_set in sets:
+        names = [name for name in ("prediction", "label") if name in task_set.frame]
+        is_number = all(task_set.frame[name].dtype.kind in "biuf" for name in names)
+        if not is_number and METRICS[task_set.metric].uses != "text":
+            columns += [(task_set.frame, name) for name in names]
     classes = sorted({str(item) for frame, name in columns for item in frame[name].unique()})
-    places = {name: place for place, name in enumerate(classes)}
+    code_of_class = {name: code for code, name in enumerate(classes)}
     for frame, name in columns:
-        frame[name] = frame[name].astype(str).map(places)
+        frame[name] = frame[name].astype(str).map(code_of_class)
     return classes
 
 
 def _joined(parts: Sequence[ImportedRun]) -> ImportedRun:
-    """Returns a run on several evaluation sets from its parts on one each."""
+    """Returns a run on several evaluation sets from its parts with one set each."""
     first = parts[0]
     facts = {**first.facts, "source": "; ".join(part.facts["source"] for part in parts)}
     files = tuple(dict.fromkeys(file for part in parts for file in part.files))
     return ImportedRun(
-        first.name, facts, files, lambda: [one for part in parts for one in part.read()]
+        first.name, facts, files, lambda: [imported for part in parts for imported in part.read()]
     )
 
 
-def _runs_of(one: _Set, task: str, classes: list[str]) -> Iterator[ImportedRun]:
-    frame, where = one.frame, one.where
+def _runs_of(task_set: _Set, task: str, classes: list[str]) -> Iterator[ImportedRun]:
+    frame, where = task_set.frame, task_set.where
     keys = [name for name in _OF_RUNS if name in frame]
-    read_set = partial(_set_of, one.name, one.metric, *_further(frame))
+    read_set = partial(_set_of, task_set.name, task_set.metric, *_further(frame))
     for key, rows in frame.groupby(keys, sort=False, dropna=False):
-        known = {name: _plain(item) for name, item in zip(keys, key, strict=True)}
+        coordinates = {name: _plain(item) for name, item in zip(keys, key, strict=True)}
         facts = facts_of(
-            task, str(known["arm"]), _whole(where, "seed", number_of(known["seed"])),
-            _whole(where, "run", known.get("run") or 0), f"{where}: {one.read}",
-            **{name: known[name] for name in _FACTS if name in known},
+            task, str(coordinates["arm"]), _whole(where, "seed", number_of(coordinates["seed"])),
+            _whole(where, "run", coordinates.get("run") or 0), f"{where}: {task_set.read}",
+            **{name: coordinates[name] for name in _FACTS if name in coordinates},
             **({"classes": classes} if classes else {}),
         )  # fmt: skip
-        parts = [f"{name}={item}" for name, item in known.items() if item is not None]
+        parts = [f"{name}={item}" for name, item in coordinates.items() if item is not None]
         name = "/".join(re.sub(r"[^\w.=,@+-]+", "-", part) for part in (task, ",".join(parts)))
         files = tuple(
-            file for place in rows["source_file"].unique() for file in _files(Path(place))
+            file for source in rows["source_file"].unique() for file in _files(Path(source))
         )
         yield ImportedRun(name, facts, files, partial(read_set, rows))
 
 
 def _files(path: Path) -> list[Path]:
-    """Returns a file, or those of a folder of `datasets`."""
+    """Returns a file, or the files of a folder of `datasets`."""
     return sorted(path.iterdir()) if path.is_dir() else [path]
 
 
 def _plain(value: Any) -> Any:
-    """Returns a cell as Python has it; None where it is empty."""
+    """Returns a cell as a Python value; None if it is empty."""
     import pandas
 
     return None if pandas.isna(value) else getattr(value, "item", lambda: value)()
 
 
 def _whole(where: str, role: str, value: Any) -> int:
-    """Returns a seed or number of a run."""
+    """Returns a seed or run as a whole number."""
     try:
         whole = int(value)
     except (TypeError, ValueError):
@@ -221,11 +221,11 @@ def _whole(where: str, role: str, value: Any) -> int:
 
 
 def _further(frame: pandas.DataFrame) -> tuple[list[str], list[str]]:
-    """Returns which further columns describe examples, and which are the runs' own."""
+    """Returns the further columns of examples, and those of runs."""
     extras: list[str] = []
     outputs: list[str] = []
     for column in frame.columns:
-        if column in _OWN or not _NAME.fullmatch(str(column)) or frame[column].isna().any():
+        if column in _NOT_FURTHER or not _NAME.fullmatch(str(column)) or frame[column].isna().any():
             continue
         values = frame[column].map(lambda item: tuple(item) if np.ndim(item) else item)
         varies = (values.groupby(frame["example"]).nunique() > 1).any()
@@ -234,27 +234,27 @@ def _further(frame: pandas.DataFrame) -> tuple[list[str], list[str]]:
 
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
-_OWN = RESERVED | {"arm", "seed", "source_file", *_FACTS}
+_NOT_FURTHER = RESERVED | {"arm", "seed", "source_file", *_FACTS}
 
 
 def _set_of(
     name: str, metric: str, extras: list[str], outputs: list[str], rows: pandas.DataFrame
 ) -> list[ImportedSet]:
-    described, own = (
+    described, further = (
         {column: _array(rows[column]) for column in names} for names in (extras, outputs)
     )
     label = rows["label"].to_numpy() if "label" in rows else None
     prediction = rows["prediction"].to_numpy()
-    if METRICS[metric].uses == "text" and PREDICTION_TEXT not in own and label is not None:
+    if METRICS[metric].uses == "text" and PREDICTION_TEXT not in further and label is not None:
         answers = rows["label"].map(
             lambda text: text if isinstance(text, tuple) else (str(text),) * (text != "")
         )
         described[ANSWERS] = _array(answers)
-        own[PREDICTION_TEXT] = np.array([str(text) for text in prediction], dtype=object)
-        label, prediction = answers.map(bool).to_numpy(np.float64), own[PREDICTION_TEXT] != ""
+        further[PREDICTION_TEXT] = np.array([str(text) for text in prediction], dtype=object)
+        label, prediction = answers.map(bool).to_numpy(np.float64), further[PREDICTION_TEXT] != ""
     scores = np.stack(rows["scores"].tolist()) if "scores" in rows else None
     predictions = predictions_of(
-        rows["example"].tolist(), label, prediction, scores, described, own
+        rows["example"].tolist(), label, prediction, scores, described, further
     )
     return [ImportedSet(name, predictions, (metric,))]
 

@@ -7,10 +7,9 @@ In the folder of a task (mnli, qqp; for sst-2 in each of its folds):
                  one row per datapoint of `predict`, one column per class of `label_list`:
                  probabilities
 
-Source: the README of ruiqi-zhong/acl2021-instance-level. `epoch9over3` is after 9/3 epochs; 12/3 are the
-end of training. The part of a guid before the last `-` names the set that the datapoint is from. The
-label `non-entailment` of challenge sets means any class but entailment; such sets become sets of two
-classes, where 1 is entailment.
+Source: the README of ruiqi-zhong/acl2021-instance-level. `epoch9over3` is after 9/3 epochs; training ends
+after 12/3. The part of a guid before the last `-` names the datapoint's set. The label `non-entailment` of
+challenge sets means any class but entailment; such sets get two classes, with entailment as 1.
 """
 
 from __future__ import annotations
@@ -46,18 +45,18 @@ _TASKS = {"mnli": "MNLI", "qqp": "QQP", "sst-2": "SST-2"}
 
 
 def read_sizes(source: PathLike, task: str | None = None) -> Iterator[ImportedRun]:
-    """Reads the runs of a task; their procedure is the size of the model.
+    """Reads the runs of a task; their procedure is the model size.
 
     Args:
-      source: the task's folder; folders `fold0`, `fold1` ... in it are put together.
-      task: its name; that of the folder unless given.
+      source: the task's folder; its folders `fold0`, `fold1` ... are combined.
+      task: the task's name, by default from the folder's.
 
     Yields:
       The runs, sorted by size and seeds.
     """
     source = Path(source)
     folds = sorted(path for path in source.glob("fold*") if path.is_dir()) or [source]
-    found: dict[tuple[str, int, int], dict[int, list[Path]]] = {}
+    runs: dict[tuple[str, int, int], dict[int, list[Path]]] = {}
     for fold in folds:
         for path in sorted((fold / "results").glob("s*p*f*epoch*over3.tsv*")):
             matched = _FILE.fullmatch(path.name)
@@ -66,16 +65,16 @@ def read_sizes(source: PathLike, task: str | None = None) -> Iterator[ImportedRu
                     f"{path}: expected a name such as sminip1f1epoch12over3.tsv; rename or remove it"
                 )
             size, seed, finetune_seed, thirds = matched[1], *map(int, matched.groups()[1:])
-            files = found.setdefault((size, seed, finetune_seed), {})
+            files = runs.setdefault((size, seed, finetune_seed), {})
             files.setdefault(thirds, []).append(path)
-    if not found:
+    if not runs:
         raise UserError(
             f"{source} has no results/s<size>p<seed>f<seed>epoch<n>over3.tsv; give the folder of a task"
         )
     data = tuple(fold / "data.json" for fold in folds)
     name = task or _TASKS.get(source.name.lower(), source.name)
-    datapoints = cache(_datapoints)  # read once for all runs, and anew by the next call
-    for (size, seed, finetune_seed), by_thirds in sorted(found.items()):
+    datapoints = cache(_datapoints)  # read once for all runs, and again by the next call
+    for (size, seed, finetune_seed), by_thirds in sorted(runs.items()):
         for paths in by_thirds.values():
             if len(paths) != len(folds):
                 raise UserError(
@@ -129,16 +128,16 @@ def _sets(
     for row, guid in enumerate(guids):
         members.setdefault(guid.rpartition("-")[0] or "predict", []).append(row)
     for name, rows in members.items():
-        own = probabilities[rows]
+        set_probabilities = probabilities[rows]
         if any(gold[row] == _NO_ENTAILMENT for row in rows):
             entails = classes.index(_ENTAILMENT)
             labels = np.array([gold[row] == _ENTAILMENT for row in rows], dtype=np.float32)
-            answers = (own.argmax(axis=1) == entails).astype(np.float32)
-            # The answers are from three classes, so there are no scores of the two.
+            answers = (set_probabilities.argmax(axis=1) == entails).astype(np.float32)
+            # The model has three classes, so these two have no scores.
             scores = None
         else:
             labels = np.array([classes.index(gold[row]) for row in rows], dtype=np.float32)
-            answers, scores = own.argmax(axis=1), as_logits(own)
+            answers, scores = set_probabilities.argmax(axis=1), as_logits(set_probabilities)
         final = thirds == _LAST
         epochs = thirds / _THIRDS
         yield ImportedSet(
@@ -157,11 +156,7 @@ def _sets(
 
 @dataclass(frozen=True)
 class _Datapoints:
-    """The content of a data.json.
-
-    Attributes:
-      texts: those of `_TEXTS` that each row has.
-    """
+    """The content of a data.json; `texts` has the fields of `_TEXTS` in each row."""
 
     guids: list[str]
     gold: list[str]

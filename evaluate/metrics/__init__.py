@@ -1,1 +1,1 @@
-"""Metrics as columns and a finish; the register names them all."""
+"""Metrics (columns and a finish), and the register of all metrics."""

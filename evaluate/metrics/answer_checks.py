@@ -1,6 +1,6 @@
-"""Looks at answers against labels under a metric: what is refused, and what readers must know.
+"""Checks answers against labels under a metric: errors, and notes for readers.
 
-Comparisons, imports and scores all pass here (`check_answers`).
+Comparisons, imports and scores all call `check_answers`.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from multiberts.evaluate.metrics.register import METRICS
 from multiberts.evaluate.metrics.squad import OFFICIAL_NAMES, answer_words, references_of
 from multiberts.runs.errors import counted
 
-# Value that stands for labels that are not published, as in GLUE's test sets.
+# Label of examples with unpublished labels, as in GLUE's test sets.
 PLACEHOLDER = -1
-# Standard errors of one run's score below chance: three runs in 100,000 at chance are so low.
+# Standard errors below chance: three runs in 100,000 at chance score lower.
 _FAR_BELOW = 4
-# Examples whose ranks are looked at: enough to see what is far below chance, in little time.
+# Examples sampled for ranks: enough to detect scores far below chance, in little time.
 _MOST_RANKED = 10_000
-# Averages over the classes of labels and answers, in which a class without labels counts like the others.
+# Averages over the classes of labels and answers; a class without labels has the same weight as others.
 _MACRO: Mapping[str, Share] = {
     "f1_macro": f_beta(1.0), "precision_macro": precision, "recall_macro": recall
 }  # fmt: skip
 _MOST_WORDS = 5
-# From this share of the answers to questions without an answer, and this number of such questions, one text
-# is not found by chance.
+# A text with at least this share of the answers to unanswerable questions, on this many questions, is not
+# there by chance.
 _WORD_SHARE, _WORD_QUESTIONS = 0.05, 3
 
 
@@ -52,11 +52,11 @@ class Answers:
     """The answers of an arm.
 
     Attributes:
-      predictions: as the metric takes them, [runs, examples].
-      name: begins what is refused; empty where it need not be named.
-      observed: bool [runs, examples], False where a prediction is missing; None if none is.
-      weights: of each run in the arm's score [runs]; None: all alike.
-      num_units: examples, or clusters of them, that are independent; None: all examples.
+      predictions: the metric's input [runs, examples].
+      name: the arm's name for error messages; may be empty.
+      observed: bool [runs, examples], False for missing predictions; None if none is missing.
+      weights: weight of each run in the arm's score [runs]; None: equal weights.
+      num_units: number of independent examples or clusters; None: all examples.
     """
 
     predictions: NDArray
@@ -67,34 +67,34 @@ class Answers:
 
     @property
     def seen(self) -> NDArray[np.bool_]:
-        """Returns where there are answers [runs, examples]."""
+        """Returns whether each answer exists [runs, examples]."""
         if self.observed is None:
             return np.ones(self.predictions.shape, dtype=bool)
         return self.observed
 
-    def given(self) -> NDArray:
+    def flat(self) -> NDArray:
         answers: NDArray = (
             self.predictions.ravel() if self.observed is None else self.predictions[self.observed]
         )
         return answers
 
     def mean(self, of_runs: Array) -> float:
-        """Averages a number of each run [runs]."""
+        """Averages values over runs [runs]."""
         return float(np.average(of_runs, weights=self.weights))
 
 
 def check_answers(metric: str, labels: NDArray, arms: Sequence[Answers]) -> list[list[str]]:
-    """Looks at the answers of one arm or several under a metric.
+    """Checks the answers of arms under a metric.
 
     Args:
-      metric: its name; of one that is not in `METRICS` nothing is known.
-      labels: [examples].
-      arms: whose answers to compare with these labels; of two, the base first.
+      metric: name of the metric; unknown names are not checked.
+      labels: labels [examples].
+      arms: arms to compare with these labels, the base first.
 
     Returns:
-      Of each arm, sentences that readers must know: answers of classes that no label has, words for the
-      empty answer, labels that no run predicts, scores far below chance. `{arm}` stands for the
-      name of the arm, `{base}` and `{experiment}` for those of the first and the second.
+      Notes per arm: answers of classes that no label has, words for the empty answer, labels that no run
+      predicts, scores far below chance. They contain `{arm}` for the arm's name, `{base}` and
+      `{experiment}` for the names of the first and second arm.
 
     Example:
       >>> labels, answers = np.array(["no", "yes"] * 50), np.array([["no", "yes"] * 50] * 3)
@@ -106,23 +106,23 @@ def check_answers(metric: str, labels: NDArray, arms: Sequence[Answers]) -> list
     definition = METRICS.get(metric)
     if definition is None or not definition.uses_labels or definition.uses == "scores":
         return notes
-    for own in arms:
-        if are_placeholders(labels, own.predictions):
+    for arm in arms:
+        if are_placeholders(labels, arm.predictions):
             raise ValueError(
                 f"all {len(labels)} labels are {PLACEHOLDER}, as in test sets whose labels are not published "
                 "(GLUE's), and no answer is; use examples with labels, such as the validation set"
             )
     if metric in CLASS_METRICS:
         notes = _notes_of_classes(metric, labels, arms)
-    for found, own in zip(notes, arms, strict=True):
-        found += _below_chance(metric, labels, own)
+    for arm_notes, arm in zip(notes, arms, strict=True):
+        arm_notes += _below_chance(metric, labels, arm)
         if metric in OFFICIAL_NAMES:
-            found += _words_for_no_answer(labels, own)
+            arm_notes += _words_for_no_answer(labels, arm)
     return notes
 
 
 def are_placeholders(labels: NDArray, predictions: NDArray) -> bool:
-    """Returns whether all labels are -1, and no answer is."""
+    """Returns whether all labels, but no answers, are -1."""
     if labels.dtype.kind not in "if" or predictions.dtype.kind not in "biuf":
         return False
     return bool((labels == PLACEHOLDER).all()) and not (predictions == PLACEHOLDER).any()
@@ -133,20 +133,20 @@ def _notes_of_classes(metric: str, labels: NDArray, arms: Sequence[Answers]) -> 
     notes: list[list[str]] = [[] for _ in arms]
     predicted: set[Any] = set()
     with_stray = []
-    for found, own in zip(notes, arms, strict=True):
-        answers = own.given()
-        # NumPy finds the different values in a fraction of the time of a set of Python objects.
+    for arm_notes, arm in zip(notes, arms, strict=True):
+        answers = arm.flat()
+        # NumPy finds distinct values much faster than a set of Python objects.
         classes = {*(answers if answers.dtype.kind == "O" else distinct(answers)).tolist()}
         if any(isinstance(value, float) and not value.is_integer() for value in classes):
-            return notes  # no classes: the metric says so
-        # Each arm by itself: one may write its classes as the labels are written, the other not.
+            return notes  # not classes: the metric raises an error
+        # Per arm, as only one of them may spell its classes like the labels.
         unlike = unlike_classes(counts, classes)
         if unlike:
-            raise ValueError(f"{own.name}: {unlike}" if own.name else unlike)
+            raise ValueError(f"{arm.name}: {unlike}" if arm.name else unlike)
         predicted |= classes
         if classes - {*counts} and 2 <= len(counts) <= MOST_CLASSES:
-            found.append(_stray(answers, counts))
-            with_stray.append(found)
+            arm_notes.append(_stray(answers, counts))
+            with_stray.append(arm_notes)
     if not 2 <= len(counts) <= MOST_CLASSES:
         return notes
     if with_stray and metric in _MACRO:
@@ -162,7 +162,7 @@ def _notes_of_classes(metric: str, labels: NDArray, arms: Sequence[Answers]) -> 
 
 
 def _stray(answers: NDArray, labels: Mapping[Any, int]) -> str:
-    """Counts the answers [answers] of classes that no label has."""
+    """Describes the answers [answers] of classes that no label has."""
     stray = Counter({value: n for value, n in _counts(answers).items() if value not in labels})
     words = [f"{_word(value)} ({number:,})" for value, number in stray.most_common(_MOST_WORDS)]
     more = f" and {counted(len(stray) - len(words), 'other')}"
@@ -186,26 +186,26 @@ def _counts(answers: NDArray) -> Mapping[Any, int]:
 
 
 def labelled_averages(metric: str, labels: NDArray, arms: Sequence[Answers]) -> tuple[float, ...]:
-    """Returns a macro average of each arm over the classes of the labels alone.
+    """Returns a macro average per arm over the labels' classes only.
 
     Args:
-      metric: as in `check_answers`.
-      labels: as in `check_answers`.
-      arms: as in `check_answers`.
+      metric: see `check_answers`.
+      labels: see `check_answers`.
+      arms: see `check_answers`.
 
     Returns:
-      Nothing where that is the metric itself: of other metrics, and where all answers are of such classes.
+      The averages; empty for other metrics, and if all answers are of these classes.
     """
     if metric not in _MACRO or not 2 <= len({*labels.tolist()}) <= MOST_CLASSES:
         return ()
     classes = {*labels.tolist()}
-    if all({*_counts(own.given())} <= classes for own in arms):
+    if all({*_counts(arm.flat())} <= classes for arm in arms):
         return ()
-    return tuple(own.mean(_labelled_average(_MACRO[metric], labels, own)) for own in arms)
+    return tuple(arm.mean(_labelled_average(_MACRO[metric], labels, arm)) for arm in arms)
 
 
 def _over_labelled_classes(metric: str, labels: NDArray, arms: Sequence[Answers]) -> str:
-    """Says what a macro average is over the classes of the labels alone."""
+    """Returns a note on the macro average over the labels' classes only."""
     name, scores = METRICS[metric].label, labelled_averages(metric, labels, arms)
     roles = ("{base}", "{experiment}") if len(arms) > 1 else ("{arm}",)
     texts = [f"{100 * score:.1f} % for {role}" for score, role in zip(scores, roles, strict=True)]
@@ -219,28 +219,28 @@ def _over_labelled_classes(metric: str, labels: NDArray, arms: Sequence[Answers]
     )
 
 
-def _labelled_average(share: Share, labels: NDArray, own: Answers) -> Array:
-    """Returns the average of a share over the classes of the labels [runs]."""
-    seen, found = own.seen, []
+def _labelled_average(share: Share, labels: NDArray, arm: Answers) -> Array:
+    """Returns the average of a share over the labels' classes [runs]."""
+    seen, shares = arm.seen, []
     for member in distinct(labels) if labels.dtype.kind != "O" else {*labels.tolist()}:
-        truth, guess = seen & (labels == member), seen & (own.predictions == member)
+        truth, guess = seen & (labels == member), seen & (arm.predictions == member)
         sums = (part.sum(axis=-1, dtype=np.float64) for part in (truth, guess, truth & guess))
-        found.append(ratio(*share(*sums)))
-    average: Array = np.mean(found, axis=0)
+        shares.append(ratio(*share(*sums)))
+    average: Array = np.mean(shares, axis=0)
     return average
 
 
-def _below_chance(metric: str, labels: NDArray, own: Answers) -> list[str]:
-    """Notes answers that are so far below chance that no noise explains it."""
-    units, number = own.num_units or len(labels), len(labels)
+def _below_chance(metric: str, labels: NDArray, arm: Answers) -> list[str]:
+    """Returns a note if answers are too far below chance for noise."""
+    units, number = arm.num_units or len(labels), len(labels)
     if metric in CLASS_METRICS:
-        return _below_random_answers(labels, own, units)
-    if {labels.dtype.kind, own.predictions.dtype.kind} - {*"biuf"} or number < 2:
+        return _below_random_answers(labels, arm, units)
+    if {labels.dtype.kind, arm.predictions.dtype.kind} - {*"biuf"} or number < 2:
         return []
     drawn = np.arange(number)
     if number > _MOST_RANKED:
         drawn = np.random.default_rng(0).choice(number, _MOST_RANKED, replace=False)
-    labels, predictions, seen = labels[drawn], own.predictions[:, drawn], own.seen[:, drawn]
+    labels, predictions, seen = labels[drawn], arm.predictions[:, drawn], arm.seen[:, drawn]
     # A cluster counts as one example.
     number, scale = len(drawn), math.sqrt(len(drawn) / max(2, units * len(drawn) / number))
     if metric in ("auc", "average_precision") and is_binary(labels) and 0 < labels.sum() < number:
@@ -248,16 +248,16 @@ def _below_chance(metric: str, labels: NDArray, own: Answers) -> list[str]:
         error = math.sqrt((number + 1) / (12 * positives * (number - positives)))
         measure, chance, question = "auc", 0.5, "Are its scores of the other class?"
     elif metric in ("pearson", "spearman"):
-        # One far value can turn Pearson's, and not that of ranks.
+        # A single outlier can flip the sign of Pearson's correlation, but not of Spearman's.
         error, measure, chance = 1 / math.sqrt(number - 1), "spearman", 0.0
         question = "Do its numbers run the other way?"
     else:
         return []
     of_runs = [
-        float(METRICS[measure].score(labels[own_seen], row[own_seen])) if own_seen.any() else chance
-        for row, own_seen in zip(predictions, seen, strict=True)
+        float(METRICS[measure].score(labels[answered], row[answered])) if answered.any() else chance
+        for row, answered in zip(predictions, seen, strict=True)
     ]
-    score = own.mean(np.array(of_runs))
+    score = arm.mean(np.array(of_runs))
     if score >= chance - _FAR_BELOW * scale * error:
         return []
     return [
@@ -265,37 +265,37 @@ def _below_chance(metric: str, labels: NDArray, own: Answers) -> list[str]:
     ]
 
 
-def _below_random_answers(labels: NDArray, own: Answers, units: int) -> list[str]:
-    """Compares how often answers are right with answers at random, as many of each class."""
+def _below_random_answers(labels: NDArray, arm: Answers, units: int) -> list[str]:
+    """Compares the accuracy with that of random answers with the same class frequencies."""
     classes = Counter(labels.tolist())
     if not 2 <= len(classes) <= MOST_CLASSES:
         return []
-    seen = own.seen
+    seen = arm.seen
     number = np.maximum(seen.sum(axis=-1), 1)
-    right = own.mean((seen & (own.predictions == labels)).sum(axis=-1) / number)
-    if right >= max(classes.values()) / len(labels):  # more than any answers at random
+    right = arm.mean((seen & (arm.predictions == labels)).sum(axis=-1) / number)
+    if right >= max(classes.values()) / len(labels):  # better than any random answers
         return []
     expected = np.zeros(len(seen))
     for member in classes:
-        truth, guess = seen & (labels == member), seen & (own.predictions == member)
+        truth, guess = seen & (labels == member), seen & (arm.predictions == member)
         expected += truth.sum(axis=-1) * guess.sum(axis=-1) / number**2
-    chance = own.mean(expected)
+    chance = arm.mean(expected)
     if right >= chance - _FAR_BELOW * math.sqrt(chance * (1 - chance) / units):
         return []
     return [
-        f"Answers of {{arm}} are right on {100 * right:.1f} % of the examples, far below chance: as many of "
-        f"each class at random would be on {100 * chance:.1f} %. Are classes exchanged?"
+        f"Answers of {{arm}} are right on {100 * right:.1f} % of the examples, far below chance: random "
+        f"answers with the same class frequencies would be on {100 * chance:.1f} %. Are classes exchanged?"
     ]
 
 
-def _words_for_no_answer(labels: NDArray, own: Answers) -> list[str]:
-    """Notes a text that seems to stand for no answer, as only the empty text counts as that."""
+def _words_for_no_answer(labels: NDArray, arm: Answers) -> list[str]:
+    """Returns a note on a text that seems to mean no answer, as only the empty text does."""
     no_answer = [not any(map(answer_words, references_of(label))) for label in labels]
-    answers, seen = own.predictions[:, no_answer], own.seen[:, no_answer]
+    answers, seen = arm.predictions[:, no_answer], arm.seen[:, no_answer]
     texts = Counter(text for text in answers[seen].tolist() if answer_words(text))
     return [
         f"{number:,} of {int(seen.sum()):,} answers of {{arm}} to questions without an answer are "
-        f"{text!r}, which counts as wrong: if it stands for no answer, leave the answer empty."
+        f"{text!r}, which counts as wrong: if it means no answer, leave the answer empty."
         for text, number in texts.most_common(1)
         if number > _WORD_SHARE * seen.sum()
         and ((answers == text) & seen).any(axis=0).sum() >= _WORD_QUESTIONS
@@ -303,11 +303,11 @@ def _words_for_no_answer(labels: NDArray, own: Answers) -> list[str]:
 
 
 def undefined_runs(metric: Metric | RankMetric, labels: NDArray, predictions: NDArray) -> Flags:
-    """Returns whether the score of each run is 0/0, and so the value defined for that [runs].
+    """Returns whether each run's score is 0/0, and so a defined value [runs].
 
     Args:
-      labels: [examples].
-      predictions: [runs, examples], or with a last axis of classes.
+      labels: labels [examples].
+      predictions: predictions [runs, examples], or [runs, examples, classes].
     """
     if isinstance(metric, RankMetric):
         flags: Flags = metric.bind(labels, predictions).weighted(np.ones((1, len(labels))))[1][0]
@@ -317,12 +317,12 @@ def undefined_runs(metric: Metric | RankMetric, labels: NDArray, predictions: ND
 
 
 def why_undefined(labels: NDArray, predictions: NDArray, observed: NDArray | None = None) -> str:
-    """Returns why a score of all runs is 0/0, in words: one value stands for all labels or answers.
+    """Returns the reason in words why the scores of all runs are 0/0, such as constant labels or answers.
 
     Args:
-      labels: [examples].
-      predictions: [runs, examples].
-      observed: bool [runs, examples], False where a prediction is missing; None if none is.
+      labels: labels [examples].
+      predictions: predictions [runs, examples].
+      observed: bool [runs, examples], False for missing predictions; None if none is missing.
 
     Example:
       >>> why_undefined(np.array([0, 0, 0]), np.array([[0, 0, 0], [0, 0, 0]]))
@@ -332,14 +332,14 @@ def why_undefined(labels: NDArray, predictions: NDArray, observed: NDArray | Non
     """
     seen = np.ones(predictions.shape, dtype=bool) if observed is None else observed
     of_labels = {*labels[seen.any(axis=0)].tolist()}
-    of_runs = [{*row[own].tolist()} for row, own in zip(predictions, seen, strict=True)]
+    of_runs = [{*row[answered].tolist()} for row, answered in zip(predictions, seen, strict=True)]
     every = set().union(*of_runs)
     number = f"all {int(seen.any(axis=0).sum())} labels"
     if len(of_labels) == 1 and of_labels == every:
         return f"{number} and all predictions are {_word(every.pop())}"
-    found = [f"{number} are {_word(of_labels.pop())}"] if len(of_labels) == 1 else []
+    reasons = [f"{number} are {_word(of_labels.pop())}"] if len(of_labels) == 1 else []
     if len(every) == 1:
-        found.append(f"all predictions are {_word(every.pop())}")
+        reasons.append(f"all predictions are {_word(every.pop())}")
     elif max(map(len, of_runs)) == 1:
-        found.append("each run predicts one value throughout")
-    return " and ".join(found) or "there is nothing to divide by"
+        reasons.append("each run predicts one value throughout")
+    return " and ".join(reasons) or "the denominator is 0"

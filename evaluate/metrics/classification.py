@@ -1,8 +1,8 @@
 """Metrics of predicted classes: accuracy, precision, recall, F1 and Matthews correlation.
 
-All equal scikit-learn on the sample itself, its defined values included: `precision`, `recall` and F are
-0 where the denominator is, a class that is on neither side does not count in macro averages, one
-without labels not in `balanced_accuracy`, and `matthews` is 0 where labels or predictions are constant.
+All equal scikit-learn on the full sample, including values for 0/0: `precision`, `recall` and F are 0 if
+their denominator is 0; macro averages skip a class that neither labels nor predictions have,
+`balanced_accuracy` a class without labels; `matthews` is 0 for constant labels or predictions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from multiberts.evaluate.metrics.column_metric import (
 )
 from multiberts.evaluate.metrics.continuous import clipped
 
-# Ranges of whole numbers up to this are searched by counting, which is quicker than sorting.
+# In smaller ranges of whole numbers, counting is faster than sorting.
 _COUNTABLE = 2**16
 
 
@@ -41,12 +41,12 @@ def is_binary(values: NDArray) -> bool:
 
 
 def require_binary(name: str, labels: NDArray, predictions: NDArray | None, cure: str) -> None:
-    """Raises ValueError unless labels and predictions (where given) are 0 and 1."""
-    for what, values in (("labels", labels), ("predictions", predictions)):
+    """Raises ValueError unless labels and predictions (if any) are 0 and 1."""
+    for role, values in (("labels", labels), ("predictions", predictions)):
         if values is not None and not is_binary(values):
-            other = values[~np.isin(values, (0, 1))].flat[0]
+            odd = values[~np.isin(values, (0, 1))].flat[0]
             raise ValueError(
-                f"{name} is for two classes 0 and 1, found {shown(other)} in {what}; {cure}"
+                f"{name} is for two classes 0 and 1, found {shown(odd)} in {role}; {cure}"
             )
 
 
@@ -55,34 +55,34 @@ def distinct(values: NDArray) -> NDArray:
     if values.dtype.kind in "iu" and values.size:
         low, high = int(values.min()), int(values.max())
         if high - low < _COUNTABLE:
-            # Sums and differences of short integers wrap, and wrap back.
+            # Short integers may overflow here; the sum below wraps back.
             kind, first = values.dtype, values.dtype.type(low)
             present = np.zeros(high - low + 1, dtype=bool)
             present[(values - first).astype(f"u{kind.itemsize}")] = True
-            found: NDArray = np.flatnonzero(present).astype(kind) + first
-            return found
+            members: NDArray = np.flatnonzero(present).astype(kind) + first
+            return members
     return np.unique(values)
 
 
 def _check_kinds(name: str, labels: NDArray, predictions: NDArray) -> None:
-    """Raises ValueError where numbers meet texts, which are never equal."""
+    """Raises ValueError if numbers are compared with texts, which are never equal."""
     kinds = {
         "number" if values.dtype.kind in "biuf" else "text" for values in (labels, predictions)
     }
     if len(kinds) > 1 and "O" not in (labels.dtype.kind, predictions.dtype.kind):
         raise ValueError(
             f"{name}: found labels such as {shown(labels.flat[0])} and predictions such as "
-            f"{shown(predictions.flat[0])}, expected both numbers or both texts; name classes alike"
+            f"{shown(predictions.flat[0])}, expected both numbers or both texts; spell classes the same way"
         )
 
 
 def classes_of(name: str, labels: NDArray, predictions: NDArray) -> NDArray:
-    """Returns the classes that labels or predictions hold, sorted.
+    """Returns the sorted classes of labels and predictions.
 
     Args:
-      name: of the metric, for messages.
-      labels: [examples].
-      predictions: [..., examples].
+      name: the metric's name, for messages.
+      labels: labels [examples].
+      predictions: predictions [..., examples].
     """
     plain = [
         np.array(values.tolist()) if values.dtype.kind == "O" else values
@@ -91,9 +91,9 @@ def classes_of(name: str, labels: NDArray, predictions: NDArray) -> NDArray:
     _check_kinds(name, *plain)
     classes = np.unique(np.concatenate([distinct(values) for values in plain]))
     if classes.dtype.kind == "f" and (classes != np.floor(classes)).any():
-        other = classes[classes != np.floor(classes)][0]
+        fraction = classes[classes != np.floor(classes)][0]
         raise ValueError(
-            f"{name} is for classes, found the fraction {shown(other)}; give the predicted "
+            f"{name} is for classes, found the fraction {shown(fraction)}; give the predicted "
             "classes, or use auc, brier, pearson or spearman for scores"
         )
     return classes
@@ -133,7 +133,7 @@ def _bind_f1(labels: NDArray, predictions: NDArray) -> Columns:
 
 
 def _f1_columns(labels: NDArray, predictions: NDArray) -> Array:
-    # 2 tp / (2 tp + fp + fn), and the denominator is the positives on either side.
+    # 2 tp / (2 tp + fp + fn): the denominator is the positive labels plus the positive predictions.
     labels, predictions = labels == 1, predictions == 1
     return stack(predictions.shape, 2.0 * (labels & predictions), 1.0 * labels + predictions)
 
@@ -188,9 +188,9 @@ def _bind_matthews(labels: NDArray, predictions: NDArray) -> Columns:
 
 
 def _matthews_spreads(sums: Array) -> tuple[Array, Array, Array]:
-    """Returns spreads of labels and predictions over the classes, and their co-spread (Gorodkin, 2004).
+    """Returns variances of labels and predictions over the classes, and their covariance (Gorodkin, 2004).
 
-    Weights may be fractions: what is left of a class by rounding counts as none.
+    Weights may be fractions; rounding residues of a class are set to 0.
     """
     num_others = sums.shape[-1] // 2 - 1
     count, correct = sums[..., :1], sums[..., -1]
@@ -218,10 +218,10 @@ def _matthews_degenerate(sums: Array) -> Flags:
 
 
 def _matthews_scored(columns: Array) -> Flags:
-    """Returns which examples are labelled with each class, the first one last.
+    """Returns which examples have each class as label, the first class last.
 
-    Predictions do not count: near 1 they are as many, and a class that a stray answer makes has no labels,
-    and so no part in the co-spread, however few its answers are.
+    Predictions are ignored: near a score of 1 they have the same counts, and a class of stray answers has
+    no labels, so it does not contribute to the covariance, however few its answers are.
     """
     labels = columns[..., 1 : columns.shape[-1] // 2]
     first = labels.sum(axis=-1, keepdims=True) < columns[..., :1]
@@ -235,7 +235,7 @@ def _bind_positives(name: str, labels: NDArray, predictions: NDArray) -> Columns
 
 
 def _positives(labels: NDArray, predictions: NDArray) -> Array:
-    """Makes the positives among labels, among predictions, and among both."""
+    """Makes columns: positive labels, positive predictions, and both."""
     labels, predictions = labels == 1, predictions == 1
     return stack(predictions.shape, labels, predictions, labels & predictions)
 
@@ -265,7 +265,7 @@ def recall(labels: Array, predictions: Array, both: Array) -> tuple[Array, Array
 
 
 def f_beta(beta: float) -> Share:
-    """Returns what makes numerator and denominator of an F score."""
+    """Returns the function for numerator and denominator of an F score."""
 
     def share(labels: Array, predictions: Array, both: Array) -> tuple[Array, Array]:
         return (1 + beta**2) * both, beta**2 * labels + predictions
@@ -273,15 +273,15 @@ def f_beta(beta: float) -> Share:
     return share
 
 
-# Settings of every share of counts, which readers see in per cent.
+# Settings of every share of counts, shown in per cent.
 _OF_COUNTS: dict[str, Any] = {"unit": "%", "whole": True, "bounds": (0.0, 1.0)}
 
-# Numerator and denominator, from the sums of labels, predictions and both.
+# (labels, predictions, both) sums -> numerator and denominator.
 Share = Callable[[Array, Array, Array], tuple[Array, Array]]
 
 
 def _positive_metric(name: str, share: Share, **settings: Any) -> Metric:
-    """Returns a metric of the class 1; settings are others of `Metric`."""
+    """Returns a metric of class 1; `settings` are further fields of `Metric`."""
 
     def parts(sums: Array) -> tuple[Array, Array]:
         return share(sums[..., 0], sums[..., 1], sums[..., 2])
@@ -305,13 +305,13 @@ def averaged_metric(
     weights: Callable[[Array, Array], Array] | None,
     **settings: Any,
 ) -> Metric:
-    """Returns an average over classes of a share of counts.
+    """Returns a metric: a share of counts, averaged over classes.
 
     Args:
-      bind: makes columns of labels, predictions and both of each class [..., examples, 3 * classes].
-      weights: of the classes, from sums of their labels and predictions; None: all classes counted together
-        (micro).
-      **settings: others of `Metric`.
+      bind: makes columns of labels, predictions and both per class [..., examples, 3 * classes].
+      weights: weights of the classes from sums of their labels and predictions; None: counts of all classes
+        are added (micro average).
+      **settings: further fields of `Metric`.
     """
 
     def parts(sums: Array) -> tuple[Array, Array]:
@@ -327,8 +327,8 @@ def averaged_metric(
 
     def scored(columns: Array) -> Flags:
         counts: Flags = np.asarray(share(*np.split(columns, 3, axis=-1))[1] > 0)
-        # Where weights grow with the labels, rare classes weigh little: all examples that any class
-        # counts are one share.
+        # If weights grow with the labels, rare classes have little weight: the examples of all classes
+        # form one share.
         if weights in (None, by_labels):
             counts = np.asarray(counts.any(axis=-1, keepdims=True))
         return counts
@@ -346,7 +346,7 @@ def averaged_metric(
 
 
 def on_either_side(labels: Array, predictions: Array) -> Array:
-    """Returns weights of an average: 1 for a class that labels or predictions hold."""
+    """Returns weights for an average: 1 for a class that labels or predictions have."""
     return ((labels > 0) | (predictions > 0)).astype(np.float64)
 
 
@@ -356,7 +356,7 @@ def _with_labels(labels: Array, predictions: Array) -> Array:
 
 
 def by_labels(labels: Array, predictions: Array) -> Array:
-    """Returns weights of an average: how many labels are of the class."""
+    """Returns weights for an average: the number of labels per class."""
     del predictions
     return labels
 
@@ -397,8 +397,7 @@ CLASSIFICATION_METRICS = (
         steepness=2.0,
         **_OF_COUNTS,
     ),
-    # Over all classes each error is one false positive and one false negative, so this is the
-    # accuracy.
+    # Each error is one false positive and one false negative, so this equals the accuracy.
     mean_metric(
         "f1_micro",
         BoundColumns(_bind_micro),
@@ -450,19 +449,19 @@ CLASSIFICATION_METRICS = (
 
 CLASS_METRICS = tuple(metric.name for metric in CLASSIFICATION_METRICS)
 
-# Beyond, answers may be free texts, most of which no label equals.
+# With more classes, answers may be free texts, most of which equal no label.
 MOST_CLASSES = 20
 
 
 def unlike_classes(labels: Collection[Any], predicted: Collection[Any]) -> str:
-    """Returns one line where classes are written differently in predictions and labels, else nothing.
+    """Returns a message if predictions and labels spell classes differently, otherwise "".
 
-    That is so where there is a label that no run predicts and a prediction that is never a label. Either
-    alone is possible: a class may be missing from a small test set, or be too hard.
+    The sign is a label that no run predicts together with a prediction that is never a label. Either alone
+    is possible: a class may be missing from a small test set, or be too hard.
 
     Args:
-      labels: the distinct ones. One alone, or more than `MOST_CLASSES`, are not judged.
-      predicted: the distinct predictions of an arm's runs.
+      labels: distinct labels; a single one, or more than `MOST_CLASSES`, are not checked.
+      predicted: distinct predictions of an arm's runs.
 
     Example:
       >>> unlike_classes({0, 1}, {1, 2})[:63]
@@ -480,7 +479,7 @@ def unlike_classes(labels: Collection[Any], predicted: Collection[Any]) -> str:
     )
 
 
-def _listed(what: str, values: set) -> str:
+def _listed(noun: str, values: set) -> str:
     shown = [repr(value) for value in sorted(values, key=str)]
     more = f" and {len(shown) - 10} more" if len(shown) > 10 else ""
-    return f"{what}{'s' if len(shown) > 1 else ''} {', '.join(shown[:10])}{more}"
+    return f"{noun}{'s' if len(shown) > 1 else ''} {', '.join(shown[:10])}{more}"

@@ -1,9 +1,9 @@
-"""Defines metrics as columns and a finish; their columns can be made block by block.
+"""Metrics as columns and a finish; columns can be computed block by block.
 
-A metric turns each example into K numbers (its columns), sums them with weights, and finishes the
-sums into a score. The plain score has weights of one; a bootstrap replicate has the counts of the
-examples drawn. So a thousand replicates are one product of a count matrix with the columns. A row
-of zeros is an example that is left out.
+A metric maps each example to K numbers (its columns), sums them with weights, and turns the sums into a
+score (its finish). The plain score has weights of one; a bootstrap replicate has the counts of the drawn
+examples. So a thousand replicates are one product of a count matrix with the columns. A row of zeros
+excludes an example.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ def never_degenerate(sums: Array) -> Flags:
 
 @dataclass(frozen=True)
 class BoundColumns:
-    """Columns that must see all examples first: to check them, for their classes or their means.
+    """Columns that need all examples first: for checks, classes or means.
 
     Attributes:
-      bind: (labels [examples], predictions [..., examples]) -> the function that makes the
-        columns of any block of these examples.
+      bind: (labels [examples], predictions [..., examples]) -> function that makes the columns of any
+        block of these examples.
     """
 
     bind: Callable[[NDArray, NDArray], Columns]
@@ -50,37 +50,31 @@ class Metric:
     Attributes:
       name: the key in `METRICS`.
       columns: (labels [examples], predictions [..., examples]) -> float64 [..., examples, K]; a
-        `BoundColumns` where a block of examples alone would not do.
-      finish: sums [..., K] -> scores [...]. Scaling all sums alike does not change the score.
-      degenerate: sums [..., K] -> bool [...], True where the score is 0/0 and its defined value
-        is given.
-      mean_of: the column whose plain mean over examples is the score, or None for a non-linear
-        metric; column 0 is then a column of ones.
-      higher_is_better: the direction in which a learning rate is chosen; None where there is
-        none.
-      num_label_columns: the first columns that depend on the labels alone, and so are the same
-        for all runs; a function of K where the classes decide.
-      whole: all columns hold whole numbers of at most 255.
-      uses: what predictions are: `prediction` (classes or values), `positive_score` (any score of
-        class 1 [..., examples]), `scores` (probabilities of the classes [..., examples,
-        classes]), `text` (answers in words, against one or several references), or `loss` (that of each
-        example, which is not a prediction).
-      is_correlation: whether the score is a correlation coefficient, whose intervals are made on
-        Fisher's scale.
+        `BoundColumns` if a block of examples is not enough.
+      finish: sums [..., K] -> scores [...]; invariant to scaling of all sums.
+      degenerate: sums [..., K] -> bool [...], True if the score is 0/0 and a defined value is returned.
+      mean_of: column whose plain mean over examples is the score (column 0 is then ones); None for a
+        non-linear metric.
+      higher_is_better: direction for the choice of a learning rate; None if there is none.
+      num_label_columns: number of first columns that depend on the labels only, and so are equal for all
+        runs; a function of K if it depends on the classes.
+      whole: whether all columns are whole numbers of at most 255.
+      uses: form of predictions: `prediction` (classes or values), `positive_score` (any score of class 1
+        [..., examples]), `scores` (class probabilities [..., examples, classes]), `text` (answers in
+        words, compared with one or several references), or `loss` (each example's loss).
+      is_correlation: whether the score is a correlation coefficient, with intervals on Fisher's scale.
       uses_labels: whether the score depends on the labels.
-      bounds: the smallest and the largest score there can be; infinite where there is none.
-      scored: columns [..., examples, K] -> bool [..., examples, shares]: the examples in the denominator
-        of each share that the score is made of, such as the positives of a recall; None where all
-        examples count.
-      steepness: at most how many times such a share the score is where the share is small: 2 for F1,
-        which is 2 s / (1 + s) of the share s of true positives among all that either side calls positive.
-      by_class: (labels [examples], predictions [examples]) -> the score of each class by its name, where
-        the score is their average and scoring lists them.
-      of_cells: cells of a table's labels or predictions -> what the metric takes, such as the empty text for
-        an empty cell, which is NaN; a list of texts is a sorted tuple, and None a row that is missing. None
-        where the metric takes cells as they are, and no lists.
-      label: what readers see in place of the name; by default the name with blanks for underscores.
-      unit: `%` of shares from 0 to 1, which readers see in per cent, and their differences in points.
+      bounds: minimum and maximum score; infinite if there is none.
+      scored: columns [..., examples, K] -> bool [..., examples, shares]: examples in the denominator of
+        each share that the score combines, such as the positives for recall; None: all examples.
+      steepness: maximum ratio of the score to such a share, if the share is small: 2 for F1, which is
+        2 s / (1 + s) for the share s of true positives among labelled or predicted positives.
+      by_class: (labels [examples], predictions [examples]) -> scores by class name, for scores that are
+        averages over classes.
+      of_cells: cells of a table's labels or predictions -> the metric's input. An empty cell is NaN, a list
+        of texts a sorted tuple, a missing row None. None: the metric takes cells unchanged, and no lists.
+      label: displayed name; by default the name with blanks for underscores.
+      unit: `%` for shares from 0 to 1, displayed in per cent, with differences in points.
       meaning: one sentence on what the score measures.
     """
 
@@ -105,11 +99,11 @@ class Metric:
     meaning: str = ""
 
     def bind(self, labels: ArrayLike, predictions: ArrayLike) -> BoundMetric:
-        """Looks at all examples, so that columns of blocks of them can be made.
+        """Prepares columns of blocks from all examples.
 
         Args:
-          labels: [examples].
-          predictions: [..., examples], or [..., examples, classes] for `uses="scores"`.
+          labels: labels [examples].
+          predictions: predictions [..., examples], or [..., examples, classes] for `uses="scores"`.
         """
         return self._bound(*checked(labels, predictions, self.uses))
 
@@ -127,12 +121,12 @@ class Metric:
     def score(
         self, labels: ArrayLike, predictions: ArrayLike, weights: ArrayLike | None = None
     ) -> Array:
-        """Scores predictions, plainly or under weights.
+        """Scores predictions, unweighted or weighted.
 
         Args:
-          labels: [examples].
-          predictions: [..., examples], or [..., examples, classes] for `uses="scores"`.
-          weights: None, [examples] or [replicates, examples], non-negative.
+          labels: labels [examples].
+          predictions: predictions [..., examples], or [..., examples, classes] for `uses="scores"`.
+          weights: non-negative weights [examples] or [replicates, examples], or None.
 
         Returns:
           float64 [...], or [..., replicates] with a matrix of weights.
@@ -145,14 +139,14 @@ class Metric:
 
 @dataclass(frozen=True)
 class BoundMetric:
-    """A metric that has seen its data.
+    """A metric bound to its data.
 
     Attributes:
-      columns: (labels [block], predictions [..., block]) -> float64 [..., block, K] for any block
-        of the examples; blocks put together are the columns of everything. In memory the axis
-        K comes first, so each column is contiguous.
-      num_columns: K.
-      num_label_columns: the first columns that depend on the labels alone.
+      columns: (labels [block], predictions [..., block]) -> float64 [..., block, K] for any block of the
+        examples; concatenated blocks equal the columns of all examples. In memory the axis K comes
+        first, so each column is contiguous.
+      num_columns: number of columns K.
+      num_label_columns: number of first columns that depend on the labels only.
     """
 
     metric: Metric
@@ -165,7 +159,7 @@ class BoundMetric:
         return self.metric.finish(sums)
 
     def degenerate(self, sums: Array) -> Flags:
-        """Returns where the metric's scores are defined values, from sums [..., K]."""
+        """Returns whether scores are defined values for 0/0, from sums [..., K]."""
         return self.metric.degenerate(sums)
 
 
@@ -175,8 +169,8 @@ def checked(
     """Returns labels and predictions as arrays with matching examples.
 
     Args:
-      labels: [examples].
-      predictions: [..., examples], or with a last axis of classes.
+      labels: labels [examples].
+      predictions: predictions [..., examples], or [..., examples, classes].
       uses: see `Metric`.
     """
     label_array, prediction_array = reference_array(labels), np.asarray(predictions)
@@ -189,7 +183,7 @@ def checked(
         raise ValueError(
             f"labels have shape {label_array.shape} and predictions {prediction_array.shape}, "
             f"expected [examples] and {wanted}; check that the examples are the last axis of both"
-            + (" but for the classes" if uses == "scores" else "")
+            + (", before the classes of predictions" if uses == "scores" else "")
         )
     if label_array.size == 0:
         raise ValueError("found no examples, expected at least one")
@@ -197,7 +191,7 @@ def checked(
 
 
 def reference_array(labels: ArrayLike | Sequence[Any]) -> NDArray:
-    """Returns labels as an array, with lists of reference texts kept as one entry [examples] each."""
+    """Returns labels as an array [examples], with each list of reference texts as one entry."""
     lists = isinstance(labels, (list, tuple)) and any(
         isinstance(entry, (list, tuple)) and all(isinstance(text, str) for text in entry)
         for entry in labels
@@ -215,13 +209,13 @@ def shown(value: Any) -> str:
 
 
 def with_empty_texts(cells: NDArray) -> NDArray:
-    """Returns cells of texts with the empty text where they are empty.
+    """Returns text cells, with the empty text for empty cells.
 
     Example:
       >>> with_empty_texts(np.array(["in May", float("nan"), None], dtype=object)).tolist()
       ['in May', '', None]
     """
-    if cells.dtype.kind == "f" and np.isnan(cells).all():  # as pandas reads a column without a text
+    if cells.dtype.kind == "f" and np.isnan(cells).all():  # pandas' form of an empty column
         cells = cells.astype(object)
     if cells.dtype.kind != "O":
         return cells
@@ -231,16 +225,16 @@ def with_empty_texts(cells: NDArray) -> NDArray:
 
 def require_text(kind: str, labels: NDArray, predictions: NDArray, cure: str) -> None:
     """Raises ValueError unless labels and predictions are texts; `kind` begins the message."""
-    for what, values in (("labels", labels), ("predictions", predictions)):
+    for role, values in (("labels", labels), ("predictions", predictions)):
         for value in values.flat:
             if not isinstance(value, str):
-                raise ValueError(f"{kind} as text, found {shown(value)} in {what}; {cure}")
+                raise ValueError(f"{kind} as text, found {shown(value)} in {role}; {cure}")
 
 
 def by_class(labels: NDArray, predictions: NDArray) -> bool:
-    """Returns whether the last axis of class probabilities is classes, and not examples.
+    """Returns whether the last axis of probabilities is classes, not examples.
 
-    It is where the axis before it has the length of the examples.
+    It is if the axis before it has the length of the labels.
     """
     return predictions.ndim >= 2 and predictions.shape[-2] == len(labels)
 
@@ -252,7 +246,7 @@ def first_examples(labels: NDArray, predictions: NDArray, uses: Uses) -> NDArray
 
 
 def ratio(numerator: Array, denominator: Array) -> Array:
-    """Returns numerator / denominator, and 0 where the denominator is 0."""
+    """Returns numerator / denominator, or 0 if the denominator is 0."""
     positive = denominator > 0
     return np.where(positive, numerator / np.where(positive, denominator, 1.0), 0.0)
 
@@ -260,7 +254,7 @@ def ratio(numerator: Array, denominator: Array) -> Array:
 def stack(shape: tuple[int, ...], *columns: ArrayLike) -> Array:
     """Broadcasts columns to `shape` [..., examples] and stacks them to [..., examples, K].
 
-    Each column is contiguous in memory, which is quick to write and to multiply with counts.
+    Each column is contiguous in memory, which is fast to write and to multiply with counts.
     """
     stacked = np.empty((len(columns), *shape))
     for position, column in enumerate(columns):
@@ -269,20 +263,20 @@ def stack(shape: tuple[int, ...], *columns: ArrayLike) -> Array:
 
 
 def f1_finish(sums: Array) -> Array:
-    """Finishes columns of 2 tp and of 2 tp + fp + fn into an F1."""
+    """Returns F1 from sums of 2 tp and of 2 tp + fp + fn."""
     return ratio(sums[..., 0], sums[..., 1])
 
 
 def f1_degenerate(sums: Array) -> Flags:
-    """Returns where an F1 has nothing to count."""
+    """Returns whether F1 is 0/0."""
     return sums[..., 1] <= 0
 
 
 def mean_finish(sums: Array) -> Array:
-    """Finishes columns of ones and of values into the mean of the values."""
+    """Returns the mean from sums of ones and of values."""
     return ratio(sums[..., 1], sums[..., 0])
 
 
 def mean_metric(name: str, columns: Columns, **settings: Any) -> Metric:
-    """Returns a metric whose score is the mean of its second column; the first one is of ones."""
+    """Returns a metric whose score is the mean of its second column; the first column is ones."""
     return Metric(name, columns, mean_finish, mean_of=1, num_label_columns=1, **settings)

@@ -1,7 +1,6 @@
 """Metrics of numbers against numbers: errors, means, Pearson correlation, slope.
 
-`pearson` is 0 where labels or predictions are constant (SciPy gives NaN), `slope` where the labels
-are.
+`pearson` is 0 for constant labels or predictions (SciPy: NaN), `slope` for constant labels.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from multiberts.evaluate.metrics.column_metric import (
 )
 from multiberts.evaluate.metrics.column_metric import ratio as ratio_of
 
-# A sum of squares this small relative to the sum it was made from is rounding, not spread.
+# Sums of squares below this share of their terms are rounding errors, not variance.
 RELATIVE_ROUNDING = 1e-13
 
 
 def require_numbers(name: str, labels: NDArray, predictions: NDArray) -> None:
-    """Raises ValueError unless both hold numbers."""
-    for what, values in (("labels", labels), ("predictions", predictions)):
+    """Raises ValueError unless both are numbers."""
+    for role, values in (("labels", labels), ("predictions", predictions)):
         if values.dtype.kind not in "biuf":
             raise ValueError(
-                f"{name} is for numbers, found {shown(values.flat[0])} in {what}; for classes use "
+                f"{name} is for numbers, found {shown(values.flat[0])} in {role}; for classes use "
                 "accuracy, f1_macro or matthews, for texts squad_f1"
             )
 
@@ -58,23 +57,23 @@ def _mean_columns(labels: NDArray, predictions: NDArray) -> Array:
 
 def _bind_answers(labels: NDArray, predictions: NDArray) -> Columns:
     require_numbers("share", labels, predictions)
-    other = predictions[(predictions != 0) & (predictions != 1)]
-    if other.size:
+    odd = predictions[(predictions != 0) & (predictions != 1)]
+    if odd.size:
         raise ValueError(
-            f"share is for scores 0 and 1, found {shown(other.flat[0])}; for other numbers use mean"
+            f"share is for scores 0 and 1, found {shown(odd.flat[0])}; for other numbers use mean"
         )
     return _mean_columns
 
 
 def clipped(spread: Array, scale: Array) -> Array:
-    """Returns the spread, and 0 where it is rounding of sums of the size of `scale`."""
+    """Returns the spread, or 0 if it is a rounding error at the size of `scale`."""
     return np.where(spread > RELATIVE_ROUNDING * scale, spread, 0.0)
 
 
 class _Centring:
-    """Subtracts the plain mean over all examples, and sets rounding of a constant row to 0.
+    """Subtracts the mean over all examples, and sets rounding errors of a constant row to 0.
 
-    Correlation and slope do not change by a shift, and sums of squares keep their digits.
+    Correlation and slope are invariant to shifts, and centred sums of squares keep their digits.
     """
 
     def __init__(self, values: NDArray):
@@ -108,7 +107,7 @@ def _moment_columns(name: str) -> BoundColumns:
 
 
 def _spreads(sums: Array) -> tuple[Array, Array, Array]:
-    """Returns label spread, prediction spread and co-spread, each count**2 x its population moment."""
+    """Returns label variance, prediction variance and covariance (population), times count**2."""
     count, x, xx, y, yy, xy = np.moveaxis(sums, -1, 0)
     return (
         clipped(count * xx - x * x, count * xx),
@@ -155,14 +154,14 @@ CONTINUOUS_METRICS = (
         higher_is_better=False,
         bounds=_NOT_NEGATIVE,
     ),
-    # The plain mean of the predictions, for those that are scores already.
+    # For predictions that are scores already.
     mean_metric(
         "mean",
         _number_columns("mean", _mean_columns),
         meaning="Mean of the examples' own scores.",
         uses_labels=False,
     ),
-    # The mean of the examples' own losses: as a score, but less is better.
+    # As `mean`, but lower is better.
     mean_metric(
         "loss",
         _number_columns("loss", _mean_columns),
@@ -171,7 +170,7 @@ CONTINUOUS_METRICS = (
         uses="loss",
         uses_labels=False,
     ),
-    # The mean of scores that are all 0 or 1, which are answers: readers see it in per cent.
+    # Mean of scores 0 and 1, displayed in per cent.
     mean_metric(
         "share",
         BoundColumns(_bind_answers),

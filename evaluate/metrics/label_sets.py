@@ -1,10 +1,9 @@
-"""Metrics of multi-label classification, where each example has any number of labels.
+"""Metrics of multi-label classification, with any number of labels per example.
 
-A label or prediction is the names of one example with `|` between them, such as `joy|relief`, in any
-order; the empty text has none. In a table, lists of names and empty cells are such texts, too. All equal
-scikit-learn with `zero_division=0` on the classes that labels or predictions hold. A class that is on
-neither side does not count in macro averages; under the weights of a bootstrap that may be another class
-than in the sample.
+A label or prediction is the names of one example separated by `|`, such as `joy|relief`, in any order; the
+empty text has no names. Tables may have lists of names and empty cells. All equal scikit-learn with
+`zero_division=0` on the classes of labels and predictions. Macro averages skip a class that neither has;
+in bootstrap replicates these may be other classes than in the sample.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from multiberts.evaluate.metrics.column_metric import (
 
 SEPARATOR = "|"
 _PREFIX = "multilabel_"
-# Truths, guesses and both, [..., examples, classes] each -> a number for each example.
+# Truths, guesses and both, [..., examples, classes] each -> a number per example.
 _OfExample = Callable[[NDArray, NDArray, NDArray], NDArray]
 
 
@@ -55,9 +54,9 @@ def names_of(text: str) -> frozenset[str]:
 
 
 def separator_in(texts: Iterable[str], separators: str) -> str:
-    """Returns the first sign that separates names in texts; empty where none does.
+    """Returns the first separator of names in texts; empty if none separates names.
 
-    Names of labels are few and come again in other sets; the parts of free texts are more than the texts.
+    Label names are few and recur in other sets, whereas free texts have more distinct parts than texts.
 
     Example:
       >>> separator_in(["joy, relief", "joy", "relief"], "|,"), separator_in(["Nice, France"], "|,")
@@ -73,7 +72,7 @@ def separator_in(texts: Iterable[str], separators: str) -> str:
 
 
 def write_them(texts: Iterable[str], sign: str) -> tuple[str, str]:
-    """Returns the first text whose names a sign separates, and how to have them read as names."""
+    """Returns the first text with the separator, and the advice how to write such names."""
     text = min(text for text in texts if sign in text)
     if sign == SEPARATOR:
         return (
@@ -88,7 +87,7 @@ def write_them(texts: Iterable[str], sign: str) -> tuple[str, str]:
 
 
 def _of_cells(cells: NDArray) -> NDArray:
-    """Joins lists of names, and asks about names that another sign seems to separate."""
+    """Joins lists of names, and refuses names that another separator seems to separate."""
     values = with_empty_texts(cells)
     sets = [cell for cell in values.flat if isinstance(cell, tuple)]
     for name in sorted({name for cell in sets for name in cell}):
@@ -116,12 +115,12 @@ def _classes(labels: NDArray, predictions: NDArray) -> list[str]:
 
 
 def _indicators(values: NDArray, classes: Sequence[str]) -> NDArray[np.bool_]:
-    """Returns whether each text [..., examples] lists each class, [..., examples, classes]."""
+    """Returns whether each text [..., examples] contains each class, [..., examples, classes]."""
     texts, codes = np.unique(values.astype(str), return_inverse=True)
     listed = [[name in names_of(str(text)) for name in classes] for text in texts]
     table = np.array(listed, dtype=bool).reshape(len(texts), len(classes))
-    found: NDArray[np.bool_] = table[codes.reshape(values.shape)]
-    return found
+    indicators: NDArray[np.bool_] = table[codes.reshape(values.shape)]
+    return indicators
 
 
 def _parts(
@@ -135,7 +134,7 @@ def _bind_classes(labels: NDArray, predictions: NDArray) -> Columns:
     classes = _classes(labels, predictions)
 
     def columns(labels: NDArray, predictions: NDArray) -> Array:
-        """Makes labels, predictions and both of each class: [..., examples, 3 * classes]."""
+        """Makes labels, predictions and both per class: [..., examples, 3 * classes]."""
         parts = _parts(labels, predictions, classes)
         return stack(predictions.shape, *(c for part in parts for c in np.moveaxis(part, -1, 0)))
 
@@ -194,8 +193,8 @@ def _share_of_examples(share: Share) -> _OfExample:
 
 def _all_right(truths: NDArray, guesses: NDArray, both: NDArray) -> NDArray:
     del both
-    found: NDArray = np.all(truths == guesses, axis=-1)
-    return found
+    is_right: NDArray = np.all(truths == guesses, axis=-1)
+    return is_right
 
 
 _SHARES: Mapping[str, Share] = {"F1": f_beta(1.0), "precision": precision, "recall": recall}

@@ -1,8 +1,7 @@
 """Metrics of class probabilities: calibration error, Brier score, log loss, top-k accuracy.
 
-Probabilities are [..., examples, classes], labels the index of the right class; or, for the classes
-0 and 1, P(class 1) alone as [..., examples]. The last axis is classes where the axis before it has
-the length of the labels.
+Probabilities are [..., examples, classes], labels the index of the right class; or, for classes 0 and 1,
+P(class 1) as [..., examples]. The last axis is classes if the axis before it has the length of the labels.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from multiberts.evaluate.metrics.column_metric import (
 NUM_BINS = 15
 BIN_EDGES = np.linspace(0, 1, NUM_BINS + 1)
 
-# How far the sum of the probabilities of an example may be from 1, as it is with half precision.
+# Tolerance for the sum of an example's probabilities, which half precision needs.
 _SUM_TOLERANCE = 2e-3
 
 
@@ -44,9 +43,9 @@ def softmax(logits: ArrayLike) -> Array:
 
 def _check_probabilities(name: str, labels: NDArray, predictions: NDArray, classes: bool) -> None:
     if predictions.dtype.kind not in "biuf" or labels.dtype.kind not in "biuf":
-        other = (predictions if predictions.dtype.kind not in "biuf" else labels).flat[0]
+        odd = (predictions if predictions.dtype.kind not in "biuf" else labels).flat[0]
         raise ValueError(
-            f"{name} is for class numbers and their probabilities, found {shown(other)}; number the "
+            f"{name} is for class numbers and their probabilities, found {shown(odd)}; number the "
             "classes from 0"
         )
     outside = ~((predictions >= 0) & (predictions <= 1))
@@ -64,10 +63,10 @@ def _check_probabilities(name: str, labels: NDArray, predictions: NDArray, class
                 "expected 1; give [..., examples, classes], or P(class 1) as [..., examples]"
             )
     num_classes = predictions.shape[-1] if classes else 2
-    known = np.isin(labels, np.arange(num_classes))
-    if not known.all():
+    is_class = np.isin(labels, np.arange(num_classes))
+    if not is_class.all():
         raise ValueError(
-            f"{name}: found label {shown(labels[~known][0])}, expected 0 to {num_classes - 1}, the "
+            f"{name}: found label {shown(labels[~is_class][0])}, expected 0 to {num_classes - 1}, the "
             "index of the right class"
         )
 
@@ -75,7 +74,7 @@ def _check_probabilities(name: str, labels: NDArray, predictions: NDArray, class
 def _probability_columns(
     name: str, make: Callable[[NDArray, NDArray, bool], Array]
 ) -> BoundColumns:
-    """Makes columns by a function of (labels as integers, probabilities, whether these are by class)."""
+    """Makes columns with a function of (integer labels, probabilities, whether these are per class)."""
 
     def bind(labels: NDArray, predictions: NDArray) -> Columns:
         classes = by_class(labels, predictions)
@@ -94,7 +93,7 @@ def _of_label(labels: NDArray, probabilities: NDArray, classes: bool) -> NDArray
 
 
 def _log_loss(labels: NDArray, probabilities: NDArray, classes: bool) -> Array:
-    """Clips as scikit-learn does, by the precision of the probabilities."""
+    """Clips by the precision of the probabilities, as scikit-learn."""
     if probabilities.dtype.kind != "f":
         probabilities = probabilities.astype(np.float64)
     right = _of_label(labels, probabilities, classes)
@@ -104,7 +103,7 @@ def _log_loss(labels: NDArray, probabilities: NDArray, classes: bool) -> Array:
 
 
 def _brier(labels: NDArray, probabilities: NDArray, classes: bool) -> Array:
-    """Computes (1 - P(right class))^2 for two classes, the sum of squares over classes for more."""
+    """Computes (1 - P(right class))^2 for two classes, and the sum over classes of squares for more."""
     probabilities = probabilities.astype(np.float64)
     right = _of_label(labels, probabilities, classes)
     if not classes:
@@ -115,7 +114,7 @@ def _brier(labels: NDArray, probabilities: NDArray, classes: bool) -> Array:
 
 
 def _guesses(probabilities: NDArray, classes: bool) -> tuple[NDArray, NDArray, NDArray]:
-    """Returns the class that each example gets, with what probability, and in which bin that lies."""
+    """Returns each example's predicted class, its probability (confidence), and the confidence's bin."""
     probabilities = probabilities.astype(np.float64)
     if classes:
         guess, confidence = probabilities.argmax(axis=-1), probabilities.max(axis=-1)
@@ -126,7 +125,7 @@ def _guesses(probabilities: NDArray, classes: bool) -> tuple[NDArray, NDArray, N
 
 
 def _calibration(labels: NDArray, probabilities: NDArray, classes: bool) -> Array:
-    """Makes 1, and for each bin of the confidence the confidence less whether the guess was right."""
+    """Makes columns: 1, and per bin the confidence minus whether the guess was right."""
     guess, confidence, bins = _guesses(probabilities, classes)
     gap = confidence - (guess == labels)
     return stack(gap.shape, 1.0, *(np.where(bins == index, gap, 0.0) for index in range(NUM_BINS)))
@@ -137,14 +136,14 @@ def _calibration_finish(sums: Array) -> Array:
 
 
 def calibrated_ece(labels: NDArray, probabilities: NDArray) -> float:
-    """Returns the `ece` that a perfectly calibrated model shows on average, with these confidences.
+    """Returns the expected `ece` of a perfectly calibrated model with these confidences.
 
-    It is above 0, as each bin's share of right answers lies off its confidence by chance, and absolute values
-    add up. That share is taken as binomial, whose mean absolute deviation De Moivre gave in closed form.
+    It is above 0, as each bin's accuracy deviates from its confidence by chance, and absolute values add up.
+    The accuracy is taken as binomial, with De Moivre's closed form for the mean absolute deviation.
 
     Args:
-      labels: [examples].
-      probabilities: of one run, as the metric takes them.
+      labels: labels [examples].
+      probabilities: probabilities of one run, in the metric's form.
 
     Example:
       >>> round(calibrated_ece(np.ones(100), np.full(100, 0.8)), 3)
@@ -165,7 +164,7 @@ def calibrated_ece(labels: NDArray, probabilities: NDArray) -> float:
 
 
 def _top(number: int, labels: NDArray, probabilities: NDArray, classes: bool) -> Array:
-    """Counts whether the right class is among the first; of equal ones the last goes first (scikit-learn)."""
+    """Returns whether the right class is among the first; the last class wins ties, as in scikit-learn."""
     if not classes:
         probabilities = np.stack([1 - probabilities, probabilities], axis=-1)
     right = _of_label(labels, probabilities, True)[..., None]
@@ -221,13 +220,13 @@ PROBABILITY_METRICS = (
 
 @dataclass(frozen=True)
 class ReliabilityBin:
-    """Answers whose confidence lies in (low, high].
+    """Answers with a confidence in (low, high].
 
     Attributes:
-      low: lowest confidence, the probability of the predicted class.
-      high: highest confidence.
-      confidence: their mean confidence; NaN where there are none.
-      accuracy: the share that is right; NaN where there are none.
+      low: lower limit of the confidence, the probability of the predicted class.
+      high: upper limit.
+      confidence: mean confidence; NaN without answers.
+      accuracy: share of right answers; NaN without answers.
     """
 
     low: float
@@ -240,11 +239,11 @@ class ReliabilityBin:
 def reliability(labels: ArrayLike, logits: ArrayLike) -> list[ReliabilityBin]:
     """Computes the reliability table of one run, in the bins of `ece` (Guo et al., 2017, section 2).
 
-    The mean over examples of |accuracy - confidence| of their bins is `ece`.
+    The mean over examples of their bins' |accuracy - confidence| is `ece`.
 
     Args:
       labels: index of the right class [examples].
-      logits: [examples, classes].
+      logits: logits [examples, classes].
     """
     probabilities = softmax(logits)
     confidence: NDArray = probabilities.max(axis=-1)
@@ -257,13 +256,13 @@ def reliability(labels: ArrayLike, logits: ArrayLike) -> list[ReliabilityBin]:
         accuracies = np.bincount(bins, right, minlength=number) / examples
     return [
         ReliabilityBin(
-            float(BIN_EDGES[place]),
-            float(BIN_EDGES[place + 1]),
-            int(examples[place]),
-            float(means[place]),
-            float(accuracies[place]),
+            float(BIN_EDGES[index]),
+            float(BIN_EDGES[index + 1]),
+            int(examples[index]),
+            float(means[index]),
+            float(accuracies[index]),
         )
-        for place in range(number)
+        for index in range(number)
     ]
 
 

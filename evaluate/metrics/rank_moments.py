@@ -1,12 +1,12 @@
-"""Moments of mid-ranks for many replicates at once, the engine behind metrics of ranks.
+"""Moments of mid-ranks for many replicates at once, the basis of rank metrics.
 
-Three sums over the mid-ranks x of the labels and y of the predictions, taken less their mean: joint =
-sum w x y and the spreads sum w x^2 and sum w y^2. Weights w count how often an example occurs in the
-sample, and ranks are those in that sample, ties shared.
+Three sums over the centred mid-ranks x of the labels and y of the predictions: joint = sum w x y, and the
+spreads sum w x^2 and sum w y^2. Weights w count how often an example occurs in the sample; ranks are
+those in that sample, with ties averaged.
 
-With the predictions sorted, joint is the sum over i > j of w_i x_i w_j (and half of i = j). It is
-taken by halves: products of the lower with the upper neighbour of each pair, then pairs become
-single entries. All steps go over whole arrays; running sums would be slower.
+With sorted predictions, joint is the sum over i > j of w_i x_i w_j (plus half of i = j). It is computed by
+halving: products of the lower and the upper neighbour of each pair, then pairs are merged into single
+entries. All steps use whole arrays; running sums would be slower.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from numpy.typing import NDArray
 from multiberts.evaluate.metrics.column_metric import Array
 from multiberts.evaluate.metrics.continuous import RELATIVE_ROUNDING
 
-# Replicates that go together, and the most elements (examples x replicates) held: 64 MiB.
+# Replicates per chunk, and the maximum of elements (examples x replicates) in memory: 64 MiB.
 _REPLICATES = 64
 _ELEMENTS = 2**23
-# Groups of equal predictions, and rows of examples, that go together.
+# Groups of equal predictions, and rows of examples, per block.
 _SEGMENT_GROUPS = 2**14
 _PART_ROWS = 2**12
 
 
 @dataclass(frozen=True)
 class RankMoments:
-    """Sums over centred mid-ranks, all of one shape; the spreads are 0 where they are rounding."""
+    """Sums over centred mid-ranks, all of one shape; spreads that are rounding errors are 0."""
 
     joint: Array
     label_spread: Array
@@ -38,23 +38,23 @@ class RankMoments:
 
 
 class _Groups:
-    """Some groups of equal values in ascending order, and where the sum of each is kept."""
+    """Groups of equal values in ascending order, and the rows of their sums."""
 
-    def __init__(self, rows: NDArray, sizes: NDArray, places: NDArray, num_places: int, none: int):
+    def __init__(self, rows: NDArray, sizes: NDArray, positions: NDArray, num_rows: int, none: int):
         """
         Args:
-          rows: places of the examples among all, group after group.
-          places: row of each group's sum in arrays of `num_places` rows.
-          num_places: at least the number of groups; rows without a group are 0.
-          none: the place among all examples of a row of zeros.
+          rows: numbers of the examples, group by group.
+          positions: row of each group's sum in arrays of `num_rows` rows.
+          num_rows: number of rows, at least one per group; rows without a group are 0.
+          none: number of the example whose weights are all zero.
         """
         self.num_groups = len(sizes)
-        self.num_places = num_places
+        self.num_rows = num_rows
         self._single = None
         self._parts: list[tuple[NDArray, NDArray]] = []  # places [m], rows of examples [m, size]
         if (sizes == 1).all():
-            single = np.full(num_places, none, dtype=np.int32)
-            single[places] = rows
+            single = np.full(num_rows, none, dtype=np.int32)
+            single[positions] = rows
             self._single = single
             return
         starts = np.cumsum(sizes) - sizes
@@ -66,7 +66,7 @@ class _Groups:
                 table = rows[starts[some][:, None] + np.arange(size)].astype(np.int32)
                 for column in range(0, size, _PART_ROWS):
                     part = table[:, column : column + _PART_ROWS]
-                    self._parts.append((places[some].astype(np.int32), part))
+                    self._parts.append((positions[some].astype(np.int32), part))
 
     def sum(self, weights: Array, out: Array) -> None:
         """Writes the groups' sums of weights [examples + 1, replicates] to `out`."""
@@ -74,13 +74,13 @@ class _Groups:
             np.take(weights, self._single, axis=0, out=out, mode="clip")
             return
         out[:] = 0
-        for places, rows in self._parts:
-            out[places] += weights.take(rows, axis=0).sum(axis=1)
+        for positions, rows in self._parts:
+            out[positions] += weights.take(rows, axis=0).sum(axis=1)
 
     def sum_products(
         self, weights: Array, ranks: Array, rank_of: NDArray, sums: Array, products: Array
     ) -> None:
-        """Also writes sums of weight x rank, the rank of an example being ranks[rank_of]."""
+        """Writes the groups' sums of weights, and of weight x rank with the rank ranks[rank_of]."""
         if self._single is not None:
             np.take(weights, self._single, axis=0, out=sums, mode="clip")
             np.take(ranks, rank_of[self._single], axis=0, out=products, mode="clip")
@@ -88,15 +88,15 @@ class _Groups:
             return
         sums[:] = 0
         products[:] = 0
-        for places, rows in self._parts:
+        for positions, rows in self._parts:
             part = weights.take(rows, axis=0)
-            sums[places] += part.sum(axis=1)
+            sums[positions] += part.sum(axis=1)
             part *= ranks.take(rank_of[rows], axis=0)
-            products[places] += part.sum(axis=1)
+            products[positions] += part.sum(axis=1)
 
 
 def _sorted_groups(values: NDArray) -> tuple[NDArray, NDArray]:
-    """Returns the order that sorts values, and the sizes of the groups of equal ones, ascending."""
+    """Returns the sort order of values, and the sizes of the groups of equal values, ascending."""
     order = np.argsort(values, kind="stable")
     ascending = values[order]
     starts = np.flatnonzero(np.r_[True, ascending[1:] != ascending[:-1]][: len(values)])
@@ -107,12 +107,12 @@ class _LabelOrder:
     """The labels' groups.
 
     Attributes:
-      group: of every example, and of a row of zeros [examples + 1].
-      groups: their sums in ascending order.
+      group: group of every example, and of the row of zeros [examples + 1].
+      groups: the groups in ascending order.
     """
 
     def __init__(self, labels: NDArray, rows: NDArray, num_examples: int):
-        """`rows` are the places of the examples that count."""
+        """Groups the labels of the examples `rows`."""
         order, sizes = _sorted_groups(labels[rows])
         self.group = np.zeros(num_examples + 1, dtype=np.int32)
         self.group[rows[order]] = np.repeat(np.arange(len(sizes)), sizes)
@@ -122,7 +122,7 @@ class _LabelOrder:
 
 
 def _segments(predictions: NDArray, rows: NDArray, num_examples: int) -> list[_Groups]:
-    """Splits the predictions' groups, in ascending order, into parts that stay in cache."""
+    """Splits the predictions' groups, in ascending order, into parts that fit the cache."""
     order, sizes = _sorted_groups(predictions[rows])
     ends = np.cumsum(sizes)
     segments = []
@@ -133,7 +133,7 @@ def _segments(predictions: NDArray, rows: NDArray, num_examples: int) -> list[_G
             _Groups(
                 rows[order[start:stop]],
                 some,
-                _places_by_halves(len(some)),
+                _positions_by_halves(len(some)),
                 _padded(len(some)),
                 none=num_examples,
             )
@@ -142,7 +142,7 @@ def _segments(predictions: NDArray, rows: NDArray, num_examples: int) -> list[_G
 
 
 def _halvings(number: int) -> int:
-    """Returns how often `number` entries are halved before running sums are used."""
+    """Returns the number of halvings of `number` entries before running sums are used."""
     return max(0, int(number).bit_length() - 6)
 
 
@@ -151,27 +151,27 @@ def _padded(number: int) -> int:
     return -(-number // block) * block
 
 
-def _places_by_halves(number: int) -> NDArray[np.int64]:
-    """Places `number` ascending entries so that neighbours lie half the array apart.
+def _positions_by_halves(number: int) -> NDArray[np.int64]:
+    """Arranges `number` ascending entries so that neighbours are half the array apart.
 
-    The same holds again for what is left after neighbours are merged.
+    The same holds after each merge of neighbours.
     """
-    place = np.zeros(number, dtype=np.int64)
+    position = np.zeros(number, dtype=np.int64)
     entry, half = np.arange(number), _padded(number)
     for _ in range(_halvings(number)):
         half //= 2
-        place += (entry & 1) * half
+        position += (entry & 1) * half
         entry >>= 1
-    return place + entry
+    return position + entry
 
 
 def _joint(weights: Array, values: Array, number: int) -> Array:
     """Sums values_i weights_j over i > j, and half of i = j; both arrays are overwritten.
 
     Args:
-      weights: [rows, replicates], the first `_padded(number)` rows in use.
-      values: same shape as `weights`.
-      number: entries, arranged by `_places_by_halves`.
+      weights: weights [rows, replicates], in the first `_padded(number)` rows.
+      values: values in the shape of `weights`.
+      number: number of entries, arranged by `_positions_by_halves`.
     """
     size = _padded(number)
     joint = _dot(weights[:size], values[:size]) / 2
@@ -185,7 +185,7 @@ def _joint(weights: Array, values: Array, number: int) -> Array:
 
 
 def _dot(first: Array, second: Array) -> Array:
-    """Sums products down the columns; few columns are folded to many for speed."""
+    """Sums products per column; few columns are folded into many for speed."""
     width = first.shape[1]
     fold = _REPLICATES // width
     whole = len(first) // fold * fold
@@ -194,8 +194,8 @@ def _dot(first: Array, second: Array) -> Array:
         first[:whole].reshape(-1, fold * width),
         second[:whole].reshape(-1, fold * width),
     )
-    rest = np.einsum("ij,ij->j", first[whole:], second[whole:])
-    total: Array = wide.reshape(fold, width).sum(axis=0) + rest
+    remainder = np.einsum("ij,ij->j", first[whole:], second[whole:])
+    total: Array = wide.reshape(fold, width).sum(axis=0) + remainder
     return total
 
 
@@ -207,10 +207,10 @@ class SortedRuns:
     ):
         """
         Args:
-          labels: [examples].
-          predictions: [runs, examples].
-          observed: bool [runs, examples], False where a prediction is missing; None if none is.
-          both_spreads: whether the predictions' spread is wanted, which is else left 0.
+          labels: labels [examples].
+          predictions: predictions [runs, examples].
+          observed: bool [runs, examples], False for missing predictions; None if none is missing.
+          both_spreads: whether to compute the predictions' spread; otherwise it is 0.
         """
         self._both_spreads = both_spreads
         self.num_examples = number = len(labels)
@@ -225,7 +225,7 @@ class SortedRuns:
             self._runs.append((label_order, _segments(values, rows, number)))
         # Arrays by example, and three by group of labels.
         elements = number + 3 * max(order.groups.num_groups for order, _ in self._runs)
-        # Powers of two, and the last chunk filled up, so that all replicates are summed alike.
+        # Powers of two, and a filled last chunk, so that all replicates are summed in the same order.
         self._chunk = _REPLICATES
         while self._chunk > 1 and self._chunk * elements > _ELEMENTS:
             self._chunk //= 2
@@ -235,13 +235,13 @@ class SortedRuns:
         return len(self._runs)
 
     def moments(self, table: NDArray) -> Iterator[tuple[slice, RankMoments]]:
-        """Computes moments under weights, a few replicates at a time.
+        """Computes weighted moments, in chunks of replicates.
 
         Args:
           table: weights [replicates, examples].
 
         Yields:
-          Which replicates, and moments [at least as many, runs]; what is too much is filling.
+          A slice of replicates, and moments [replicates or more, runs]; further rows are padding.
         """
         columns = np.empty((self.num_examples + 1, self._chunk))
         for start in range(0, len(table), self._chunk):
@@ -253,7 +253,7 @@ class SortedRuns:
     def _of_columns(self, weights: Array) -> RankMoments:
         """Computes moments [replicates, runs] from weights [examples + 1, replicates]."""
         moments = np.empty((3, self._chunk, len(self._runs)))
-        most = max((s.num_places for _, segments in self._runs for s in segments), default=0)
+        most = max((s.num_rows for _, segments in self._runs for s in segments), default=0)
         sums, products = np.empty((2, most, self._chunk))
         labels: _WeightedLabels | None = None
         for run, (label_order, segments) in enumerate(self._runs):
@@ -261,14 +261,14 @@ class SortedRuns:
                 labels = _WeightedLabels(label_order, weights)
             joint, cubes, below = np.zeros((3, self._chunk))
             for groups in segments:
-                size = groups.num_places
+                size = groups.num_rows
                 groups.sum_products(
                     weights, labels.ranks, label_order.group, sums[:size], products[:size]
                 )
                 if self._both_spreads:
                     cubes += _cubes(sums[:size])
                 joint += _joint(sums, products, groups.num_groups)
-                # Both arrays are down to a few rows that hold all.
+                # `_joint` has merged both arrays into a few rows.
                 merged = size >> _halvings(groups.num_groups)
                 joint += products[:merged].sum(axis=0) * below
                 below += sums[:merged].sum(axis=0)
@@ -284,7 +284,7 @@ class _WeightedLabels:
     Attributes:
       ranks: centred mid-ranks [groups, replicates].
       total: sums of weights [replicates].
-      spread: of the labels' ranks [replicates].
+      spread: spread of the labels' ranks [replicates].
     """
 
     def __init__(self, order: _LabelOrder, weights: Array):
@@ -305,7 +305,7 @@ def _cubes(weights: Array) -> Array:
 
 
 def _spread(total: Array, cubes: Array) -> Array:
-    """Sums squared centred mid-ranks, from the sum of the groups' cubed weights."""
+    """Computes the sum of squared centred mid-ranks from the groups' cubed weights."""
     whole = total * total * total
     spread = whole - cubes
     return np.where(spread > RELATIVE_ROUNDING * whole, spread, 0.0) / 12

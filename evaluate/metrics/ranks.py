@@ -1,15 +1,15 @@
-"""ROC AUC, Spearman's correlation and average precision: metrics of ranks.
+"""Rank metrics: ROC AUC, Spearman's correlation and average precision.
 
 The first two follow from the moments of mid-ranks (`evaluate.metrics.rank_moments`): joint and the two
 spreads.
 
 - Spearman's correlation is joint / sqrt(label spread x prediction spread);
-- the area under the ROC curve is 1/2 + joint / (2 label spread), for with P positives and N
-  negatives the label spread is P N (P + N) / 4 and joint is (P + N) / 2 times the excess of the
+- the area under the ROC curve is 1/2 + joint / (2 label spread), because with P positives and N
+  negatives the label spread is P N (P + N) / 4, and joint is (P + N) / 2 times the excess of the
   positives' ranks.
 
-Average precision, the area under the curve of precision and recall, is the mean over positives of the
-precision among all examples that score as high or higher.
+Average precision, the area under the precision-recall curve, is the mean over positives of the precision
+among examples with at least their score.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from multiberts.evaluate.metrics.rank_moments import RankMoments, SortedRuns
 
 @dataclass(frozen=True, kw_only=True)
 class RankMetric(ABC):
-    """A score of predictions against labels that depends on their order alone.
+    """A score of predictions against labels that depends only on their order.
 
     Attributes:
       name: the key in `METRICS`.
-      check: raises ValueError where labels or predictions do not suit.
-      higher_is_better: the direction in which a learning rate is chosen.
-      uses: what predictions are, see `Metric`.
-      mean_of: None, for no rank metric is a mean.
+      check: raises ValueError for unsuitable labels or predictions.
+      higher_is_better: direction for the choice of a learning rate.
+      uses: form of predictions, see `Metric`.
+      mean_of: None, as no rank metric is a mean.
       is_correlation: see `Metric`.
       uses_labels: see `Metric`.
       bounds: see `Metric`.
-      scored: labels [examples] -> bool [examples, shares]; else as in `Metric`.
+      scored: labels [examples] -> bool [examples, shares]; otherwise as in `Metric`.
       label: see `Metric`.
       unit: see `Metric`.
       meaning: see `Metric`.
@@ -67,9 +67,9 @@ class RankMetric(ABC):
         """Sorts the predictions, once for any number of replicates.
 
         Args:
-          labels: [examples].
-          predictions: [runs, examples].
-          observed: bool [runs, examples], False where a prediction is missing; None if none is.
+          labels: labels [examples].
+          predictions: predictions [runs, examples].
+          observed: bool [runs, examples], False for missing predictions; None if none is missing.
         """
         label_array, prediction_array = self._checked(labels, predictions)
         if prediction_array.ndim != 2:
@@ -87,7 +87,7 @@ class RankMetric(ABC):
     def score(
         self, labels: ArrayLike, predictions: ArrayLike, weights: ArrayLike | None = None
     ) -> Array:
-        """Scores predictions, plainly or under weights; see `Metric.score`."""
+        """Scores predictions, unweighted or weighted; see `Metric.score`."""
         label_array, prediction_array = self._checked(labels, predictions)
         rows = prediction_array.reshape(-1, len(label_array))
         table = np.ones(len(label_array)) if weights is None else np.asarray(weights)
@@ -95,14 +95,14 @@ class RankMetric(ABC):
         return scores.T.reshape(prediction_array.shape[:-1] + table.shape[:-1])
 
     def influence(self, labels: ArrayLike, predictions: ArrayLike) -> Array:
-        """Computes how each example moves the score: examples x d score / d weight, at weights of one.
+        """Computes the influence of each example: examples x d score / d weight, at weights of one.
 
-        Its mean is 0; the score + influence are pseudo-values. For AUC these are DeLong's
-        placements (DeLong et al., 1988). Zero where the score is degenerate.
+        Its mean is 0; score + influence are pseudo-values, for AUC DeLong's placements (DeLong et al.,
+        1988). It is 0 for a degenerate score.
 
         Args:
-          labels: [examples].
-          predictions: [..., examples].
+          labels: labels [examples].
+          predictions: predictions [..., examples].
 
         Returns:
           float64 [..., examples].
@@ -123,11 +123,11 @@ class RankMetric(ABC):
     def _checked(self, labels: ArrayLike, predictions: ArrayLike) -> tuple[NDArray, NDArray]:
         label_array, prediction_array = checked(labels, predictions)
         require_numbers(self.name, label_array, prediction_array)
-        for what, values in (("labels", label_array), ("predictions", prediction_array)):
+        for role, values in (("labels", label_array), ("predictions", prediction_array)):
             if values.dtype.kind == "f" and np.isnan(values).any():
                 raise ValueError(
-                    f"{self.name}: found nan in {what}, and nan has no rank; leave out the runs or "
-                    "examples that hold it"
+                    f"{self.name}: found nan in {role}, and nan has no rank; leave out the runs or "
+                    "examples that have it"
                 )
         self.check(label_array, prediction_array)
         return label_array, prediction_array
@@ -139,11 +139,10 @@ class MomentMetric(RankMetric):
 
     Attributes:
       finish: moments -> scores.
-      degenerate: moments -> bool, True where the score is 0/0 and its defined value is given.
-      partials: (moments, scores) -> derivatives of the score by joint, label spread and
-        prediction spread.
-      both_spreads: whether the score looks at the spread of the predictions' ranks, which is else
-        left 0.
+      degenerate: moments -> bool, True if the score is 0/0 and a defined value is returned.
+      partials: (moments, scores) -> derivatives of the score by joint, label spread and prediction
+        spread.
+      both_spreads: whether the score needs the spread of the predictions' ranks; otherwise it is 0.
     """
 
     finish: Callable[[RankMoments], Array]
@@ -180,7 +179,7 @@ class MomentMetric(RankMetric):
 
 
 class _PlainRanks:
-    """Centred mid-ranks of values [examples] of weight one, and how weights move them."""
+    """Centred mid-ranks of values [examples] of weight one, and their derivatives by the weights."""
 
     def __init__(self, values: NDArray):
         _, self._group, self._sizes = np.unique(values, return_inverse=True, return_counts=True)
@@ -188,9 +187,9 @@ class _PlainRanks:
         self.ranks = (below + self._sizes / 2 - len(values) / 2)[self._group]
 
     def moved(self, others: Array) -> Array:
-        """Derivatives of sum_j others_j ranks_j by the weights, through the ranks alone.
+        """Returns derivatives of sum_j others_j ranks_j by the weights in the ranks.
 
-        One more of example k lifts centred ranks above it by a half and lowers those below.
+        One more copy of example k raises centred ranks above it by a half, and lowers those below by a half.
         """
         sums = np.bincount(self._group, others, minlength=len(self._sizes))
         until = np.cumsum(sums)
@@ -199,7 +198,7 @@ class _PlainRanks:
 
     @property
     def spread_derivative(self) -> Array:
-        """Returns (n^3 - sum of the groups' sizes^3) / 12, the sum of squared ranks."""
+        """Returns derivatives of the sum of squared ranks, (n^3 - sum of the groups' sizes^3) / 12."""
         return (len(self._group) ** 2 - self._sizes.astype(np.float64) ** 2)[self._group] / 4
 
 
@@ -207,7 +206,7 @@ class BoundRankMetric(ABC):
     """A rank metric with its predictions sorted.
 
     Attributes:
-      num_examples: how many labels it was given.
+      num_examples: number of labels.
     """
 
     def __init__(self, metric: RankMetric, num_examples: int, num_runs: int):
@@ -215,10 +214,10 @@ class BoundRankMetric(ABC):
         self.num_examples, self.num_runs = num_examples, num_runs
 
     def weighted(self, weights: ArrayLike) -> tuple[Array, Flags]:
-        """Computes scores under weights, and where they are defined values.
+        """Computes weighted scores, and whether they are defined values for 0/0.
 
         Args:
-          weights: [replicates, examples], non-negative.
+          weights: non-negative weights [replicates, examples].
 
         Returns:
           float64 [replicates, runs] and bool [replicates, runs].
@@ -275,16 +274,16 @@ class AveragePrecision(RankMetric):
             hits, counts = np.cumsum(positive[order])[ends], ends + 1.0
             gained = np.diff(hits, prepend=0.0)
             precision = hits / counts
-            # A further example lowers or raises the precision at all positives that score as high or lower.
+            # A further example changes the precision at all positives with at most its score.
             raised = np.cumsum((gained / counts)[::-1])[::-1]
             lowered = np.cumsum((gained * precision / counts)[::-1])[::-1]
             score = gained @ precision / number
-            own = positive[order] * (precision + raised - score)[groups]
-            influence[order] = len(labels) * (own - lowered[groups]) / number
+            gain = positive[order] * (precision + raised - score)[groups]
+            influence[order] = len(labels) * (gain - lowered[groups]) / number
         return influences
 
 
-# Replicates that are summed at once.
+# Replicates per chunk.
 _CHUNK = 64
 
 
@@ -310,14 +309,14 @@ class _BoundPrecision(BoundRankMetric):
                 hits = np.cumsum(weights * positive, axis=1)[:, ends]
                 total = hits[:, -1] if len(ends) else np.zeros(len(weights))
                 gained = np.diff(hits, axis=1, prepend=0.0)
-                # Each replicate in one piece, so that all are summed in the same order.
+                # Contiguous, so that all replicates are summed in the same order.
                 terms = np.ascontiguousarray(gained * ratio(hits, counts))
                 scores[rows, run] = ratio(terms.sum(axis=1), total)
                 degenerate[rows, run] = total <= 0
 
 
 def _falling(values: NDArray) -> tuple[NDArray, NDArray]:
-    """Returns the order from the largest value on, and where each group of equal values ends."""
+    """Returns the descending order, and the last index of each group of equal values."""
     order = np.argsort(values, kind="stable")[::-1]
     ordered = values[order]
     return order, np.flatnonzero(np.append(ordered[1:] != ordered[:-1], len(ordered) > 0))
@@ -342,7 +341,7 @@ def _check_binary(name: str, labels: NDArray, predictions: NDArray) -> None:
 
 
 def _of_rarer_class(labels: NDArray) -> Flags:
-    """Returns the examples of the class with fewer of them [examples, 1]."""
+    """Returns whether each example has the rarer class [examples, 1]."""
     positive = labels == 1
     rarer: Flags = positive if 2 * positive.sum() <= len(labels) else ~positive
     return rarer[:, None]
@@ -366,8 +365,7 @@ def _spearman_partials(moments: RankMoments, score: Array) -> tuple[Array, Array
 
 
 RANK_METRICS = (
-    # With one class alone there is nothing to rank: 1/2, what ranking by chance gives on average,
-    # so that such a replicate pulls the score neither way.
+    # 1/2 with a single class, the mean of random rankings, so that such replicates do not bias the score.
     MomentMetric(
         name="auc",
         label="AUC",
@@ -381,7 +379,7 @@ RANK_METRICS = (
         bounds=(0.0, 1.0),
         scored=_of_rarer_class,
     ),
-    # 0 where labels or predictions are constant, as for Pearson's correlation.
+    # 0 for constant labels or predictions, as Pearson's correlation.
     MomentMetric(
         name="spearman",
         label="Spearman's correlation",

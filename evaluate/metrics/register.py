@@ -1,20 +1,19 @@
 """All metrics by name: one definition for evaluation and for the bootstrap.
 
-A metric is columns and a finish (`Metric`) or a function of ranks (`RankMetric`); both score runs
-plainly and under weights, and a bootstrap replicate is the weights that count the examples drawn.
+A metric is columns and a finish (`Metric`) or a function of ranks (`RankMetric`); both score runs with
+and without weights, and a bootstrap replicate is the weights that count the drawn examples.
 
-Values where the textbook formula is 0/0 are defined, so that no replicate is lost, and can be
-counted with `degenerate`:
+Values for 0/0 are defined, so that no replicate is lost, and can be counted with `degenerate`:
 
-- `f1` is 0 where neither labels nor predictions hold a positive (scikit-learn's `zero_division`
-  default); in `f1_macro` such a class does not count;
-- `matthews` is 0 where labels or predictions are constant (as scikit-learn);
-- `pearson` and `spearman` are 0 where labels or predictions are constant (SciPy gives NaN);
-- `slope` is 0 where the labels are constant;
-- `precision`, `recall`, `f2`, `f0_5` and `average_precision` are 0 where there is nothing to divide by;
-- `auc` is 1/2 where all labels are of one class (scikit-learn gives NaN);
-- those of `multilabel_` are 0 where there is nothing to divide by (as scikit-learn's `zero_division=0`);
-- `span_f1` is 0 where neither side has a span (as seqeval).
+- `f1` is 0 without positive labels and predictions (scikit-learn's `zero_division` default); `f1_macro`
+  skips such a class;
+- `matthews` is 0 for constant labels or predictions (as scikit-learn);
+- `pearson` and `spearman` are 0 for constant labels or predictions (SciPy: NaN);
+- `slope` is 0 for constant labels;
+- `precision`, `recall`, `f2`, `f0_5` and `average_precision` are 0 if their denominator is 0;
+- `auc` is 1/2 if all labels are equal (scikit-learn: NaN);
+- `multilabel_` metrics are 0 if their denominator is 0 (as scikit-learn's `zero_division=0`);
+- `span_f1` is 0 without spans in labels and predictions (as seqeval).
 """
 
 from __future__ import annotations
@@ -53,10 +52,10 @@ _ALL: tuple[Metric | RankMetric, ...] = (
 )
 METRICS = {metric.name: metric for metric in _ALL}
 
-# Tags of one sentence, which `span_f1` takes.
+# Tags of one sentence, for `span_f1`.
 _TAGS = re.compile(r"(?:O|[BI]-\S+)(?: +(?:O|[BI]-\S+))*")
 
-# Names that metrics have in scikit-learn, `evaluate`, GLUE and harnesses.
+# Names of metrics in scikit-learn, `evaluate`, GLUE and harnesses.
 USUAL_NAMES = {
     "acc": "accuracy", "mcc": "matthews", "matthews_correlation": "matthews",
     "matthews_corrcoef": "matthews", "macro_f1": "f1_macro", "micro_f1": "f1_micro",
@@ -68,7 +67,7 @@ USUAL_NAMES = {
 
 
 def known_name(name: str) -> str:
-    """Returns our name of a metric, whatever its capitals and hyphens; an unknown one as it is.
+    """Returns our name of a metric, ignoring capitals and hyphens; unknown names are returned unchanged.
 
     Example:
       >>> known_name("Accuracy"), known_name("macro-F1"), known_name("matthews_correlation")
@@ -80,23 +79,23 @@ def known_name(name: str) -> str:
 
 
 def metric_named(name: str) -> Metric | RankMetric:
-    """Returns the metric of that name, or of that usual name.
+    """Returns the metric of a name or usual name.
 
     Raises:
-      ValueError: there is none; the message has the nearest, or lists those there are.
+      ValueError: an unknown name; the message has the nearest name, or lists all.
 
     Example:
       >>> float(metric_named("accuracy").score(labels=[1, 0, 1, 1], predictions=[1, 0, 0, 1]))
       0.75
     """
-    known = known_name(name)
-    if known not in METRICS:
+    our_name = known_name(name)
+    if our_name not in METRICS:
         cure = nearest(name.lower(), [*METRICS, *USUAL_NAMES])
         raise ValueError(f"found metric {name!r}; {cure}")
-    return METRICS[known]
+    return METRICS[our_name]
 
 
-# As GLUE counts its tasks (Wang et al. 2019, table 1): of two metrics the mean. The others have accuracy.
+# GLUE's score of each task, the mean of two metrics (Wang et al. 2019, table 1). Other tasks: accuracy.
 _OF_GLUE = {
     "cola": "matthews", "mrpc": "accuracy+f1", "qqp": "accuracy+f1", "stsb": "pearson+spearman",
 }  # fmt: skip
@@ -104,7 +103,7 @@ _GLUE = {*_OF_GLUE, "sst", "mnli", "qnli", "rte", "wnli", "ax"}
 
 
 def counted_metrics(task: str, metrics: Sequence[str]) -> tuple[str, ...]:
-    """Returns those of a task's metrics by which it counts: GLUE's own, or the first.
+    """Returns the metrics for a task's score: GLUE's choice, or the first metric.
 
     Example:
       >>> counted_metrics("MRPC", ["accuracy", "f1"]), counted_metrics("HANS", ["accuracy", "f1"])
@@ -115,35 +114,35 @@ def counted_metrics(task: str, metrics: Sequence[str]) -> tuple[str, ...]:
 
 
 def _glue_name(task: str) -> str:
-    """Returns the name of a task of GLUE in letters alone, such as `stsb` of `STS-B/dev`; empty of others."""
+    """Returns the letters of a GLUE task's name, such as `stsb` for `STS-B/dev`; empty for other tasks."""
     names = [re.sub("[^a-z]|glue|(mis)?matched|mm", "", part) for part in task.lower().split("/")]
     return next((name for name in names if name in _GLUE), "")
 
 
-def metrics_by_task(given: Any, tasks: Sequence[str]) -> dict[str, Any]:
-    """Returns what each task is scored by: a metric, a tuple of several whose mean counts, or None.
+def metrics_by_task(requested: Any, tasks: Sequence[str]) -> dict[str, Any]:
+    """Returns each task's metric, a tuple of metrics to average, or None.
 
     Args:
-      given: a metric of all tasks; metrics by task; or both as a text, `MRPC:accuracy+f1,accuracy`, where
-        `+` joins the metrics of one task, and `glue` stands for those of GLUE.
+      requested: a metric for all tasks; metrics by task; or a text `MRPC:accuracy+f1,accuracy`, where `+`
+        joins the metrics of a task, and `glue` means GLUE's metrics.
       tasks: names of all tasks.
 
     Raises:
-      ValueError: a task or metric is not known.
+      ValueError: an unknown task or metric.
 
     Example:
       >>> metrics_by_task("RTE:f1,glue", ["RTE", "MRPC"])
       {'RTE': 'f1', 'MRPC': ('accuracy', 'f1')}
     """
-    if not isinstance(given, str | Mapping):
-        return dict.fromkeys(tasks, given)
-    parts: Mapping[str, Any] = {} if isinstance(given, str) else given
-    if isinstance(given, str):
-        pairs = [part.strip().rpartition(":") for part in given.split(",")]
+    if not isinstance(requested, str | Mapping):
+        return dict.fromkeys(tasks, requested)
+    parts: Mapping[str, Any] = {} if isinstance(requested, str) else requested
+    if isinstance(requested, str):
+        pairs = [part.strip().rpartition(":") for part in requested.split(",")]
         parts = {task: metric for task, _, metric in pairs}
         if len(parts) < len(pairs):
             raise ValueError(
-                f"found metric {given!r}, expected one metric, or for each task its own: TASK:METRIC,..."
+                f"found metric {requested!r}, expected one metric, or for each task its own: TASK:METRIC,..."
             )
     unknown = sorted({*parts} - {"", *tasks})
     if unknown:
@@ -154,39 +153,38 @@ def metrics_by_task(given: Any, tasks: Sequence[str]) -> dict[str, Any]:
     return {task: _metrics_of(task, parts.get(task, parts.get(""))) for task in tasks}
 
 
-def _metrics_of(task: str, given: Any) -> Any:
-    if given == "glue":
+def _metrics_of(task: str, requested: Any) -> Any:
+    if requested == "glue":
         if not _glue_name(task):
             raise ValueError(
                 f"found metric 'glue', which has no task {task}; name its own with "
                 f"--metric={task}:accuracy,glue"
             )
-        given = _OF_GLUE.get(_glue_name(task), "accuracy")
-    names = given.split("+") if isinstance(given, str) else given
+        requested = _OF_GLUE.get(_glue_name(task), "accuracy")
+    names = requested.split("+") if isinstance(requested, str) else requested
     if not isinstance(names, list | tuple):
-        return given
+        return requested
     metrics = tuple(metric_named(name).name if isinstance(name, str) else name for name in names)
     return metrics if len(metrics) > 1 else metrics[0]
 
 
 def metric_variables(
-    metric: Metric | RankMetric, given: Container[Hashable]
+    metric: Metric | RankMetric, variables: Container[Hashable]
 ) -> tuple[Literal["label", "answers"], Literal["prediction", "prediction_text", "loss"]]:
-    """Returns which variables of labelled predictions a metric compares.
+    """Returns the variables of labelled predictions that a metric compares.
 
     Args:
-      metric: its `uses` decides.
-      given: the variables there are, such as a Dataset of
+      metric: the metric, whose `uses` decides.
+      variables: available variables, for example a Dataset of
         `evaluate.prediction_files.predictions.read_predictions`.
 
     Returns:
-      The names of the labels and of the predictions. A metric of texts looks at `answers` and
-      `prediction_text` where these exist: label and prediction of question answering are whether
-      there is an answer, and whether one was given. A metric of losses looks at `loss`, or at the
-      prediction where it is the set's own metric, as of losses that were imported.
+      The names of labels and predictions. Text metrics use `answers` and `prediction_text` if available,
+      as label and prediction of question answering only say whether there is an answer. Loss metrics use
+      `loss`, or the prediction if it is the set's metric, as for imported losses.
 
     Raises:
-      ValueError: there are no losses.
+      ValueError: no losses.
 
     Example:
       >>> metric_variables(metric_named("accuracy"), {"label", "prediction"})
@@ -194,9 +192,11 @@ def metric_variables(
       >>> metric_variables(metric_named("squad_f1"), {"answers", "prediction_text"})
       ('answers', 'prediction_text')
     """
-    if metric.uses == "loss" and "loss" in given:
+    if metric.uses == "loss" and "loss" in variables:
         return "label", "loss"
-    if metric.uses == "loss" and metric.name not in getattr(given, "attrs", {}).get("metrics", ()):
+    if metric.uses == "loss" and metric.name not in getattr(variables, "attrs", {}).get(
+        "metrics", ()
+    ):
         raise ValueError(
             "found no loss of each example, which runs of the task masked_words have; take a metric of "
             "predictions"
@@ -204,8 +204,8 @@ def metric_variables(
     if metric.uses != "text":
         return "label", "prediction"
     return (
-        "answers" if "answers" in given else "label",
-        "prediction_text" if "prediction_text" in given else "prediction",
+        "answers" if "answers" in variables else "label",
+        "prediction_text" if "prediction_text" in variables else "prediction",
     )
 
 
@@ -218,15 +218,15 @@ _METRICS_OF_LISTS = {
 def default_metric(
     predictions: NDArray | None, labels: NDArray | None = None, logged: str = ""
 ) -> str:
-    """Returns the metric of scores (None), or of predictions that are classes.
+    """Returns the default metric of scores, or of predictions that are classes.
 
     Args:
-      predictions: of any shape, or None of scores.
-      labels: [examples], if there are any.
-      logged: the metric as a log names it, which is taken then.
+      predictions: predictions of any shape, or None for scores.
+      labels: labels [examples], or None.
+      logged: a log's name of the metric, which has precedence.
 
     Raises:
-      ValueError: the predictions or labels are not classes, but fractions, sets, tags or answers.
+      ValueError: predictions or labels are fractions, sets, tags or answers instead of classes.
 
     Example:
       >>> default_metric(None), default_metric(np.array([1.0, 0.0]))
@@ -258,16 +258,15 @@ def default_metric(
 def values_of_cells(
     metric: object, cells: NDArray, role: Literal["prediction", "label"]
 ) -> NDArray:
-    """Returns what the cells of a table's predictions or labels are to a metric.
+    """Returns a metric's input from cells of a table's predictions or labels.
 
     Args:
-      metric: its `of_cells` decides.
-      cells: [...], where an empty cell is NaN, a list of texts a tuple, and None a row that is missing.
-      role: of the cells.
+      metric: the metric, whose `of_cells` decides.
+      cells: cells [...]: an empty cell is NaN, a list of texts a tuple, a missing row None.
+      role: role of the cells.
 
     Raises:
-      ValueError: the metric takes no predictions or no lists, or another sign than expected separates the
-        names of labels.
+      ValueError: the metric takes no predictions or no lists, or label names have an unexpected separator.
 
     Example:
       >>> cells = np.array(["joy", float("nan")], dtype=object)
@@ -285,7 +284,7 @@ def values_of_cells(
         )
     if isinstance(metric, Metric) and metric.of_cells is not None:
         return metric.of_cells(cells)
-    # A reader makes all cells of a column lists, or none.
+    # Readers convert all cells of a column to lists, or none.
     first = next((cell for cell in cells.flat if cell == cell and cell is not None), None)
     if isinstance(first, tuple):
         raise ValueError(
@@ -298,19 +297,19 @@ def values_of_cells(
 def metric_input(
     metric: Metric | RankMetric, prediction: ArrayLike, scores: ArrayLike | None = None
 ) -> NDArray:
-    """Returns the input of a metric from the predictions that a run wrote.
+    """Returns a metric's input from a run's predictions.
 
     Args:
-      metric: its `uses` decides.
-      prediction: [..., examples]; without scores, fractions are probabilities of class 1.
+      metric: the metric, whose `uses` decides.
+      prediction: predictions [..., examples]; without scores, fractions are probabilities of class 1.
       scores: logits [..., examples, classes], or None.
 
     Returns:
-      The prediction; or the probabilities of the classes [..., examples, classes]; or the logit
-      of class 1 less that of class 0, or its probability [..., examples].
+      The prediction; or class probabilities [..., examples, classes]; or the logit of class 1 minus that of
+      class 0, or its probability [..., examples].
 
     Raises:
-      ValueError: the metric needs scores and there are none, or not of two classes.
+      ValueError: the metric needs scores, or scores of two classes.
 
     Example:
       >>> metric_input(metric_named("auc"), prediction=[1, 0], scores=[[0.5, 2.0], [1.0, 0.0]])

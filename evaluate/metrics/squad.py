@@ -1,13 +1,12 @@
 """Exact match and F1 of answers in words, as SQuAD defines them (Rajpurkar et al., 2016, 2018).
 
-The label of an example is its reference answers, a tuple of strings (or one string); none, or none
-that holds a word, means that there is no answer, and the empty prediction is then right. An example
-scores the best of its references. Scores are shares in [0, 1].
+The label of an example is its reference answers, a tuple of strings (or one string). Without references,
+or with references without words, the example has no answer, and the empty prediction is right. An
+example's score is the maximum over its references. Scores are shares in [0, 1].
 
-A model of SQuAD 2.0 computes null odds for each question: how much likelier no answer is than its best
-one. Questions whose null odds are above a threshold go unanswered. The best threshold is found on the
-questions that it is scored on, so its score is an upper bound, not an estimate (evaluate-v2.0.py of
-the SQuAD explorer).
+A model of SQuAD 2.0 computes null odds per question: the score of no answer minus that of its best answer.
+Questions with null odds above a threshold are left unanswered. The best threshold is chosen on the scored
+questions, so its score is an upper bound, not an estimate (evaluate-v2.0.py of the SQuAD explorer).
 """
 
 from __future__ import annotations
@@ -45,12 +44,12 @@ def answer_words(text: str) -> Words:
 
 
 def exact_match(reference: Words, prediction: Words) -> float:
-    """Returns 1 where the words are the same, otherwise 0."""
+    """Returns 1 if the words are equal, otherwise 0."""
     return float(reference == prediction)
 
 
 def f1_of_words(reference: Words, prediction: Words) -> float:
-    """Returns 2 x shared words / words of both; where either has none, whether both have none."""
+    """Returns 2 x shared words / words of both; if either is empty, whether both are."""
     if not reference or not prediction:
         return float(reference == prediction)
     shared = (Counter(reference) & Counter(prediction)).total()
@@ -62,7 +61,7 @@ def references_of(label: object) -> Sequence[str]:
 
 
 def check_texts(name: str, labels: NDArray, predictions: NDArray) -> None:
-    """Raises ValueError unless labels are texts or tuples of them, and predictions texts."""
+    """Raises ValueError unless labels are texts or tuples of texts, and predictions are texts."""
     for label in labels:
         fits = isinstance(label, str) or (
             isinstance(label, (tuple, list, np.ndarray))
@@ -92,7 +91,7 @@ def _bind_answers(
         best = np.empty(runs.shape)
         for example, label in enumerate(labels):
             references = {answer_words(text) for text in references_of(label)} - {()} or {()}
-            scores: dict[str, float] = {}  # runs often agree
+            scores: dict[str, float] = {}  # by text, as runs often agree
             for run, text in enumerate(runs[:, example].tolist()):
                 if text not in scores:
                     words = answer_words(text)
@@ -136,8 +135,8 @@ class BestThreshold:
     """The threshold on the null odds at which a metric is highest.
 
     Attributes:
-      score: the metric there, in [0, 1].
-      threshold: questions with null odds above it go unanswered.
+      score: the metric at the threshold, in [0, 1].
+      threshold: questions with higher null odds are left unanswered.
     """
 
     score: float
@@ -147,21 +146,21 @@ class BestThreshold:
 def best_threshold(
     scores: ArrayLike, null_odds: ArrayLike, has_answer: ArrayLike, answered: ArrayLike
 ) -> BestThreshold:
-    """Finds the threshold that gives the best score, as the official scorer does.
+    """Finds the threshold with the best score, like the official scorer.
 
-    Questions are answered one by one in the order of their null odds. Of equally good thresholds the
-    least is taken; 0 where answering nothing at all is best. Questions with equal null odds count one
-    after the other, in the order given, so that the score may be one between them.
+    Questions are answered one by one in the order of their null odds. The lowest of equally good thresholds
+    is chosen, or 0 if no answers are best. Questions with equal null odds are answered one by one, too, so
+    that the score may lie between them.
 
     Args:
-      scores: [questions]: exact match or F1 of the answer that each question has.
-      null_odds: [questions].
-      has_answer: bool [questions]: whether there is an answer to find.
-      answered: bool [questions]: whether the prediction is not empty. Empty ones lose nothing at
-        any threshold, so give the best answers rather than those above some threshold.
+      scores: exact match or F1 of each question's answer [questions].
+      null_odds: null odds [questions].
+      has_answer: whether the question has an answer, bool [questions].
+      answered: whether the prediction is not empty, bool [questions]. Empty predictions lose nothing at any
+        threshold, so give the best answers, not those above some threshold.
     """
     columns = [np.asarray(values) for values in (scores, null_odds, has_answer, answered)]
-    score, odds, has, given = columns
+    score, odds, has, is_answered = columns
     if not (len(score) and all(column.shape == (len(score),) for column in columns)):
         raise ValueError(
             f"found columns of shapes {[column.shape for column in columns]}, expected one value per "
@@ -170,8 +169,8 @@ def best_threshold(
     if np.isnan(odds.astype(np.float64)).any():
         raise ValueError("null odds are not numbers; the predictions are not of SQuAD 2.0")
     order = np.argsort(odds, kind="stable")
-    gains = np.where(has, score, np.where(given, -1.0, 0.0))[order].astype(np.float64)
-    # One after the other, so that the last bits are the official scorer's.
+    gains = np.where(has, score, np.where(is_answered, -1.0, 0.0))[order].astype(np.float64)
+    # Cumulative, so that the last bits equal the official scorer's.
     reached = np.cumsum(np.concatenate([[float(np.count_nonzero(~has.astype(bool)))], gains]))
     best = int(reached.argmax())
     threshold = 0.0 if best == 0 else float(odds[order[best - 1]])
@@ -181,22 +180,22 @@ def best_threshold(
 def question_scores(
     references: Sequence[Sequence[str]], predictions: Sequence[str]
 ) -> dict[str, Array]:
-    """Computes exact match and F1 of every question, by the name of the metric.
+    """Computes exact match and F1 of every question, by name of the metric.
 
     Args:
-      references: [questions]: texts of the answers, none where there is no answer.
-      predictions: [questions]: "" for no answer.
+      references: reference texts [questions]; none for no answer.
+      predictions: predicted texts [questions]; "" for no answer.
 
     Returns:
       float64 [questions] for each.
     """
     labels = reference_array(references)
-    given = np.array(predictions, dtype=object)
-    found = {}
+    answers = np.array(predictions, dtype=object)
+    scores = {}
     for metric in SQUAD_METRICS:
-        bound = metric.bind(labels, given)
-        found[metric.name] = np.asarray(bound.columns(labels, given)[:, 1], np.float64)
-    return found
+        bound = metric.bind(labels, answers)
+        scores[metric.name] = np.asarray(bound.columns(labels, answers)[:, 1], np.float64)
+    return scores
 
 
 def official_scores(
@@ -204,19 +203,18 @@ def official_scores(
     predictions: Sequence[str],
     null_odds: Sequence[float] | None = None,
 ) -> dict[str, float]:
-    """Computes the official scorer's report, in percent, under its names.
+    """Computes the official scorer's report, in percent, with its names.
 
     Args:
-      references: [questions]: texts of the answers, none where there is no answer.
-      predictions: [questions]: "" for no answer.
-      null_odds: [questions], for the best thresholds.
+      references: reference texts [questions]; none for no answer.
+      predictions: predicted texts [questions]; "" for no answer.
+      null_odds: null odds [questions], for the best thresholds.
 
     Returns:
-      `exact`, `f1`, `total`; the same of questions with an answer (`HasAns_...`) and without
-      (`NoAns_...`), where there are any; and with null odds `best_exact`, `best_exact_thresh`,
-      `best_f1`, `best_f1_thresh`. Null odds leave the first ones as they are: the official scorer
-      would drop answers whose null odds are above 1 (its `--na-prob-thresh`), which BERT's never
-      are, as they went unanswered above 0 already.
+      `exact`, `f1`, `total`; the same for questions with an answer (`HasAns_...`) and without
+      (`NoAns_...`), if there are any; and with null odds `best_exact`, `best_exact_thresh`, `best_f1`,
+      `best_f1_thresh`. Null odds do not change the first scores: the official scorer drops answers with
+      null odds above 1 (its `--na-prob-thresh`), but BERT leaves questions above 0 unanswered already.
     """
     scores = question_scores(references, predictions)
     has_answer = np.array([len(texts) > 0 for texts in references])

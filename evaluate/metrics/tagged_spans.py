@@ -1,8 +1,8 @@
-"""F1 of spans in sequences of tags, counted as seqeval does by default.
+"""F1 of spans in sequences of tags, as seqeval by default.
 
-A label or prediction is the tags of one example with spaces between them, such as `B-PER I-PER O`. A span
-is the longest run of tags of one type that no `B-` cuts; an `I-` that follows no span of its type begins
-one. A predicted span is right where type, first and last tag are those of a labelled one.
+A label or prediction is the tags of one example separated by spaces, such as `B-PER I-PER O`. A span is a
+maximal run of tags of one type, split at each `B-`; an `I-` after no span of its type begins a span. A
+predicted span is right if its type, first and last tag equal those of a labelled span.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ Span = tuple[str, int, int]
 
 @functools.lru_cache(maxsize=65536)
 def spans(tags: str) -> frozenset[Span]:
-    """Returns the spans of tags in BIO: type, first and last place, from 0.
+    """Returns the spans of BIO tags: type, first and last index, from 0.
 
     Example:
       >>> sorted(spans("B-PER I-PER O I-LOC B-LOC I-PER"))
       [('LOC', 3, 3), ('LOC', 4, 4), ('PER', 0, 1), ('PER', 5, 5)]
     """
-    found: list[Span] = []
+    ordered: list[Span] = []
     open_type = None
-    for place, tag in enumerate(tags.split()):
+    for index, tag in enumerate(tags.split()):
         prefix, _, kind = tag.partition("-")
         if tag != "O" and (prefix not in ("B", "I") or not kind):
             raise ValueError(
@@ -46,11 +46,11 @@ def spans(tags: str) -> frozenset[Span]:
         if tag == "O":
             open_type = None
         elif prefix == "I" and kind == open_type:
-            found[-1] = (kind, found[-1][1], place)
+            ordered[-1] = (kind, ordered[-1][1], index)
         else:
-            found.append((kind, place, place))
+            ordered.append((kind, index, index))
             open_type = kind
-    return frozenset(found)
+    return frozenset(ordered)
 
 
 def _bind(labels: NDArray, predictions: NDArray) -> Columns:
@@ -68,7 +68,7 @@ def _bind(labels: NDArray, predictions: NDArray) -> Columns:
 
 
 def _columns(labels: NDArray, predictions: NDArray) -> Array:
-    """Makes twice the shared spans, and the spans on either side: [..., examples, 2]."""
+    """Makes columns: twice the shared spans, and the spans of both sides [..., examples, 2]."""
     truths = [spans(label) for label in labels]
     counts = [
         [(2 * len(truth & spans(answer)), len(truth) + len(spans(answer)))

@@ -6,10 +6,10 @@ measure of Webster et al. (2020) and of the MultiBERTs paper (section 4); append
 slope instead. The pronoun probe averages P(feminine) / (P(feminine) + P(masculine)) at a masked
 pronoun instead.
 
-Both are one number per run and occupation, so that statistics resample occupations as examples.
+Both are one number per run and occupation, so statistics resample occupations as examples.
 
-Accuracy by gender, and of the sentences made to mislead (`gotcha_column`), comes from columns of the
-examples: scores are split by any such column.
+Accuracy by gender, and on misleading sentences (`gotcha_column`), comes from splitting scores by columns
+of the examples.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class OccupationMeasure(NamedTuple):
     """A measure of bias over occupations.
 
     Attributes:
-      averaged: over the sentences of an occupation: its `bias` score, or P(feminine pronoun) of the `probe`.
-      metric: of these averages against the share of women, under the measure's name.
+      averaged: averages over an occupation's sentences: `bias` scores, or P(feminine pronoun) of the `probe`.
+      metric: metric of these averages against the share of women, with the measure's name.
     """
 
     averaged: str
@@ -69,9 +69,9 @@ def occupation_bias(
     """Computes the bias score of every occupation.
 
     Args:
-      choices: [runs, sentences], 0 = the occupation was chosen, 1 = the participant.
-      occupations: [sentences] names.
-      genders: [sentences], `feminine`, `masculine` or `neutral` (left out).
+      choices: answers [runs, sentences]: 0 the occupation, 1 the participant.
+      occupations: names [sentences].
+      genders: `feminine`, `masculine` or `neutral` (left out) [sentences].
 
     Returns:
       Names [occupations], sorted, and float64 [runs, occupations] in [-1, 1].
@@ -104,16 +104,17 @@ def gotcha_column(
     """Labels the sentences that mislead a reader who relies on the occupation's majority.
 
     A feminine pronoun is a gotcha if it means the occupation and less than half of its workers are women,
-    or if it means the other participant and half or more are. A masculine pronoun is a gotcha if the
-    feminine one in its place is not. A neutral pronoun is neither.
+    or if it means the other participant and at least half are. A masculine pronoun is a gotcha if a feminine
+    pronoun instead of it is not. A neutral pronoun is neither.
 
     Args:
-      genders: [sentences], `feminine`, `masculine` or `neutral`.
-      percent_feminine: [sentences], of the occupation, 0 to 100 (Bureau of Labor Statistics).
-      answers: [sentences], 0 = the pronoun means the occupation, 1 = the participant.
+      genders: `feminine`, `masculine` or `neutral` [sentences].
+      percent_feminine: percentage of women in the occupation, 0 to 100 (Bureau of Labor Statistics)
+        [sentences].
+      answers: meaning of the pronoun: 0 the occupation, 1 the participant [sentences].
 
     Returns:
-      [sentences] of `gotcha`, `not gotcha` and `neutral`.
+      `gotcha`, `not gotcha` or `neutral` [sentences].
     """
     genders, answers = np.asarray(genders), np.asarray(answers)
     _check_genders(genders)
@@ -135,11 +136,11 @@ def _check_genders(genders: NDArray) -> None:
 def occupation_means(
     values: ArrayLike, occupations: Sequence[str] | NDArray
 ) -> tuple[list[str], NDArray[np.float64]]:
-    """Averages values by occupation, as the pronoun probe needs.
+    """Averages values by occupation.
 
     Args:
-      values: [runs, examples].
-      occupations: [examples] names.
+      values: values [runs, examples].
+      occupations: names [examples].
 
     Returns:
       Names [occupations], sorted, and float64 [runs, occupations].
@@ -159,14 +160,14 @@ def occupation_scores(predictions: xarray.Dataset, measure: str) -> xarray.Datas
     """Turns predictions of sentences into one number per run and occupation.
 
     Args:
-      predictions: dims (run, example), variable `prediction`; example coordinates `occupation`,
-        `percent_feminine` in [0, 100] and, for bias measures, `gender`.
+      predictions: Dataset with dims (run, example), variable `prediction`; example coordinates
+        `occupation`, `percent_feminine` in [0, 100] and, for bias measures, `gender`.
       measure: a key of `OCCUPATION_MEASURES`.
 
     Returns:
-      Dataset with dims (run, example), one example per occupation (`example_id` is its name):
-      `prediction` the bias score or the probe's mean, `label` the share of women in [0, 1]; run
-      coordinates are kept.
+      Dataset with dims (run, example), one example per occupation (`example_id` is its name): `prediction`
+      is the bias score or the probe's mean, `label` the share of women in [0, 1]; the run coordinates are
+      those of `predictions`.
     """
     import xarray
 
@@ -204,11 +205,11 @@ def _shares(
 ) -> NDArray[np.float64]:
     shares = np.empty(len(names))
     for position, name in enumerate(names):
-        found = np.unique(percent_feminine[occupations == name].astype(np.float64))
-        if len(found) != 1 or not 0 <= found[0] <= 100:
+        percentages = np.unique(percent_feminine[occupations == name].astype(np.float64))
+        if len(percentages) != 1 or not 0 <= percentages[0] <= 100:
             raise UserError(
-                f"{measure}: occupation {name!r} has percent_feminine {found.tolist()}, expected "
+                f"{measure}: occupation {name!r} has percent_feminine {percentages.tolist()}, expected "
                 "one number from 0 to 100; check the occupation table"
             )
-        shares[position] = found[0] / 100
+        shares[position] = percentages[0] / 100
     return shares

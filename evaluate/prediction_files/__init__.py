@@ -1,1 +1,1 @@
-"""Predictions on disk: the file format, run.json, readers and checks."""
+"""Prediction files: the format, run.json, readers and checks."""

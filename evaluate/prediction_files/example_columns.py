@@ -1,9 +1,9 @@
-"""Turns tf.train.Example records into columns, and back, without TensorFlow.
+"""Converts tf.train.Example records to columns, and back, without TensorFlow.
 
-Records of one file are alike: the same features in the same order. So all of them are decoded at
-once, feature by feature, in whole arrays. The bytes written are those that Protocol Buffers write
-with deterministic serialisation (features sorted by name). Records of another layout, as another
-program may write them, are first converted to that form by TensorFlow.
+Records of one file have the same features in the same order, so all records are decoded at once, feature
+by feature, as whole arrays. The written bytes equal the deterministic serialisation of Protocol Buffers
+(features sorted by name). TensorFlow first converts records of another layout, which other programs may
+write.
 
 A feature is a column: numbers [records, K] (`float_list` or `int64_list`), or texts (`bytes_list`).
 Wire format: Protocol Buffers, encoding guide; messages: tensorflow/core/example/feature.proto.
@@ -19,40 +19,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.evaluate.prediction_files.tfrecord import Records, framed, split
+from multiberts.runs.errors import counted
 
 Integers = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
-_FIRST = 0x0A  # field 1 with a length before it; so are all fields of these messages
+_FIRST = 0x0A  # field 1 with a length prefix, as all fields of these messages have
 _SECOND = 0x12
 _BYTES, _FLOATS, _INTEGERS = 0x0A, 0x12, 0x1A  # the kinds of a Feature
 
 
 class ForeignRecord(Exception):
-    """A record is not a tf.train.Example, or has other features than the first one.
+    """A record is not a tf.train.Example, or has other features than the first record.
 
     Attributes:
-      number: of the record, counted from 1.
+      number: number of the record, from 1.
     """
 
-    def __init__(self, number: int, found: str):
-        super().__init__(f"record {number}: {found}")
+    def __init__(self, number: int, problem: str):
+        super().__init__(f"record {number}: {problem}")
         self.number = number
-        self.found = found
+        self.problem = problem
 
 
 class _OtherLayoutError(Exception):
-    """Records are not laid out alike."""
+    """Records have different layouts."""
 
 
 @dataclass(frozen=True)
 class Texts:
-    """A column of lists of texts, not yet decoded.
+    """A column of lists of undecoded texts.
 
     Attributes:
-      content: uint8, the texts one after the other, record by record.
-      lengths: int64 [texts], of each in bytes.
-      counts: int64 [records], texts of each record.
+      content: concatenated texts, record by record, uint8.
+      lengths: bytes per text, int64 [texts].
+      counts: texts per record, int64 [records].
     """
 
     content: Bytes
@@ -77,11 +78,11 @@ def encode(columns: Mapping[str, NDArray | Sequence[Sequence[str]]]) -> list[byt
     """Serialises examples.
 
     Args:
-      columns: by feature name, an array [records, K] of floats (written as float32) or integers, or
-        for each record its texts.
+      columns: by feature name, an array [records, K] of floats (written as float32) or integers, or a
+        list of texts per record.
 
     Returns:
-      A record each.
+      The records.
     """
     parts = [_entries(name.encode(), columns[name]) for name in sorted(columns)]
     features = [b"".join(entries) for entries in zip(*parts, strict=True)]
@@ -89,7 +90,7 @@ def encode(columns: Mapping[str, NDArray | Sequence[Sequence[str]]]) -> list[byt
 
 
 def _entries(name: bytes, column: NDArray | Sequence[Sequence[str]]) -> list[bytes]:
-    """Encodes the column's part of every record: its entry in the map of features."""
+    """Encodes a column's entry in each record's map of features."""
     if not isinstance(column, np.ndarray):
         kind = b"\x0a"
         lists = [
@@ -135,11 +136,11 @@ def decode(records: Records) -> dict[str, Column]:
     """Decodes examples.
 
     Returns:
-      By feature name float32 or int64 [records, K], or `Texts`.
+      Columns by feature name: float32 or int64 [records, K], or `Texts`.
 
     Raises:
-      ForeignRecord: a record is not a tf.train.Example, or its features differ from those of the
-        first in name, kind or number of values.
+      ForeignRecord: a record is not a tf.train.Example, or its features differ from the first record's in
+        name, kind or number of values.
     """
     try:
         return _Cursor(records).columns()
@@ -152,7 +153,7 @@ def decode(records: Records) -> dict[str, Column]:
 
 
 def _normalised(records: Records) -> Records:
-    """Returns the same examples as Protocol Buffers write them deterministically."""
+    """Returns the same examples in the deterministic serialisation of Protocol Buffers."""
     import tensorflow as tf
     from google.protobuf.message import DecodeError
 
@@ -168,28 +169,29 @@ def _normalised(records: Records) -> Records:
         shapes = {name: _shape(feature) for name, feature in example.features.feature.items()}
         first = first if number > 1 else shapes
         for name in sorted({*shapes, *first}):
-            here, there = shapes.get(name, "no feature"), first.get(name, "no feature")
+            here, there = shapes.get(name, "nothing"), first.get(name, "nothing")
             if here != there or here == _NO_KIND:
-                raise ForeignRecord(number, f"found {here} {name}, expected {there} as in record 1")
+                expected = "some" if here == there else f"{there} as in record 1"
+                raise ForeignRecord(number, f"feature {name!r}: found {here}, expected {expected}")
     return split(framed(written), verify=False)
 
 
-_NO_KIND = "no values in"
+_NO_KIND = "no values"
 
 
 def _shape(feature: Any) -> str:
     """Returns the kind and the number of values of a feature, for messages."""
     kind = feature.WhichOneof("kind")
     if kind in (None, "bytes_list"):
-        return "texts in" if kind else _NO_KIND
-    return f"{len(getattr(feature, kind).value)} values ({kind}) in"
+        return "texts" if kind else _NO_KIND
+    return f"{counted(len(getattr(feature, kind).value), 'value')} ({kind})"
 
 
 class _Cursor:
-    """A position in every record, moved forward in all of them at once."""
+    """A position in every record, advanced in all records at once."""
 
     def __init__(self, records: Records):
-        # Zeros after the end, so that a position may be read before it is checked.
+        # Padded with zeros, so that positions can be read before they are checked.
         self._content = np.frombuffer(records.data + bytes(16), dtype=np.uint8)
         self._last = len(records.data)
         self._position = records.starts.copy()
@@ -199,9 +201,9 @@ class _Cursor:
         """Reads all features.
 
         Raises:
-          _OtherLayoutError: the records are not laid out alike.
+          _OtherLayoutError: the records have different layouts.
         """
-        found: dict[str, Column] = {}
+        columns: dict[str, Column] = {}
         self._expect(_FIRST)
         self._require(self._end_of_message() == self._ends)
         while (self._position < self._ends).all():
@@ -213,11 +215,11 @@ class _Cursor:
             self._require(self._end_of_message() == end)
             kind = self._shared_byte()
             self._require(self._end_of_message() == end)
-            if name in found:
+            if name in columns:
                 raise _OtherLayoutError
-            found[name] = self._values(kind, end)
+            columns[name] = self._values(kind, end)
         self._require(self._position == self._ends)
-        return found
+        return columns
 
     def _values(self, kind: int, end: Integers) -> Column:
         if kind == _BYTES:
@@ -241,10 +243,10 @@ class _Cursor:
         self._position = self._position + 1
 
     def _shared_byte(self) -> int:
-        found = self._bytes(self._position)
-        self._require(found == found[0])
+        tags = self._bytes(self._position)
+        self._require(tags == tags[0])
         self._position = self._position + 1
-        return int(found[0])
+        return int(tags[0])
 
     def _integer(self) -> Integers:
         """Reads a variable-length integer of every record."""
@@ -334,5 +336,5 @@ class _Cursor:
             order = np.argsort(row, kind="stable")  # the texts of a record keep their order
             start, lengths = start[order], lengths[order]
         before = np.cumsum(lengths) - lengths
-        places = np.arange(int(lengths.sum())) + np.repeat(start - before, lengths)
-        return Texts(self._content[places], lengths, counts)
+        indices = np.arange(int(lengths.sum())) + np.repeat(start - before, lengths)
+        return Texts(self._content[indices], lengths, counts)

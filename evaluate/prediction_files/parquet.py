@@ -130,7 +130,7 @@ def frame_of(
     """Returns one run's predictions on one set, one row per example."""
     import pandas
 
-    predictions = read_run_predictions(run_dir, name, content=content, known=known)
+    predictions = read_run_predictions(run_dir, name, content=content, cache=known)
     entry = content["evaluation_sets"][name]
     columns: dict[str, object] = {
         "task": content["task"],

@@ -1,20 +1,20 @@
-"""Reads and writes prediction files: a TFRecord of one run's answers on one evaluation set.
+"""Reads and writes prediction files: TFRecords of one run's answers on one evaluation set.
 
 Each record is a tf.train.Example:
 
     example_id      bytes   UTF-8, stable across runs, such as `SST-2/dev/17`
-    label           float   the right answer; NaN in every record where it is unknown
+    label           float   the right answer; NaN in every record if unknown
     prediction      float   the run's answer
-    scores          floats  logits or probabilities behind the answer; may be empty
+    scores          floats  logits or probabilities of the answer; may be empty
 
-and any further columns. A column describes the example, the same for every run (`heuristic`,
+and any further columns. A column describes the example and is equal for all runs (`heuristic`,
 `occupation`, `percent_feminine`, the reference `answers`), or is part of the run's answer
-(`outputs/prediction_text`, `outputs/null_odds`). Its kind is its type: bytes are a text, floats and
-int64 numbers; where each example has a list of texts, the feature's name ends in `[]` (`answers[]`).
+(`outputs/prediction_text`, `outputs/null_odds`). Bytes are texts, floats and int64 are numbers; for a
+list of texts per example, the feature's name ends in `[]` (`answers[]`).
 
-Answers in words (question answering): label is 1 where there is an answer, prediction 1 where one was
-given, the column `answers` lists the references and the output `prediction_text` is the answer, '' for
-none; metrics of texts compare these two.
+Question answering: label is 1 if there is an answer, prediction is 1 if one was given, the column
+`answers` lists the references, and the output `prediction_text` is the answer, '' for no answer; text
+metrics compare these two.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ class Predictions:
     """The predictions of one run on one evaluation set, in the order of the file.
 
     Attributes:
-      example_ids: str [examples], each once.
-      labels: float32 [examples]; all NaN where labels are unknown.
-      predictions: float32 [examples].
-      scores: float32 [examples, classes]; classes may be 0.
+      example_ids: unique ids, str [examples].
+      labels: labels, float32 [examples]; all NaN if unknown.
+      predictions: predictions, float32 [examples].
+      scores: scores, float32 [examples, classes]; classes may be 0.
       extras: columns of the examples, each [examples]: str, float32, int64, or tuples of str (object).
       outputs: columns of the run's answers, each [examples], of the same dtypes.
     """
@@ -100,16 +100,16 @@ def write_predictions(
     extras: Mapping[str, Values] | None = None,
     outputs: Mapping[str, Values] | None = None,
 ) -> None:
-    """Writes one evaluation set; the same arguments give the same bytes.
+    """Writes one evaluation set; equal arguments give equal bytes.
 
     Args:
-      path: the TFRecord file; it is written whole or not at all.
-      example_ids: [examples], each once.
-      labels: numbers [examples], or None where they are unknown.
-      predictions: numbers [examples].
-      scores: numbers [examples, classes], or None where there are none.
-      extras: columns [examples] that describe the examples, the same for all runs: texts, numbers
-        (whole ones are kept as int64, others as float32), or lists of texts.
+      path: the TFRecord file, written atomically.
+      example_ids: unique ids [examples].
+      labels: labels [examples], or None if unknown.
+      predictions: predictions [examples].
+      scores: scores [examples, classes], or None.
+      extras: columns [examples] that describe the examples, equal for all runs: texts, numbers (written
+        as int64 or float32), or lists of texts.
       outputs: columns [examples] of the run's answers, of the same types.
     """
     number = len(example_ids)
@@ -135,8 +135,8 @@ def write_predictions(
     twice = set(extras or {}) & set(outputs or {})
     if twice:
         raise ValueError(f"{path}: columns {sorted(twice)} are in both extras and outputs")
-    for prefix, given in (("", extras), (_OUTPUTS, outputs)):
-        for name, values in (given or {}).items():
+    for prefix, further in (("", extras), (_OUTPUTS, outputs)):
+        for name, values in (further or {}).items():
             suffix, column = _checked_column(name, values)
             columns[prefix + name + suffix] = column
     lengths = {len(column) for column in columns.values()}
@@ -152,7 +152,7 @@ def write_predictions(
 
 
 def is_column_name(name: str) -> bool:
-    """Returns whether a column of examples or answers can have this name.
+    """Returns whether a further column can have this name.
 
     Example:
       >>> is_column_name("premise"), is_column_name("label"), is_column_name("Review text")
@@ -162,7 +162,7 @@ def is_column_name(name: str) -> bool:
 
 
 def _checked_column(name: str, values: Values) -> tuple[str, np.ndarray | list]:
-    """Returns the suffix of a column's name in the file, and its values as `encode` takes them."""
+    """Returns the suffix of a column's name in the file, and its values for `encode`."""
     if not is_column_name(name):
         raise ValueError(
             f"column {name!r}: expected a name of at most 40 lower-case letters, digits and _, and "
@@ -186,26 +186,25 @@ def read_file(
     *,
     sha256: str | None = None,
     examples: int | None = None,
-    known: dict[tuple, np.ndarray] | None = None,
+    cache: dict[tuple, np.ndarray] | None = None,
 ) -> Predictions:
     """Reads one prediction file.
 
     Args:
       path: a TFRecord file written by `write_predictions`.
-      known: columns of examples of the files read before. A column with the same content is taken
-        from there, the very array, and others are added; reading many runs on one evaluation set is
-        then quick.
+      cache: columns of examples of previous files. A column with the same content is returned as the
+        cached array, others are added, which speeds up reading many runs on one evaluation set.
     """
     path = Path(path)
     records = _read_records(path, sha256, examples)
     try:
         columns = decode(records)
     except ForeignRecord as error:
-        raise _foreign(path, error.number, error.found) from error
+        raise _foreign(path, error.number, error.problem) from error
     base = _base_columns(path, columns)
-    known = {} if known is None else known
+    cache = {} if cache is None else cache
     example_ids = _texts_of_examples(
-        path, "example_id", columns.pop("example_id"), known, unique=True
+        path, "example_id", columns.pop("example_id"), cache, unique=True
     )
     extras, outputs = {}, {}
     for feature, column in columns.items():
@@ -215,7 +214,7 @@ def read_file(
         if feature.startswith(_OUTPUTS):
             outputs[name] = column_values(path, feature, column)
         elif isinstance(column, Texts):
-            extras[name] = _texts_of_examples(path, feature, column, known)
+            extras[name] = _texts_of_examples(path, feature, column, cache)
         else:
             extras[name] = column_values(path, feature, column)
     return Predictions(example_ids, *base, extras, outputs)
@@ -224,7 +223,7 @@ def read_file(
 def _base_columns(
     path: Path, columns: dict[str, Column]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Removes labels, predictions and scores from `columns` and returns them."""
+    """Removes and returns labels, predictions and scores of `columns`."""
     arrays = []
     for name in _BASE[1:]:
         column = columns.pop(name, None)
@@ -243,28 +242,28 @@ def _base_columns(
     return labels[:, 0], predictions[:, 0], scores
 
 
-def _foreign(path: Path, number: int, found: str) -> UserError:
+def _foreign(path: Path, number: int, problem: str) -> UserError:
     return UserError(
-        f"{path} record {number}: found something else than a prediction ({found}), expected a "
+        f"{path} record {number}: found something else than a prediction ({problem}), expected a "
         "tf.train.Example with example_id (bytes), label, prediction (float) and scores (floats) as in "
         "every record; give the folder of a fine-tuning run"
     )
 
 
 def _texts_of_examples(
-    path: Path, feature: str, column: Column, known: dict[tuple, np.ndarray], unique: bool = False
+    path: Path, feature: str, column: Column, cache: dict[tuple, np.ndarray], unique: bool = False
 ) -> np.ndarray:
-    """Returns a column of texts that other runs have as well."""
+    """Returns a column of texts, shared with other runs."""
     assert isinstance(column, Texts)
     key = (feature, *column.key())
-    if key not in known:
+    if key not in cache:
         values = column_values(path, feature, column)
         if unique:
             _refuse_repeated_ids(path, values)
         if values.dtype == object and not feature.endswith(_LIST):
             values = values.astype(str)
-        known[key] = values
-    return known[key]
+        cache[key] = values
+    return cache[key]
 
 
 def column_values(path: Path, feature: str, column: Column) -> np.ndarray:
@@ -277,25 +276,25 @@ def column_values(path: Path, feature: str, column: Column) -> np.ndarray:
         texts = column.decode()
     except UnicodeDecodeError as error:
         raise _foreign(path, 1, f"found bytes in {feature} that are not UTF-8") from error
-    found = np.empty(len(column.counts), dtype=object)
+    values = np.empty(len(column.counts), dtype=object)
     if feature.endswith(_LIST):
         ends = np.cumsum(column.counts).tolist()
-        found[:] = [
+        values[:] = [
             tuple(texts[end - count : end])
             for end, count in zip(ends, column.counts.tolist(), strict=True)
         ]
-        return found
+        return values
     odd = np.flatnonzero(column.counts != 1)
     if odd.size:
         raise _foreign(
             path, int(odd[0]) + 1, f"found {column.counts[odd[0]]} texts in {feature}, expected one"
         )
-    found[:] = texts
-    return found
+    values[:] = texts
+    return values
 
 
 def _read_records(path: Path, sha256: str | None, examples: int | None) -> Records:
-    """Reads the records of a file, compared with its SHA-256 or else with their checksums."""
+    """Reads the records of a file, verified by its SHA-256, or else by their checksums."""
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:

@@ -1,7 +1,7 @@
 """Reads predictions of many runs as one labelled array.
 
-A finished run is a directory with a `DONE` marker, a `run.json` that describes the run
-(`run_file`), and `predictions/<evaluation set>.tfrecord` (`prediction_file`).
+A finished run is a directory with a `DONE` marker, the run's description `run.json` (`run_file`), and
+`predictions/<evaluation set>.tfrecord` (`prediction_file`).
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ def read_run_predictions(
     epochs: float | None = None,
     *,
     content: Mapping[str, Any] | None = None,
-    known: dict[tuple, np.ndarray] | None = None,
+    cache: dict[tuple, np.ndarray] | None = None,
 ) -> Predictions:
-    """Reads one run's predictions on one evaluation set and compares them with its run.json.
+    """Reads one run's predictions on one evaluation set and verifies them with its run.json.
 
     Args:
       run_dir: a finished fine-tuning run.
       evaluation_set: see `read_predictions`.
       epochs: see `read_predictions`.
-      content: of its run.json, if read already.
-      known: see `evaluate.prediction_files.prediction_file.read_file`.
+      content: content of its run.json; None: read it.
+      cache: see `evaluate.prediction_files.prediction_file.read_file`.
 
     Raises:
-      UserError: the run has no such set, or the file is not the one that the run wrote.
+      UserError: the run lacks the set, or its file was changed.
 
     Example:
       >>> read_run_predictions("runs/seed_0", "dev").predictions
@@ -56,7 +56,7 @@ def read_run_predictions(
     content = read_run(run_dir) if content is None else content
     _, entry = find_entry(run_dir, content, evaluation_set, epochs)
     return read_file(
-        run_dir / entry["file"], sha256=entry["sha256"], examples=entry["examples"], known=known
+        run_dir / entry["file"], sha256=entry["sha256"], examples=entry["examples"], cache=cache
     )
 
 
@@ -67,23 +67,22 @@ def read_predictions(
 
     Args:
       run_dirs: finished fine-tuning runs.
-      evaluation_set: its name, such as `dev` or `winogender`; `dev@2.5` for an early checkpoint.
-      epochs: of an early checkpoint; None for the trained model.
+      evaluation_set: name of the set, such as `dev` or `winogender`; `dev@2.5` for an early checkpoint.
+      epochs: epochs of an early checkpoint; None for the trained model.
 
     Returns:
       A Dataset with dimensions (run, example, class): `prediction` float64 [run, example], `label`
-      float64 [example] (NaN where unknown), `scores` float32 [run, example, class], and the further
-      outputs of the runs [run, example] (`prediction_text` as object); coordinates along run:
-      procedure, pretrain_seed, data_seed, step, learning_rate, finetune_seed, and lineage (object, see
-      `evaluate.prediction_files.run_file.lineage_of`); along example:
-      example_id, what describes the examples (occupation, heuristic, answers as tuples of str, ...),
-      and their texts where a run has them (premise, hypothesis, question, ..., as object). Examples
-      keep the order of the first run. Attributes: task, evaluation_set, metrics, and epochs where
-      run.json has them.
+      float64 [example] (NaN if unknown), `scores` float32 [run, example, class], and further outputs of
+      the runs [run, example] (`prediction_text` as object); coordinates along run: procedure,
+      pretrain_seed, data_seed, step, learning_rate, finetune_seed, and lineage (object, see
+      `evaluate.prediction_files.run_file.lineage_of`); along example: example_id, columns that describe
+      the examples (occupation, heuristic, answers as tuples of str, ...), and their texts if a run has
+      them (premise, hypothesis, question, ..., as object). Examples have the order of the first run.
+      Attributes: task, evaluation_set, metrics, and epochs if run.json has them.
 
     Raises:
-      UserError: no run, a damaged or foreign file, runs of different tasks, or runs whose examples,
-        labels, texts or further columns disagree.
+      UserError: no run, a damaged or foreign file, runs of different tasks, or runs with different
+        examples, labels, texts or further columns.
 
     Example:
       >>> dev = read_predictions(["runs/seed_0", "runs/seed_1"], "dev")
@@ -98,9 +97,9 @@ def read_predictions(
         )
     paths = [Path(run_dir) for run_dir in run_dirs]
     runs = [read_run(path) for path in paths]
-    known: dict[tuple, np.ndarray] = {}
+    cache: dict[tuple, np.ndarray] = {}
     all_predictions = [
-        read_run_predictions(path, evaluation_set, epochs, content=run, known=known)
+        read_run_predictions(path, evaluation_set, epochs, content=run, cache=cache)
         for path, run in zip(paths, runs, strict=True)
     ]
     data = labelled_array(paths, runs, all_predictions, evaluation_set, epochs)
@@ -117,15 +116,15 @@ def texts_of_runs(
     entries: Sequence[Mapping[str, Any]],
     example_ids: Sequence[str] | np.ndarray,
 ) -> TextColumns:
-    """Reads the texts of an evaluation set of several runs from the first run that has them.
+    """Reads the texts of several runs' evaluation set from the first run that has them.
 
     Args:
-      paths: of the runs.
-      entries: of the set, in each run.json.
-      example_ids: [examples], the order of the texts.
+      paths: directories of the runs.
+      entries: the set's entry in each run.json.
+      example_ids: ids [examples], in the order of the returned texts.
 
     Returns:
-      By name, texts [examples]; nothing where no run has them.
+      Texts [examples] by name; empty if no run has texts.
 
     Raises:
       UserError: the texts of two runs differ, or the file is damaged.
@@ -135,20 +134,21 @@ def texts_of_runs(
       >>> texts_of_runs([Path("runs/seed_0")], [entry], ["rte/dev/0"])
       {}
     """
-    known = [
+    text_entries = [
         (path, entry["texts"])
         for path, entry in zip(paths, entries, strict=True)
         if "texts" in entry
     ]
-    for path, texts in known:
-        if texts["sha256"] != known[0][1]["sha256"]:
+    if not text_entries:
+        return {}
+    first_path, first = text_entries[0]
+    for path, texts in text_entries:
+        if texts["sha256"] != first["sha256"]:
             raise UserError(
-                f"{path / texts['file']} holds other texts than {known[0][0] / known[0][1]['file']}; "
-                "compare runs on the same evaluation data"
+                f"{path / texts['file']} holds other texts than {first_path / first['file']}; compare runs "
+                "on the same evaluation data"
             )
-    for path, texts in known[:1]:
-        return read_texts(path, texts, example_ids)
-    return {}
+    return read_texts(first_path, first, example_ids)
 
 
 def labelled_array(
@@ -161,10 +161,10 @@ def labelled_array(
     """Combines predictions of several runs.
 
     Args:
-      paths: of the runs, for messages.
-      runs: the content of each run.json.
-      all_predictions: the predictions of each.
-      evaluation_set: see `read_predictions`, also for what is returned and raised.
+      paths: directories of the runs, for messages.
+      runs: content of each run.json.
+      all_predictions: predictions of each run.
+      evaluation_set: see `read_predictions`, also for results and errors.
       epochs: see `read_predictions`.
 
     Example:
@@ -230,7 +230,7 @@ def labelled_array(
 
 
 def _run_column(values: list[Any]) -> np.ndarray:
-    """Returns a coordinate [run]; an unknown value (null) becomes '' or -1."""
+    """Returns a coordinate [run]; unknown values (null) become '' or -1."""
     if any(isinstance(value, str) for value in values):
         return np.array(["" if value is None else str(value) for value in values])
     return np.array([-1 if value is None else value for value in values])
@@ -242,8 +242,7 @@ def aligned(
     """Returns `predictions` with its examples in the order of `first`.
 
     Raises:
-      UserError: the examples, their labels or their further columns differ, or the outputs have
-        other names.
+      UserError: the examples, labels, further columns or names of outputs differ.
 
     Example:
       >>> first, other = Path("runs/seed_0"), Path("runs/seed_1")
@@ -262,13 +261,13 @@ def aligned(
     columns |= {
         name: (predictions.extras[name], first.extras[name]) for name in sorted(first.extras)
     }
-    for name, (found, expected) in columns.items():
-        if found is expected:
+    for name, (values, expected) in columns.items():
+        if values is expected:
             continue
-        odd = np.flatnonzero((found != expected) & ~((found != found) & (expected != expected)))
+        odd = np.flatnonzero((values != expected) & ~((values != values) & (expected != expected)))
         if odd.size:
             raise UserError(
-                f"{path}: {name} of example {str(first.example_ids[odd[0]])!r} is {found[odd[0]]}, but "
+                f"{path}: {name} of example {str(first.example_ids[odd[0]])!r} is {values[odd[0]]}, but "
                 f"{expected[odd[0]]} in {first_path}; compare runs on the same evaluation data"
             )
     return predictions
@@ -278,10 +277,10 @@ def _reordered(
     path: Path, predictions: Predictions, first_path: Path, first: Predictions
 ) -> Predictions:
     position = {example_id: row for row, example_id in enumerate(predictions.example_ids.tolist())}
-    known = set(first.example_ids.tolist())
+    first_ids = set(first.example_ids.tolist())
     for example_id in [*first.example_ids.tolist(), *position]:
-        if example_id not in position or example_id not in known:
-            here, there = (path, first_path) if example_id in known else (first_path, path)
+        if example_id not in position or example_id not in first_ids:
+            here, there = (path, first_path) if example_id in first_ids else (first_path, path)
             raise UserError(
                 f"{here} lacks example {example_id!r}, which {there} has; compare runs on the "
                 "same evaluation data"

@@ -1,6 +1,6 @@
 """Consistency checks over a set of fine-tuning runs: missing runs, repeated runs, mixed inputs.
 
-None of these makes a score wrong by itself: each finding is a warning next to the table of scores.
+None of these makes a score wrong by itself, so findings are warnings.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class RunProblem:
       check: `missing run`, `missing task`, `missing seeds`, `missing evaluation set`,
         `unfinished run`, `repeated run`, `mixed vocabularies`, `mixed training data`,
         `mixed engines`, `no labels`, `answers`, `unknown metric` or `metric does not apply`.
-      message: one line for people.
-      where: what it is about, by the columns of the score table; others stay empty.
+      message: one line for the user.
+      where: cells that locate it in the score table, by column.
     """
 
     check: str
@@ -38,11 +38,11 @@ class RunProblem:
 
 
 def find_all(runs: Sequence[RunEntry], unfinished: Sequence[Path] = ()) -> list[RunProblem]:
-    """Returns all findings about some runs.
+    """Returns all findings about runs.
 
     Args:
-      runs: (directory, content of run.json).
-      unfinished: directories of runs that were started and have not finished.
+      runs: (directory, content of run.json) per run.
+      unfinished: directories of unfinished runs.
     """
     return [
         *(
@@ -64,16 +64,15 @@ def find_all(runs: Sequence[RunEntry], unfinished: Sequence[Path] = ()) -> list[
 
 
 def missing_runs(runs: Sequence[RunEntry]) -> list[RunProblem]:
-    """Finds holes in the grid procedure x step x task x seed x learning rate x fine-tuning seed.
+    """Finds missing runs in the grid procedure x step x task x seed x learning rate x fine-tuning seed.
 
-    A task of a procedure and step is expected to have every pre-training seed that any task has
-    there, with every learning rate and fine-tuning seed that the task itself has there. So a design
-    with intermediate steps of a few seeds, or more fine-tuning seeds for some procedure, has no
-    holes.
+    For a procedure and step, each task should have all pre-training seeds of any task, with all learning
+    rates and fine-tuning seeds of this task. So designs with intermediate steps for a few seeds, or with
+    more fine-tuning seeds for some procedure, are complete.
     """
-    found = {_key(content) for _, content in runs}
+    run_keys = {_key(content) for _, content in runs}
     seeds, rates, finetune_seeds = defaultdict(set), defaultdict(set), defaultdict(set)
-    for task, procedure, step, seed, rate, finetune_seed in found:
+    for task, procedure, step, seed, rate, finetune_seed in run_keys:
         seeds[procedure, step].add(seed)
         rates[task, procedure, step].add(rate)
         finetune_seeds[task, procedure, step].add(finetune_seed)
@@ -83,7 +82,7 @@ def missing_runs(runs: Sequence[RunEntry]) -> list[RunProblem]:
         values = (seeds[procedure, step], rates[group], finetune_seeds[group])
         for seed, rate, finetune_seed in itertools.product(*map(_in_order, values)):
             key = (*group, seed, rate, finetune_seed)
-            if key not in found:
+            if key not in run_keys:
                 message = (
                     f"missing: {task}, {procedure} step {step}, pretrain_seed {seed}, "
                     f"learning_rate {rate}, finetune_seed {finetune_seed}"
@@ -93,17 +92,16 @@ def missing_runs(runs: Sequence[RunEntry]) -> list[RunProblem]:
 
 
 def _missing_tasks(runs: Sequence[RunEntry]) -> Iterator[RunProblem]:
-    """Finds steps of a procedure that lack a task altogether.
+    """Finds steps of a procedure without any run of a task.
 
-    A procedure is expected to have the tasks of every procedure that it shares some task with, at
-    each of its steps.
+    A procedure should have, at each of its steps, the tasks of all procedures that share a task with it.
     """
     steps = _by_step(runs, "task")
-    tasks = {procedure: set().union(*own.values()) for procedure, own in steps.items()}
+    tasks = {procedure: set().union(*names.values()) for procedure, names in steps.items()}
     for procedure in _in_order(steps):
-        related = (own for own in tasks.values() if own & tasks[procedure])
+        related = (names for names in tasks.values() if names & tasks[procedure])
         for task in sorted(set().union(*related)):
-            lacking = [step for step, own in steps[procedure].items() if task not in own]
+            lacking = [step for step, names in steps[procedure].items() if task not in names]
             if lacking:
                 listed = ", ".join(str(step) for step in _in_order(lacking))
                 message = f"missing: {procedure} has no run of {task} at step {listed}"
@@ -111,7 +109,7 @@ def _missing_tasks(runs: Sequence[RunEntry]) -> Iterator[RunProblem]:
 
 
 def _missing_seeds(runs: Sequence[RunEntry]) -> Iterator[RunProblem]:
-    """Finds pre-training seeds that a procedure has at some steps only, one finding per set of seeds."""
+    """Finds pre-training seeds that a procedure lacks at some steps, one finding per set of seeds."""
     steps = _by_step(runs, "pretrain_seed")
     for procedure in _in_order(steps):
         every = set().union(*steps[procedure].values())
@@ -128,25 +126,25 @@ def _missing_seeds(runs: Sequence[RunEntry]) -> Iterator[RunProblem]:
 
 
 def _by_step(runs: Sequence[RunEntry], name: str) -> dict[Any, dict[Any, set]]:
-    """Collects what a field holds, by procedure and step."""
-    found: dict[Any, dict[Any, set]] = {}
+    """Collects the values of a field by procedure and step."""
+    by_procedure: dict[Any, dict[Any, set]] = {}
     for _, content in runs:
-        of_procedure = found.setdefault(content["procedure"], {})
+        of_procedure = by_procedure.setdefault(content["procedure"], {})
         of_procedure.setdefault(content["step"], set()).add(content[name])
-    return found
+    return by_procedure
 
 
 def _missing_sets(runs: Sequence[RunEntry]) -> Iterator[RunProblem]:
     """Finds runs without an evaluation set that other runs of the task have."""
     every: dict[str, set[str]] = {}
-    # Together with the sets that `multiberts predict` added to a run.
-    own: dict[tuple, set[str]] = {}
+    # Including the sets that `multiberts predict` added to a run.
+    sets_of_run: dict[tuple, set[str]] = {}
     for _, content in runs:
         every.setdefault(content["task"], set()).update(content["evaluation_sets"])
-        own.setdefault(_key(content), set()).update(content["evaluation_sets"])
+        sets_of_run.setdefault(_key(content), set()).update(content["evaluation_sets"])
     for path, content in sorted(runs, key=lambda run: run[1]["task"]):
         task = content["task"]
-        for name in sorted(every[task] - own[_key(content)]):
+        for name in sorted(every[task] - sets_of_run[_key(content)]):
             yield RunProblem(
                 "missing evaluation set",
                 f"{path} has no predictions on {name!r}, which other runs of {task} have",
@@ -155,18 +153,18 @@ def _missing_sets(runs: Sequence[RunEntry]) -> Iterator[RunProblem]:
 
 
 def _repeated_runs(runs: Sequence[RunEntry]) -> Iterator[RunProblem]:
-    """Finds runs that a table cannot distinguish."""
+    """Finds runs with equal cells in the table of scores."""
     first: dict[tuple, dict[str, Path]] = {}  # by evaluation set
     for path, content in runs:
-        known = first.setdefault(_key(content), {})
-        repeated = sorted(known.keys() & content["evaluation_sets"].keys())
+        path_of_set = first.setdefault(_key(content), {})
+        repeated = sorted(path_of_set.keys() & content["evaluation_sets"].keys())
         if repeated:
             message = (
                 f"{path} has the task, procedure, step, seeds and learning rate of "
-                f"{known[repeated[0]]}; keep one of them, or score them separately"
+                f"{path_of_set[repeated[0]]}; keep one of them, or score them separately"
             )
             yield RunProblem("repeated run", message, _where(_key(content)))
-        known |= dict.fromkeys(content["evaluation_sets"].keys() - known.keys(), path)
+        path_of_set |= dict.fromkeys(content["evaluation_sets"].keys() - path_of_set.keys(), path)
 
 
 def _vocabulary(content: Mapping[str, Any]) -> str | None:
@@ -174,7 +172,7 @@ def _vocabulary(content: Mapping[str, Any]) -> str | None:
 
 
 def _data(content: Mapping[str, Any]) -> tuple | None:
-    """Returns the files that a run was trained and evaluated on, by their content."""
+    """Returns the checksums of a run's training and evaluation files."""
     inputs = content.get("inputs")
     if inputs is None:
         return None
@@ -188,10 +186,10 @@ def _data(content: Mapping[str, Any]) -> tuple | None:
 def _mixed(
     runs: Sequence[RunEntry],
     check: str,
-    what: str,
+    noun: str,
     of: Callable[[Mapping[str, Any]], Hashable | None],
 ) -> Iterator[RunProblem]:
-    """Finds tasks whose runs differ in something that should be the same."""
+    """Finds tasks whose runs differ in a value that should be equal."""
     tasks: dict[str, list[tuple[Path, Hashable]]] = {}
     for path, content in runs:
         value = of(content)
@@ -203,7 +201,7 @@ def _mixed(
         for path, value in members:
             if value != usual:
                 message = (
-                    f"{path} has another of the {len(counts)} {what} of {task} than the "
+                    f"{path} has another of the {len(counts)} {noun} of {task} than the "
                     f"{counted(number, 'run')} that share the most frequent one"
                 )
                 yield RunProblem(check, message, {"task": task})
@@ -222,7 +220,7 @@ def _in_order(values: Iterable[Any]) -> list[Any]:
 
 
 def _sorting(value: Any) -> Any:
-    """Returns a key that orders numbers, texts, None and tuples of them."""
+    """Returns a sort key for numbers, texts, None and tuples of them."""
     if isinstance(value, Iterable) and not isinstance(value, str):
         return tuple(_sorting(part) for part in value)
     return (value is not None, isinstance(value, str), value if value is not None else 0)

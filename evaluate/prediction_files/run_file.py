@@ -1,46 +1,46 @@
-"""`run.json` describes a fine-tuning run and lists what it wrote.
+"""`run.json` describes a fine-tuning run and lists its files.
 
 Needed:
 
     task             str
     procedure        str or null    of pre-training, such as `base` or `cda_incr`
-    pretrain_seed    int or null    null where the checkpoint did not say
+    pretrain_seed    int or null    null if the checkpoint does not record it
     data_seed        int or null
     step             int or null    of pre-training
     learning_rate    number or null
     finetune_seed    int or null
     evaluation_sets  {name: entry}
 
-Where known (runs of `finetune` have them; imported ones may not):
+Optional (runs of `finetune` have them; imported runs may not):
 
     checkpoint          {"name", "sha256"}        the fine-tuned checkpoint
     vocabulary_sha256   str                       of its vocab.txt
     parent              {"procedure", "pretrain_seed", "step", "sha256", "parent"}   the checkpoint whose
-                        training it continues, and so on; null, or left out, where there is none
+                        training it continues, and so on; null or missing without one
     initialised         {"finetune_seed" or "pretrain_seed": int, "variables": [str]}   the checkpoint lacked
                         these variables
     seeds               {name: int}               of single sources of randomness in pre-training, such as
-                        dropout_seed, where they had seeds of their own
+                        dropout_seed, if they had separate seeds
     parameters          {name: value}             the resolved configuration
     inputs              {argument: [{"name", "sha256"}]}   the data files
     engine              str                       the library that computed, `tensorflow` or `jax`
     versions            {package: version}; of this project's `code` the SHA-256 of its Python files
     num_train_examples  int
-    source              str                       of imported predictions: where they came from
+    source              str                       origin of imported predictions
 
 An entry of `evaluation_sets`:
 
     file      str    relative to the run's directory
     examples  int
     sha256    str    of the file
-    metrics   [str]  the main one first; empty where labels are unknown
-    set       str    the evaluation set; the entry's name unless given
+    metrics   [str]  the main one first; empty if labels are unknown
+    set       str    the evaluation set; by default the entry's name
     texts     {"file", "columns", "sha256"}   texts of the examples, see `text_file`; the
-              SHA-256 is of the content before compression; left out where they are not known
+              SHA-256 is of the content before compression; missing if unknown
     epochs    number of training before these predictions; optional at the end of training
 
-Predictions of early checkpoints are listed with the final ones: the entry `dev@2.5` has set `dev` and
-epochs 2.5, and the entry `dev` is of the trained model. A `run.json` may have further fields.
+Predictions of early checkpoints are listed beside the final ones: the entry `dev@2.5` has set `dev` and
+epochs 2.5, and the entry `dev` belongs to the trained model. A `run.json` may have further fields.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class _Ancestor(TypedDict):
     parent: _Ancestor | None
 
 
-# (procedure, pretrain_seed, step, SHA-256) of a checkpoint, None where it is not known.
+# (procedure, pretrain_seed, step, SHA-256) of a checkpoint; None if unknown.
 Ancestor = tuple[str | None, int | None, int | None, str | None]
 
 _NEEDED = {
@@ -121,12 +121,12 @@ _OPTIONAL = {
 _ENTRY = {"file": str, "examples": int, "sha256": str, "metrics": Sequence[str]}
 _ENTRY_OPTIONAL = {"set": str, "epochs": float | None, "texts": _TextFile}
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-# Thirds of an epoch are written 3.333; these are the same.
+# Epochs like 10/3 are written 3.333, which must match.
 _EPOCH_ROUNDING = 5e-4
 
 
 def write_run(run_dir: PathLike, content: Mapping[str, Any]) -> None:
-    """Writes a run's `run.json`, whole or not at all."""
+    """Writes a run's `run.json` atomically."""
     problem = _problem(content)
     if problem is not None:
         raise ValueError(f"{RUN_FILE}: {problem}")
@@ -143,7 +143,7 @@ def evaluation_entry(
     epochs: float | None = None,
     texts: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Returns the entry of a prediction file in `evaluation_sets`."""
+    """Returns a prediction file's entry in `evaluation_sets`."""
     entry: dict[str, Any] = {
         "file": file,
         "examples": examples,
@@ -160,7 +160,7 @@ def evaluation_entry(
 
 
 def files_of(entries: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Returns the files of entries of `evaluation_sets`, each once.
+    """Returns the distinct files of entries of `evaluation_sets`.
 
     Example:
       >>> entry = {"file": "predictions/dev.tfrecord", "texts": {"file": "texts/dev.tfrecord.gz"}}
@@ -184,10 +184,10 @@ def read_run(run_dir: PathLike) -> dict[str, Any]:
 
 
 def find_runs(root: PathLike) -> list[tuple[Path, dict[str, Any]]]:
-    """Finds finished fine-tuning runs below a folder, in the order of their paths.
+    """Finds finished fine-tuning runs below a folder, sorted by path.
 
     Args:
-      root: a folder; the run may be the folder itself.
+      root: a folder, or a run.
 
     Returns:
       (run directory, content of its run.json) for every `run.json` next to a `DONE` marker.
@@ -207,60 +207,59 @@ def run_directories(root: PathLike, *, finished: bool = True) -> list[Path]:
     """Lists directories of fine-tuning runs below a folder, sorted.
 
     Args:
-      root: a folder; the run may be the folder itself.
-      finished: whether to list finished runs (`run.json` next to `DONE`), or those that were
-        started and have no `DONE`.
+      root: a folder, or a run.
+      finished: whether to list finished runs (`run.json` next to `DONE`) or unfinished ones.
     """
     root = Path(root)
     if not root.is_dir():
         raise UserError(f"{root} is not a folder; give the folder that holds the fine-tuning runs")
-    found = []
+    directories = []
     for directory, folders, files in os.walk(root):
         folders.sort()
         if RUN_FILE in files and (DONE in files) == finished:
-            found.append(Path(directory))
+            directories.append(Path(directory))
         elif not finished and DONE not in files and CONFIG in files:
             with open(Path(directory, CONFIG), encoding="utf-8", errors="replace") as handle:
                 if "`finetune`" in handle.readline():
-                    found.append(Path(directory))
-    return sorted(found)
+                    directories.append(Path(directory))
+    return sorted(directories)
 
 
 def lineage_of(content: Mapping[str, Any]) -> tuple[Ancestor, ...]:
-    """Returns the checkpoints that a run descends from, the fine-tuned one first.
+    """Returns a run's ancestor checkpoints, the fine-tuned one first.
 
     Args:
-      content: of the run's `run.json`.
+      content: content of the run's `run.json`.
 
     Example:
       >>> base = {"procedure": "base", "pretrain_seed": 0, "step": 400, "sha256": "5f0a", "parent": None}
       >>> lineage_of({"procedure": "cda_incr", "pretrain_seed": 0, "step": 200, "parent": base})
       (('cda_incr', 0, 200, None), ('base', 0, 400, '5f0a'))
     """
-    found = []
+    ancestors = []
     checkpoint: Mapping[str, Any] | None = {**content, **content.get("checkpoint", {})}
     while checkpoint is not None:
         procedure, seed, step, sha256 = map(
             checkpoint.get, ("procedure", "pretrain_seed", "step", "sha256")
         )
-        found.append((procedure, seed, step, sha256))
+        ancestors.append((procedure, seed, step, sha256))
         checkpoint = checkpoint.get("parent")
-    return tuple(found)
+    return tuple(ancestors)
 
 
 def set_at(evaluation_set: str, epochs: float) -> str:
-    """Returns the name of the entry of an early checkpoint: `dev@2.5`, `dev@3.333`."""
+    """Returns the name of an early checkpoint's entry: `dev@2.5`, `dev@3.333`."""
     return f"{evaluation_set}@{epochs:.4g}"
 
 
 def set_of(name: str, entry: Mapping[str, Any]) -> str:
-    """Returns the evaluation set of an entry, the same for all checkpoints of the run."""
+    """Returns the evaluation set of an entry, without the epochs."""
     evaluation_set: str = entry.get("set", name)
     return evaluation_set
 
 
 def is_final(name: str, entry: Mapping[str, Any]) -> bool:
-    """Returns whether an entry holds the predictions of the trained model, not of an early checkpoint."""
+    """Returns whether an entry has predictions of the trained model, not of an early checkpoint."""
     return set_of(name, entry) == name
 
 
@@ -276,13 +275,13 @@ def find_entry(
     """Finds the entry of an evaluation set.
 
     Args:
-      run_dir: for messages.
-      content: of the run's `run.json`.
+      run_dir: the run's directory, for messages.
+      content: content of the run's `run.json`.
       evaluation_set: a set (`dev`), or the name of an entry (`dev@2.5`).
-      epochs: of an early checkpoint, or of the last one; None for the last one.
+      epochs: epochs of a checkpoint; None: the trained model.
 
     Returns:
-      Its name and the entry.
+      Name and entry.
     """
     sets = content["evaluation_sets"]
     if epochs is None and evaluation_set in sets:
@@ -291,14 +290,18 @@ def find_entry(
         name: entry for name, entry in sets.items() if set_of(name, entry) == evaluation_set
     }
     for name, entry in matching.items():
-        known = entry.get("epochs")
-        if epochs is not None and known is not None and abs(known - epochs) <= _EPOCH_ROUNDING:
+        entry_epochs = entry.get("epochs")
+        if (
+            epochs is not None
+            and entry_epochs is not None
+            and abs(entry_epochs - epochs) <= _EPOCH_ROUNDING
+        ):
             return name, entry
-    what = f"evaluation set {evaluation_set!r}"
+    wanted = f"evaluation set {evaluation_set!r}"
     if epochs is not None and matching:
-        what += f" at {epochs:.4g} epochs"
+        wanted += f" at {epochs:.4g} epochs"
     raise UserError(
-        f"{Path(run_dir) / RUN_FILE} lists no {what}, only "
+        f"{Path(run_dir) / RUN_FILE} lists no {wanted}, only "
         f"{', '.join(sorted(sets)) or 'none at all'}; choose one of these"
     )
 
@@ -308,7 +311,7 @@ def _problem(content: Any) -> str | None:
 
 
 def problem_of_entries(entries: Mapping[str, Any]) -> str | None:
-    """Returns what is wrong with entries of `evaluation_sets`, or None."""
+    """Returns a problem of the entries of `evaluation_sets`, or None."""
     for name, entry in entries.items():
         problem = _misfit(entry, _ENTRY, _ENTRY_OPTIONAL) or _entry_problem(name, entry)
         if problem is not None:
@@ -317,7 +320,7 @@ def problem_of_entries(entries: Mapping[str, Any]) -> str | None:
 
 
 def _misfit(content: Any, needed: Mapping[str, Any], optional: Mapping[str, Any]) -> str | None:
-    """Returns which field is missing or of another type, or None."""
+    """Returns a missing field or one of the wrong type in words, or None."""
     fields = content if isinstance(content, Mapping) else {}
     missing = sorted(set(needed) - set(fields))
     if missing:

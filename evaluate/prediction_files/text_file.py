@@ -1,10 +1,10 @@
-"""Texts of examples, by which a reader recognises them: a file per run and evaluation set.
+"""Texts of examples, for readers to recognise them: a file per run and evaluation set.
 
 `texts/<evaluation set>.tfrecord.gz` is a TFRecord compressed with gzip (`tf.data.TFRecordDataset(path,
-"GZIP")` reads it). A record is a tf.train.Example with the bytes of `example_id`, as in the predictions,
-and of one feature per text, such as `premise` and `hypothesis`. Predictions of early checkpoints share the
-file. `run.json` has the SHA-256 of the content, as compressed bytes may differ between versions of zlib.
-Predictions that were imported without texts have no such file.
+"GZIP")` reads it). A record is a tf.train.Example with `example_id`, as in the predictions, and a feature
+per text, such as `premise` and `hypothesis`. Predictions of early checkpoints share the file. `run.json`
+has the SHA-256 of the uncompressed content, as compressed bytes depend on the version of zlib. Predictions
+imported without texts have no file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from multiberts.runs.files import PathLike, read_bytes, write_atomically
 if TYPE_CHECKING:
     import xarray
 
-# Columns of texts [examples], as objects: NumPy's own texts are all as wide as the longest.
+# Columns of texts [examples], as objects: in NumPy's string arrays every text takes the longest's memory.
 TextColumns = dict[str, np.ndarray]
 _CURE = "remove the run and fine-tune it again"
 
@@ -38,15 +38,15 @@ def write_texts(
     example_ids: Sequence[str] | np.ndarray,
     texts: Mapping[str, Sequence[str]],
 ) -> dict[str, Any]:
-    """Writes the texts of an evaluation set, whole or not at all.
+    """Writes the texts of an evaluation set atomically.
 
     Args:
-      evaluation_set: its name, such as `dev`, also for predictions of early checkpoints.
-      example_ids: [examples].
-      texts: texts [examples] by name of the column.
+      evaluation_set: name of the set, such as `dev`, also for early checkpoints.
+      example_ids: ids [examples].
+      texts: texts [examples] by column name.
 
     Returns:
-      The entry `texts` of the set in run.json: file, columns, and the SHA-256 before compression.
+      The set's entry `texts` in run.json: file, columns, and the SHA-256 before compression.
 
     Example:
       >>> entry = write_texts(".", "dev", ["rte/dev/0"], {"premise": ["It rains."]})
@@ -74,16 +74,16 @@ def read_texts(
     """Reads the texts of an evaluation set.
 
     Args:
-      entry: as `write_texts` returned it.
-      example_ids: [examples], the order of the texts that are returned.
+      entry: result of `write_texts`.
+      example_ids: ids [examples], in the order of the returned texts.
 
     Returns:
-      Texts [examples] by name of the column.
+      Texts [examples] by column name.
     """
     path = Path(run_dir) / entry["file"]
     content = read_bytes(path, _CURE)
     if hashlib.sha256(content).hexdigest() != entry["sha256"]:
-        raise UserError(f"{path} does not hold what run.json says; {_CURE}")
+        raise UserError(f"{path} does not have the SHA-256 in run.json; {_CURE}")
     columns = {}
     with contextlib.suppress(DamagedRecord, ForeignRecord):
         columns = decode(split(content, verify=False))
@@ -93,23 +93,23 @@ def read_texts(
             f"names; {_CURE}"
         )
     values = {name: column_values(path, name, column) for name, column in columns.items()}
-    place = {name: row for row, name in enumerate(values["example_id"])}
-    missing = [name for name in map(str, example_ids) if name not in place]
+    row_of_id = {name: row for row, name in enumerate(values["example_id"])}
+    missing = [name for name in map(str, example_ids) if name not in row_of_id]
     if missing:
         raise UserError(f"{path} lacks example {missing[0]!r}, which has a prediction; {_CURE}")
-    order = [place[name] for name in map(str, example_ids)]
+    order = [row_of_id[name] for name in map(str, example_ids)]
     return {name: values[name][order] for name in entry["columns"]}
 
 
 def example_texts(data: xarray.Dataset, longest: int) -> dict[str, str]:
-    """Returns what a reader recognises each example by: its label, its texts and other columns of texts.
+    """Returns a description of each example: its label, its texts and other columns of texts.
 
     Args:
-      data: predictions, as `evaluate.prediction_files.predictions.read_predictions` returns them.
-      longest: characters that are kept of each text.
+      data: predictions from `evaluate.prediction_files.predictions.read_predictions`.
+      longest: maximum characters per text.
 
     Returns:
-      By example id, such as `label: 1; premise: It rains.; hypothesis: The street is wet.`.
+      Descriptions by example id, such as `label: 1; premise: It rains.; hypothesis: The street is wet.`.
 
     Example:
       >>> from multiberts.evaluate.prediction_files.predictions import read_predictions
@@ -122,12 +122,12 @@ def example_texts(data: xarray.Dataset, longest: int) -> dict[str, str]:
         if item.dims == ("example",) and name != "example_id" and item.dtype.kind in "UO"
     }
     labels = data["label"].to_numpy()
-    found = {}
-    for place, example_id in enumerate(data["example_id"].to_numpy().tolist()):
-        parts = [f"label: {labels[place]:g}"] if labels.dtype.kind in "iufb" else []
+    texts = {}
+    for row, example_id in enumerate(data["example_id"].to_numpy().tolist()):
+        parts = [f"label: {labels[row]:g}"] if labels.dtype.kind in "iufb" else []
         for name, column in columns.items():
-            value = column[place]
+            value = column[row]
             text = " ".join((" | ".join(value) if isinstance(value, tuple) else str(value)).split())
             parts.append(f"{name}: {text[:longest]}{'...' if len(text) > longest else ''}")
-        found[str(example_id)] = "; ".join(parts)
-    return found
+        texts[str(example_id)] = "; ".join(parts)
+    return texts

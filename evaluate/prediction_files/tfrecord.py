@@ -1,8 +1,7 @@
 """TFRecord files without TensorFlow.
 
-A record is its length (8 bytes, little endian), a checksum of the length, its bytes, and a checksum
-of the bytes. The checksum is CRC-32C, rotated by 15 bits and shifted by a constant (TFRecord format,
-TensorFlow guide).
+A record is its length (8 bytes, little endian), a checksum of the length, its bytes, and a checksum of
+the bytes. The checksum is CRC-32C, rotated by 15 bits plus a constant (TFRecord format, TensorFlow guide).
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ _LENGTH, _CHECKSUM = 8, 4  # bytes
 
 
 class DamagedRecord(Exception):
-    """A record is cut short or does not fit its checksum.
+    """A record is truncated or does not match its checksum.
 
     Attributes:
-      number: of the record, counted from 1.
+      number: number of the record, from 1.
     """
 
     def __init__(self, number: int):
@@ -36,8 +35,8 @@ class Records:
     """The records of a file.
 
     Attributes:
-      data: the bytes of the file.
-      starts, lengths: int64 [records], where each record's bytes lie.
+      data: bytes of the file.
+      starts, lengths: position and length of each record's bytes, int64 [records].
     """
 
     data: bytes
@@ -53,7 +52,7 @@ class Records:
 
 
 def framed(records: Sequence[bytes]) -> bytes:
-    """Returns the content of a TFRecord file that holds these records."""
+    """Returns the content of a TFRecord file with these records."""
     parts: list[bytes] = []
     for record in records:
         length = len(record).to_bytes(_LENGTH, "little")
@@ -74,15 +73,11 @@ def split(data: bytes, *, verify: bool = True) -> Records:
     """Finds the records of a TFRecord file.
 
     Args:
-      data: the bytes of the file.
-      verify: whether to compare checksums; needless where the whole file's SHA-256 is known to be
-        right.
-
-    Returns:
-      Where each record lies.
+      data: bytes of the file.
+      verify: whether to verify checksums, which is unnecessary if the file's SHA-256 is verified.
 
     Raises:
-      DamagedRecord: a record is cut short, or differs from its checksum; the first one is named.
+      DamagedRecord: the first record that is truncated or does not match its checksum.
     """
     starts: list[int] = []
     lengths: list[int] = []

@@ -1,1 +1,1 @@
-"""Readers of predictions that other programs wrote."""
+"""Readers of other programs' predictions."""

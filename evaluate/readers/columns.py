@@ -1,4 +1,4 @@
-"""Finds the columns of a table of predictions: by the names that were given, or by usual ones."""
+"""Finds the columns of a table of predictions, by the user's names or by usual names."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from multiberts.runs.parameters import shortened
 if TYPE_CHECKING:
     import pandas
 
-# Names of runs that are seeds where nothing else is.
+# Columns of runs with these names are seeds if there are no other seeds.
 _RUNS = ("run", "repeat")
 _TAG = re.compile(r"O|[BI]-\S+")
 _LISTS, _PLAIN = (list, tuple, dict, np.ndarray), (str, bool, int, float, np.generic)
@@ -43,16 +43,16 @@ _LISTS, _PLAIN = (list, tuple, dict, np.ndarray), (str, bool, int, float, np.gen
 
 @dataclass(frozen=True, kw_only=True)
 class RowNames:
-    """Names of columns by role; None: found by its usual name, if the table has it.
+    """Names of columns by role; None: a column with a usual name, if the table has one.
 
     Attributes:
-      arm: of the column that names the model, method or condition of each row.
-      seed: of the column of seeds; `columns` where each seed has a column of its own.
-      run: of the column that distinguishes several runs of one seed.
-      example: of the column of example ids.
-      prediction: of the column of predictions.
-      score: of the column of each example's own score, such as 1 where the answer is right.
-      label: of the column of labels.
+      arm: column with the model, method or condition of each row.
+      seed: column of seeds; `columns` if each seed has a column.
+      run: column that distinguishes several runs of one seed.
+      example: column of example ids.
+      prediction: column of predictions.
+      score: column of each example's score, such as 1 for a right answer.
+      label: column of labels.
     """
 
     arm: str | None = None
@@ -66,10 +66,10 @@ class RowNames:
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnNames(RowNames):
-    """Names of columns by role, with that of a column of clusters.
+    """Names of columns by role, with clusters.
 
     Attributes:
-      cluster: of a column of groups of examples that belong together.
+      cluster: column with groups of dependent examples.
     """
 
     cluster: str | None = None
@@ -77,11 +77,11 @@ class ColumnNames(RowNames):
 
 @dataclass(frozen=True, kw_only=True)
 class SliceNames(ColumnNames):
-    """Names of columns, with that of a column of slices.
+    """Names of columns by role, with slices.
 
     Attributes:
-      by: column whose values split the examples into slices, which are compared one by one: a category,
-        a language, `label`, or `length` (the words of the texts); numbers are cut at their quartiles.
+      by: column whose values split the examples into slices, which are compared separately: a category, a
+        language, `label`, or `length` (words of the texts); numbers are split at their quartiles.
     """
 
     by: str | None = None
@@ -91,19 +91,19 @@ ROLES = tuple(field.name for field in fields(ColumnNames))
 
 
 def standard_rows(
-    frame: pandas.DataFrame, names: ColumnNames, what: str, seed: int | None = None
+    frame: pandas.DataFrame, names: ColumnNames, where: str, seed: int | None = None
 ) -> Rows:
     """Finds the role of every column of a table.
 
     Args:
-      frame: long, one row per run and example; or wide, one row per example and one column per run,
-        whose names hold the word seed or run and a number (`seed_0`, `base_seed_1`), or with the seed
-        `columns` a number alone (`base_1`).
-      seed: of all rows, where no column holds it (one file per seed).
+      frame: long, one row per run and example; or wide, one row per example and one column per run, named
+        with the word seed or run and a number (`seed_0`, `base_seed_1`), or with the seed `columns` only a
+        number (`base_1`).
+      seed: seed of all rows, if no column has seeds (one file per seed).
 
     Returns:
-      Rows with `seed`, `prediction` or `score` (or both, see `settled`), and `arm`, `run`, `example`,
-      `label`, `cluster` and `by` where the table has them.
+      Rows with `seed`, `prediction` or `score` (or both, see `settled`), and with `arm`, `run`, `example`,
+      `label`, `cluster` and `by` if the table has them.
 
     Example:
       >>> import pandas
@@ -113,29 +113,31 @@ def standard_rows(
     """
     import pandas
 
-    given = {role: name for role, name in asdict(names).items() if name is not None}
-    columns, unused = columns_by_role(frame, given, what)
-    has_seeds = seed is not None or "seed" in {**columns, **given}
+    user_names = {role: name for role, name in asdict(names).items() if name is not None}
+    columns, unused = columns_by_role(frame, user_names, where)
+    has_seeds = seed is not None or "seed" in {**columns, **user_names}
     if not has_seeds and columns.get("run", "").lower() in _RUNS:
         columns["seed"] = columns.pop("run")
     header = [*frame.columns]
     frame = frame.loc[:, ~frame.columns.duplicated()].reset_index(drop=True)
-    _refuse_summaries(frame, columns, what)
-    named = {*columns.values(), *given.values()}
+    _refuse_summaries(frame, columns, where)
+    named = {*columns.values(), *user_names.values()}
     without_ids = "example" not in columns
     indices = [name for name in frame if name not in named and _is_index(frame[name], without_ids)]
     frame = frame.drop(columns=indices)
     has_seeds = seed is not None or "seed" in columns
-    frame, columns, more = long_table(frame, header, columns, given, what, has_seeds=has_seeds)
+    frame, columns, more = long_table(
+        frame, header, columns, user_names, where, has_seeds=has_seeds
+    )
     has_seeds |= "seed" in columns
-    frame = with_plain_cells(frame, columns, what).reset_index(drop=True)
+    frame = with_plain_cells(frame, columns, where).reset_index(drop=True)
     roles = pandas.DataFrame({role: frame[name] for role, name in columns.items()}, copy=False)
     has_values = bool({"prediction", "score"} & {*columns})
     is_one = not has_seeds and has_values and _is_one_run(frame, columns)
     lacks = ["seeds"] * (not has_seeds and not is_one)
     lacks += ["predictions or scores"] * (not has_values)
     if lacks:
-        raise _ask(frame, columns, lacks, what)
+        raise _ask(frame, columns, lacks, where)
     if "seed" not in columns:
         roles["seed"] = "one" if is_one else seed
     for role in {"arm", "seed", "run", "example"} & {*roles.columns}:
@@ -143,48 +145,48 @@ def standard_rows(
     read = {"seed": ONE_RUN if is_one else BY_NAME} | {
         r: name for r, name in columns.items() if name != ARM_COLUMNS
     }
-    if given.get("by") in frame.columns:
-        roles["by"], read["by"] = frame[given["by"]], given["by"]
+    if user_names.get("by") in frame.columns:
+        roles["by"], read["by"] = frame[user_names["by"]], user_names["by"]
     is_epoch = columns.get("run", "").lower() == "epoch" and names.run is None
     epochs = roles["run"].unique().tolist() if is_epoch else []
     if len(epochs) > 1:
         console.warn(
-            f"{what}: the {len(epochs)} epochs of each seed ({', '.join(map(str, epochs[:5]))}) are "
+            f"{where}: the {len(epochs)} epochs of each seed ({', '.join(map(str, epochs[:5]))}) are "
             "averaged, as if they were runs; keep the rows of one epoch if they are not"
         )
     further = frame[[name for name in frame if name not in columns.values()]]
     further.columns = further.columns.map(str)
     rows = Rows(roles, further)
-    # Texts and facts are kept, and what could be ids.
+    # Further columns: texts, facts and possible ids.
     runs = rows.runs
     ids = [name for name in further if not is_text(name) and _tells_apart(runs, further[name])]
-    kept = [name for name in further if is_text(name) or name in ids]
+    further_columns = [name for name in further if is_text(name) or name in ids]
     unused = [*more, *unused]
-    known = {*kept, *unused, "task", "evaluation_set", given.get("by")}
-    unused += [name for name in further if name not in known]
+    accounted = {*further_columns, *unused, "task", "evaluation_set", user_names.get("by")}
+    unused += [name for name in further if name not in accounted]
     read_as = ReadAs(columns=read, unused=unused)
-    return replace(rows, further=further[kept], possible_ids=ids, read=read_as)
+    return replace(rows, further=further[further_columns], possible_ids=ids, read=read_as)
 
 
 def _is_one_run(frame: pandas.DataFrame, columns: Mapping[str, str]) -> bool:
-    """Returns whether rows without seeds are those of one run, each of another example."""
+    """Returns whether rows without seeds are a single run, with different examples."""
     if "run" in columns:
         return False
     if "example" in columns:
         keys = [columns[role] for role in ("arm", "example") if role in columns]
         tasks = [name for name in ("task", "evaluation_set", *TASK_NAMES) if name in frame]
         return not frame[[*keys, *tasks]].duplicated().any()
-    # Other scores than right or wrong may be those of whole runs.
+    # Scores other than 0 and 1 may be scores of whole runs.
     return "prediction" in columns or bool(frame[columns["score"]].dropna().isin((0, 1)).all())
 
 
-# Rows below those of runs, in tables of papers and spreadsheets.
+# Summary rows, which tables of papers and spreadsheets have below the runs.
 _SUMMARIES = re.compile(
     r"\s*(mean|average|avg|median|std|sd|stdev|overall|total)\b.*", re.IGNORECASE
 )
 
 
-def _refuse_summaries(frame: pandas.DataFrame, columns: Mapping[str, str], what: str) -> None:
+def _refuse_summaries(frame: pandas.DataFrame, columns: Mapping[str, str], where: str) -> None:
     """Refuses a row `mean` below numbered seeds or examples."""
     for role in {"seed", "run", "example"} & {*columns}:
         names = frame[columns[role]]
@@ -194,24 +196,24 @@ def _refuse_summaries(frame: pandas.DataFrame, columns: Mapping[str, str], what:
         sums = names.str.fullmatch(_SUMMARIES)
         if sums.any() and names[~sums].str.fullmatch(r"\D*\d+(\.0)?\s*").all():
             raise UserError(
-                f"{what}: found {names[sums].iloc[0]!r} in column {columns[role]!r}, row "
+                f"{where}: found {names[sums].iloc[0]!r} in column {columns[role]!r}, row "
                 f"{names[sums].index[0] + 1}, which sums up others and is no {role}; remove such rows"
             )
 
 
 def _ask(
-    frame: pandas.DataFrame, columns: Mapping[str, str], lacks: Sequence[str], what: str
+    frame: pandas.DataFrame, columns: Mapping[str, str], lacks: Sequence[str], where: str
 ) -> UserError:
-    """Returns which roles a table lacks, with the columns that may have them by their values."""
+    """Returns the error on missing roles, with guesses by the columns' values."""
     guessed = _guessed(frame, columns) if len(frame) > 1 else {}
     used = {**columns, **guessed}.values()
     numbers = [name for name in frame if name not in used and frame[name].dtype.kind in "biuf"]
-    found = f"{what}: found no column of {' or of '.join(lacks)} among {columns_of(frame)}"
+    problem = f"{where}: found no column of {' or of '.join(lacks)} among {columns_of(frame)}"
     may_be_arms = not {"arm", "prediction", "score"} & {*columns, *guessed}
     if may_be_arms and "seeds" not in lacks and len(numbers) > 1:
         models = ", ".join(map(repr, numbers[:9]))
         return UserError(
-            f"{found}; give --arm={COLUMNS} if {models} are models, otherwise name it with "
+            f"{problem}; give --arm={COLUMNS} if {models} are models, otherwise name it with "
             "--prediction=COLUMN or --score=COLUMN"
         )
     flags = [f"--{role}={name}" for role, name in guessed.items()]
@@ -222,12 +224,12 @@ def _ask(
     guess = f", a guess by {its} values" * bool(guessed)
     more = ", or give a folder of files with one seed each, named by it (seed_0.csv)"
     return UserError(
-        f"{found}; name {it} with {' '.join(flags)}{guess}{more * (lacks == ['seeds'])}"
+        f"{problem}; name {it} with {' '.join(flags)}{guess}{more * (lacks == ['seeds'])}"
     )
 
 
 def _guessed(frame: pandas.DataFrame, columns: Mapping[str, str]) -> dict[str, str]:
-    """Guesses the role of columns by their values: those that distinguish rows are arm, seed and example."""
+    """Guesses roles of columns by their values: columns that distinguish rows are arm, seed and example."""
     roles = dict(columns)
     others = [
         name
@@ -237,18 +239,18 @@ def _guessed(frame: pandas.DataFrame, columns: Mapping[str, str]) -> dict[str, s
         and (frame[name].dtype.kind in "biuf" or frame[name].map(type).eq(str).all())
     ]
     may_distinguish = [name for name in others if frame[name].dtype.kind not in "bf"][:8]
-    known = [columns[role] for role in ("arm", "seed", "run", "example") if role in columns]
+    key_columns = [columns[role] for role in ("arm", "seed", "run", "example") if role in columns]
     keys: list[str] = next(
         (
             [*names]
             for size in range(4)
             for names in itertools.combinations(may_distinguish, size)
-            if [*known, *names] and not frame[[*known, *names]].duplicated().any()
+            if [*key_columns, *names] and not frame[[*key_columns, *names]].duplicated().any()
         ),
         [],
     )
     values = [name for name in others if name not in keys]
-    # A score for each of few rows is that of a whole run.
+    # In a table with few rows, a score belongs to a whole run.
     distinct = frame[keys].nunique()
     are_whole = {frame[name].dtype.kind for name in values} == {"f"} and distinct.max() <= 50
     for name in distinct.sort_values(ascending=False, kind="stable").index:
@@ -269,7 +271,7 @@ def _guessed(frame: pandas.DataFrame, columns: Mapping[str, str]) -> dict[str, s
 
 
 def stripped(column: pandas.Series) -> pandas.Series:
-    """Returns names without spaces around them: "a1 " is the example "a1"."""
+    """Returns names without surrounding spaces: "a1 " is the example "a1"."""
     if column.dtype == "str":
         return column.str.strip()
     if column.dtype.kind not in "OT":
@@ -278,14 +280,14 @@ def stripped(column: pandas.Series) -> pandas.Series:
 
 
 def _is_index(column: pandas.Series, without_ids: bool) -> bool:
-    """Returns whether a column is the index that `to_csv` writes, and not the only ids there are."""
+    """Returns whether a column is the index written by `to_csv`, and not the only ids."""
     if not INDEX.fullmatch(str(column.name)):
         return False
     return not without_ids or bool(column.isna().all()) or _counts(column, np.arange(len(column)))
 
 
 def _tells_apart(runs: NDArray, column: pandas.Series) -> bool:
-    """Returns whether a column could be of ids: one value for each example of every run."""
+    """Returns whether a column may be ids: distinct values within every run."""
     import pandas
 
     if column.dtype.kind not in "iuOT" or column.isna().any():
@@ -297,41 +299,41 @@ def _tells_apart(runs: NDArray, column: pandas.Series) -> bool:
     return not pandas.Series(runs * len(values) + codes).duplicated().any()
 
 
-def settled(rows: Rows, names: ColumnNames, what: str) -> Rows:
-    """Decides, by all rows of a task, what a table's names leave open: scores, labels and ids.
+def settled(rows: Rows, names: ColumnNames, where: str) -> Rows:
+    """Resolves ambiguous columns from all rows of a task: scores, labels and ids.
 
-    A column `correct`, `right` or `acc` beside predictions is the score where it is 0 or 1 and differs
-    between runs, and the label where it stays the same while predictions differ. Without a column of
-    a usual name, the ids are the first column with one value for every example of a run and the same
-    values in all runs; without such a column rows are numbered per run.
+    A column `correct`, `right` or `acc` beside predictions is the score if it is 0 or 1 and differs between
+    runs, and the label if it is constant while predictions differ. Without a column of a usual name, the ids
+    are the first column with distinct values within a run and the same values in all runs; without such a
+    column, rows are numbered per run.
 
     Returns:
-      The rows, with the role `example` and one of `prediction` and `score`; what was read as what has the
-      columns that identify examples, and those left out.
+      The rows, with the role `example` and one of `prediction` and `score`; `read` has the columns that
+      identify examples, and the unused columns.
     """
     if {"prediction", "score"} <= {*rows.roles}:
-        rows = _value_of(rows, names, what)
+        rows = _value_of(rows, names, where)
     elif "score" in rows.roles and names.score is None:
-        _refuse_classes(rows, what)
-    rows = _with_ids(rows, names, what)
+        _refuse_classes(rows, where)
+    rows = _with_ids(rows, names, where)
     if rows.read.columns.get("score", "").lower() == "loss":
         rows = replace(rows, read=replace(rows.read, logged_metric="loss"))
     return rows
 
 
-def _value_of(rows: Rows, names: ColumnNames, what: str) -> Rows:
-    """Keeps the predictions or the scores of a table that has both."""
+def _value_of(rows: Rows, names: ColumnNames, where: str) -> Rows:
+    """Selects the predictions or the scores of a table that has both."""
     if names.prediction is not None and names.score is not None:
         raise UserError(
-            f"{what}: found --prediction={names.prediction} and --score={names.score}, expected one of "
+            f"{where}: found --prediction={names.prediction} and --score={names.score}, expected one of "
             "them; leave the other out"
         )
     columns, unused = dict(rows.read.columns), [*rows.read.unused]
     lost = "prediction" if names.score is not None else "score"
     if names.prediction is None and names.score is None and "label" not in rows.roles:
-        # Scores alongside predictions are another program's, and all there is where labels lack.
+        # Without labels only the scores, which another program computed, can be used.
         lost = "prediction"
-        if columns["score"].lower() in SCORE_OR_LABEL and not _is_score(rows, what):
+        if columns["score"].lower() in SCORE_OR_LABEL and not _is_score(rows, where):
             rows = rows.with_role("label", rows.roles["score"], columns["score"])
             lost, columns = "score", dict(rows.read.columns)
     name = columns.pop(lost)
@@ -340,13 +342,13 @@ def _value_of(rows: Rows, names: ColumnNames, what: str) -> Rows:
     return replace(rows, roles=rows.roles.drop(columns=lost), read=read)
 
 
-def _is_score(rows: Rows, what: str) -> bool:
-    """Returns whether a column that may be either holds scores, and not labels."""
+def _is_score(rows: Rows, where: str) -> bool:
+    """Returns whether an ambiguous column holds scores, not labels."""
     roles = rows.roles
     marks, predictions = roles["score"], roles["prediction"]
     is_mark = set(marks.dropna().unique().tolist()) <= {0, 1}
     if is_mark and not set(predictions.dropna().unique().tolist()) & {0, 1}:
-        return True  # of texts or other classes: a label would be one of them
+        return True  # predictions are other classes, so 0 and 1 cannot be labels
     if "example" in roles:
         keys = [name for name in ("arm", "example") if name in roles]
         groups = roles.groupby(keys, sort=False, dropna=False)
@@ -357,30 +359,30 @@ def _is_score(rows: Rows, what: str) -> bool:
             return False
     score, prediction = rows.read.columns["score"], rows.read.columns["prediction"]
     raise UserError(
-        f"{what}: the column {score!r} beside the predictions {prediction!r} may hold scores or labels; "
+        f"{where}: the column {score!r} beside the predictions {prediction!r} may hold scores or labels; "
         f"say which with --score={score} or --label={score}"
     )
 
 
-def _refuse_classes(rows: Rows, what: str) -> None:
-    """Refuses a column named for right answers that holds something else, such as the gold class."""
+def _refuse_classes(rows: Rows, where: str) -> None:
+    """Refuses a column with a name like `correct` that does not hold scores, but for example labels."""
     values, name = rows.roles["score"].dropna(), rows.read.columns["score"]
     is_share = values.dtype.kind in "biuf" and bool(values.between(0, 1).all())
     if name.lower() in SCORE_OR_LABEL and not is_share:
         examples = listed(repr(value) for value in values.unique().tolist()[:5])
         raise UserError(
-            f"{what}: the column {name!r} holds {examples}, expected 0 and 1, the score of each "
+            f"{where}: the column {name!r} holds {examples}, expected 0 and 1, the score of each "
             f"example; if these are labels, name the predictions, too (--label={name} "
             f"--prediction=COLUMN), and if they are scores give --score={name}"
         )
 
 
-# With fewer rows, a column that distinguishes them may as well name models.
+# With fewer rows, a column that distinguishes them may also name models.
 _FEWEST_IDS = 10
 
 
-def _with_ids(rows: Rows, names: ColumnNames, what: str) -> Rows:
-    """Finds ids where the table names none, and which columns must agree with another table's."""
+def _with_ids(rows: Rows, names: ColumnNames, where: str) -> Rows:
+    """Finds ids if no column has their usual name, and the columns that identify examples."""
     roles, further, columns = rows.roles, rows.further, dict(rows.read.columns)
     texts = [*filter(is_text, further)]
     if "example" in roles and not {*rows.possible_ids, *texts}:
@@ -406,11 +408,11 @@ def _with_ids(rows: Rows, names: ColumnNames, what: str) -> Rows:
         ]
         if guessed and most_rows > 1:
             raise UserError(
-                f"{what}: found {most_rows} rows of a run, which the column {guessed[0]!r} distinguishes; "
+                f"{where}: found {most_rows} rows of a run, which the column {guessed[0]!r} distinguishes; "
                 f"give --arm={guessed[0]} if it names models, or --example={guessed[0]} if it names examples"
             )
         candidates = [name for name in candidates if name not in guessed]
-    own = columns.get(
+    id_column = columns.get(
         "example", candidates[0] if candidates else POSITION if position.any() else ONE_SCORE
     )
     if "example" in roles:
@@ -418,18 +420,18 @@ def _with_ids(rows: Rows, names: ColumnNames, what: str) -> Rows:
         rivals = [name for name in candidates if further[name].dtype.kind in "OT" or is_number]
         rivals = [] if names.example is not None else rivals
     else:
-        first, rivals = (further[own] if candidates else position), candidates[1:]
-        roles, columns["example"] = roles.assign(example=first), own
+        first, rivals = (further[id_column] if candidates else position), candidates[1:]
+        roles, columns["example"] = roles.assign(example=first), id_column
     for name in rivals:
         pairs = further[[name]].assign(**{"": first}).drop_duplicates()
-        # Two examples may have one text, but a text has one example where ids are right.
+        # Two examples may share a text, but with the right ids not in both directions.
         if pairs[""].duplicated().any() and pairs[name].duplicated().any():
             raise UserError(
-                f"{what}: the columns {own!r} and {name!r} both look like ids, but pair the "
-                f"examples of different runs differently; name the right one with --example={own} or "
+                f"{where}: the columns {id_column!r} and {name!r} both look like ids, but pair the "
+                f"examples of different runs differently; name the right one with --example={id_column} or "
                 f"--example={name}"
             )
-    told_apart = [name for name in candidates if name in texts or name not in (own, *roles)]
+    told_apart = [name for name in candidates if name in texts or name not in (id_column, *roles)]
     num_examples = roles["example"].nunique()
     identifying = [  # a rank in each run identifies none
         name
@@ -440,33 +442,36 @@ def _with_ids(rows: Rows, names: ColumnNames, what: str) -> Rows:
         values = further[name].groupby(roles["example"]).nunique()
         if values.max() > 1:
             raise UserError(
-                f"{what}: found several values of {name!r} for the example {values.idxmax()!r}, expected the "
-                "same in all runs; compare runs on the same data, or name the column of ids with --example"
+                f"{where}: found several values of {name!r} for the example "
+                f"{values.index.tolist()[values.argmax()]!r}, expected the same in all runs; compare runs on "
+                "the same data, or name the column of ids with --example"
             )
         identifying += [name] * (name not in identifying)
-    kept = [name for name in further if name not in rows.possible_ids or name in told_apart]
+    further_columns = [
+        name for name in further if name not in rows.possible_ids or name in told_apart
+    ]
     read = replace(rows.read, columns=columns, identifying=identifying)
-    return replace(rows, roles=roles, further=further[kept], read=read)
+    return replace(rows, roles=roles, further=further[further_columns], read=read)
 
 
 def may_be_ids(column: pandas.Series, position: NDArray) -> bool:
-    """Returns whether a column has another value in each row, in an order of its own."""
+    """Returns whether a column has distinct values that do not just count rows."""
     is_other = INDEX.fullmatch(str(column.name)) or is_text(column.name)
     one_run = np.zeros(len(column), np.int64)
     return not is_other and _tells_apart(one_run, column) and not _counts(column, position)
 
 
 def _counts(column: pandas.Series, position: NDArray) -> bool:
-    """Returns whether values only count the rows of every run, from 0 or 1."""
+    """Returns whether values just count the rows of every run, from 0 or 1."""
     if column.dtype.kind not in "iu":
         return False
     return bool(np.isin(column.to_numpy() - position, (0, 1)).all())
 
 
 def columns_by_role(
-    frame: pandas.DataFrame, given: Mapping[str, str], what: str
+    frame: pandas.DataFrame, user_names: Mapping[str, str], where: str
 ) -> tuple[dict[str, str], list[str]]:
-    """Returns the column of each role, and those of usual names that another column's role leaves out."""
+    """Returns the column of each role, and unused columns with usual names."""
     alike: dict[str, list[str]] = {}
     for column in frame.columns:
         alike.setdefault(str(column).lower(), []).append(str(column))
@@ -476,41 +481,40 @@ def columns_by_role(
         if len(names) > 1:
             same = len({*names}) == 1
             raise UserError(
-                f"{what}: found {counted(len(names), 'column')} for the {role}, "
+                f"{where}: found {counted(len(names), 'column')} for the {role}, "
                 f"{' and '.join(map(repr, names))}; "
                 + ("rename or remove one" if same else f"name the right one with --{role}=COLUMN")
             )
         columns[role] = names[0]
 
-    for role, name in given.items():
+    for role, name in user_names.items():
         if name in frame.columns and role != "by":
             take(role, [column for column in alike[name.lower()] if column == name])
-        # Slices may be made of other columns, and seeds be in the names of columns.
+        # Slices may be computed from other columns, and column names may contain seeds and arms.
         may_lack = {"by": ("label", "length"), "seed": (COLUMNS,), "arm": (COLUMNS,)}.get(role, ())
         if name not in frame.columns and name not in may_lack:
             raise UserError(
-                f"{what}: found no column {name!r} for --{role}, only {columns_of(frame)}; name one of these"
+                f"{where}: found no column {name!r} for --{role}, only {columns_of(frame)}; name one of these"
                 + ", label or length" * (role == "by")
             )
     left_out: set[str] = set()
     for role, usual in USUAL_NAMES.items():
         names = [name for name in usual if name in alike]
-        if role not in given and names and alike[names[0]][0] not in columns.values():
+        if role not in user_names and names and alike[names[0]][0] not in columns.values():
             take(role, alike[names[0]])
             left_out |= {*names} if role not in ("example", "cluster") else set()
-    used = {*columns.values(), *given.values(), *FACT_NAMES}
+    used = {*columns.values(), *user_names.values(), *FACT_NAMES}
     unused = [str(name) for name in frame.columns if str(name).lower() in left_out]
     return columns, [name for name in unused if name not in used]
 
 
 def with_plain_cells(
-    frame: pandas.DataFrame, roles: Mapping[str, str], what: str
+    frame: pandas.DataFrame, roles: Mapping[str, str], where: str
 ) -> pandas.DataFrame:
-    """Returns a table with one text or number in each cell of its roles, or a set of texts.
+    """Returns a table with one text or number, or a set of texts, in each cell with a role.
 
-    Lists of texts, of predictions and labels, are sets of labels or the references of an answer, sorted
-    tuples; lists of tags are texts of tags. Truth values among missing ones, as R and JSON have them, become
-    1, 0 and NaN.
+    Lists of texts in predictions and labels become sorted tuples (sets of labels, or references of an
+    answer); lists of tags become texts. Truth values with missing ones (R, JSON) become 1, 0 and NaN.
     """
     import pandas
 
@@ -530,20 +534,20 @@ def with_plain_cells(
             is_set = may_be_lists and isinstance(cell, tuple) and _texts_in(cell) is not None
             if not (is_set or cell is None or isinstance(cell, _PLAIN)):
                 raise UserError(
-                    f"{what}: found {shortened(cell)} in column {column!r}, row {row}, expected one text or "
+                    f"{where}: found {shortened(cell)} in column {column!r}, row {row}, expected one text or "
                     "number; write one value per row"
                 )
     return frame
 
 
 def _sets_or_tags(cells: list[Any], role: str) -> list[Any]:
-    """Returns lists of texts as sorted tuples, or tags of sentences as texts; other cells as they are."""
+    """Returns lists of texts as sorted tuples, or lists of tags as texts; other cells unchanged."""
     lists = [_texts_in(cell) for cell in cells]
     every = {text for texts in lists if texts is not None for text in texts}
     are_tags = bool(every) and all(map(_TAG.fullmatch, every))
 
     def joined(cell: Any, texts: list[str] | None) -> Any:
-        # A prediction with a text twice is not a set; the references of an answer may be alike.
+        # A prediction that repeats a text is not a set, but references of an answer may be equal.
         if texts is None or not (are_tags or role == "label" or len({*texts}) == len(texts)):
             return cell
         return " ".join(texts) if are_tags else tuple(sorted({*texts}))
@@ -552,8 +556,8 @@ def _sets_or_tags(cells: list[Any], role: str) -> list[Any]:
 
 
 def _texts_in(cell: Any) -> list[str] | None:
-    """Returns the texts of a list, or of a text among lists; None of anything else."""
-    # The answers of SQuAD, as `datasets` has them, are an object with lists of texts and places.
+    """Returns the texts of a list, or a text as a list; None for other cells."""
+    # In `datasets`, answers of SQuAD are an object with lists of texts and positions.
     texts = cell.get("text", cell) if isinstance(cell, dict) else cell
     texts = [texts] * bool(texts) if isinstance(texts, str) else texts
     is_list = isinstance(texts, list | tuple | np.ndarray)

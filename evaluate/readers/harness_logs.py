@@ -17,7 +17,7 @@ from multiberts.runs.errors import UserError, listed
 from multiberts.runs.files import check_fields, parse_json, read_bytes
 from multiberts.runs.parameters import shortened
 
-# Fields that are read from each kind of log, with their types.
+# Fields of each kind of log, with their types.
 _LINE_OF_LM_EVAL = {"doc_id": int | str, "filter": str | None, "metrics": list[str] | None}
 _INSTANCE_OF_HELM = {
     "instance_id": str,
@@ -42,7 +42,7 @@ class _State(TypedDict):
     instance: _Instance
 
 
-REWRITE = "let the program that wrote it write it anew"
+REWRITE = "write it again with the same program"
 
 
 def lm_eval_rows(
@@ -65,9 +65,9 @@ def lm_eval_rows(
     if not wanted and len(filters) == 1:
         wanted = filters[0]
     if wanted not in filters:
-        found = f": found no filter {wanted!r}, only" if wanted else " holds the filters"
+        problem = f": found no filter {wanted!r}, only" if wanted else " holds the filters"
         raise UserError(
-            f"{path}{found} {listed(filters)}; choose one with --score={metric},{filters[0]}"
+            f"{path}{problem} {listed(filters)}; choose one with --score={metric},{filters[0]}"
         )
     chosen = [line for line in lines if (line.get("filter") or "none") == wanted]
     read_as = {"example": "doc_id", "score": metric}
@@ -98,7 +98,7 @@ def lm_eval_rows(
 
 # Scores of all examples together, logged as (gold, predicted): lm_eval/api/task.py, process_results ...
 _OF_CLASSES = ("f1", "mcc")
-# ... and as a log-likelihood, most with a number of words or bytes.
+# ... or as a log-likelihood, usually with a number of words or bytes.
 _OF_LIKELIHOODS = ("perplexity", "word_perplexity", "byte_perplexity", "bits_per_byte")
 
 
@@ -119,7 +119,7 @@ def _are_scores(metric: str, lines: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _no_scores(path: Path, metric: str, lines: Sequence[Mapping[str, Any]]) -> UserError:
-    """Returns the refusal of a metric, with one that can be read if there is one."""
+    """Returns the error on a metric, with another that can be read, if any."""
     others = [
         name
         for name in lines[0].get("metrics") or ()
@@ -141,13 +141,13 @@ def _no_scores(path: Path, metric: str, lines: Sequence[Mapping[str, Any]]) -> U
 
 
 def _digest(value: Any) -> str:
-    """Returns what of a document or target is compared between models: itself where it is short."""
+    """Returns a short text or a hash of a document or target, for comparison between models."""
     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
     return text if len(text) < 40 else hashlib.sha256(text.encode()).hexdigest()
 
 
 def task_of_samples(path: Path) -> str:
-    """Returns the task of a file `samples_<task>_<date>T<time>.jsonl`; older ones have no time."""
+    """Returns the task of a file `samples_<task>_<date>T<time>.jsonl`; older files have no time."""
     return _TIME.sub("", path.stem.removeprefix("samples_"))
 
 
@@ -155,14 +155,14 @@ _TIME = re.compile(r"_\d{4}-\d\d-\d\dT[\d\-.:]+$")
 
 
 def check_record(values: Any, kinds: Mapping[str, Any], where: str) -> None:
-    """Refuses a record whose fields are missing or of other types."""
+    """Refuses a record with missing fields or wrong types."""
     if not isinstance(values, Mapping):
         raise UserError(f"{where}: found {shortened(values)}, expected fields by name; {REWRITE}")
     check_fields(values, kinds, where, REWRITE)
 
 
 def texts_of(docs: Sequence[Any]) -> dict[str, list[str]]:
-    """Returns what a reader recognises examples by: columns that all have, or each example as JSON."""
+    """Returns texts for readers to recognise examples: columns of all documents, or each document as JSON."""
     names = [
         name
         for name in TEXT_NAMES
@@ -175,10 +175,10 @@ def texts_of(docs: Sequence[Any]) -> dict[str, list[str]]:
 
 
 def helm_rows(path: Path, names: ColumnNames, seed: int | None) -> Rows:
-    """Reads `per_instance_stats.json` of a HELM run; perturbed instances are left out."""
+    """Reads `per_instance_stats.json` of a HELM run, without perturbed instances."""
     if seed is None:
         raise UserError(
-            f"{path} is of one model; give a folder with one folder per seed, whose names hold the "
+            f"{path} is of one model; give a folder with one folder per seed, named by its "
             "seed, such as seed_0"
         )
     entries = []
@@ -201,10 +201,10 @@ def helm_rows(path: Path, names: ColumnNames, seed: int | None) -> Rows:
         }
         for entry in entries
     ]
-    known = list(dict.fromkeys(name for table in tables for name in table))
-    of_all = [name for name in known if all(name in table for table in tables)]
+    metrics = list(dict.fromkeys(name for table in tables for name in table))
+    of_all = [name for name in metrics if all(name in table for table in tables)]
     score = names.score or next(
-        (name for name in ("exact_match", "quasi_exact_match") if name in known), ""
+        (name for name in ("exact_match", "quasi_exact_match") if name in metrics), ""
     )
     if score not in of_all:
         cure = f"name one of these with --score={of_all[0]}" if of_all else REWRITE
@@ -226,7 +226,7 @@ def helm_rows(path: Path, names: ColumnNames, seed: int | None) -> Rows:
 
 
 def facts_of_helm(path: Path) -> tuple[str, str]:
-    """Returns the task and the model of a run, which the name of its folder has.
+    """Returns the task and the model of a run from its folder's name.
 
     Example:
       >>> facts_of_helm(Path("runs/seed_1/mmlu:subject=law,model=org_m/per_instance_stats.json"))
@@ -241,7 +241,7 @@ def facts_of_helm(path: Path) -> tuple[str, str]:
 
 
 def _helm_texts(path: Path, entries: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Returns the texts of the instances, where the run's `scenario_state.json` is there."""
+    """Returns the texts of the instances, if the run has a `scenario_state.json`."""
     if not path.is_file():
         return {}
     content = parse_json(read_bytes(path, REWRITE), str(path), REWRITE)
@@ -262,7 +262,7 @@ def rows_of_log(
     log: Mapping[str, str],
     **columns: Any,
 ) -> Rows:
-    """Returns the scores of a log; `log` has what orders and distinguishes several without a seed."""
+    """Returns the rows of a log; `log` has its time, model and settings, which distinguish logs."""
     import pandas
 
     frame = pandas.DataFrame(columns)

@@ -24,7 +24,7 @@ from multiberts.runs.errors import UserError, counted, listed
 from multiberts.runs.files import open_unpacked, parse_json
 from multiberts.runs.parameters import shortened
 
-# Fields that are read from a log, with their types.
+# Fields of a log, with their types.
 _LOG_OF_INSPECT = {"eval": Mapping[str, Any], "samples": list[Mapping[str, Any]] | None}
 _SAMPLE = {
     "id": int | str,
@@ -32,21 +32,21 @@ _SAMPLE = {
     "scores": Mapping[str, Mapping[str, Any] | None] | None,
     "input": str | list[Any],
 }
-# Inspect's letters for correct, incorrect, partly correct and no answer, as its metrics count them.
+# Inspect's letters for correct, incorrect, partly correct and no answer, with the values of its metrics.
 _GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
-# JSON logs begin with the facts of the evaluation; samples may be gigabytes.
+# JSON logs begin with the facts of the evaluation; the samples after them may be gigabytes.
 _HEADER_BYTES = 1 << 20
 
 
 class UnfinishedLogError(UserError):
-    """A log whose evaluation did not end: an attempt that another log may have repeated."""
+    """A log of an unfinished evaluation, which another log may have repeated."""
 
 
 def by_inspect(path: Path) -> Mapping[str, Any] | None:
-    """Reads a log of Inspect with its own reader, as the form of its files may change.
+    """Reads a log with Inspect's reader, as the file format may change.
 
     Returns:
-      The log as its JSON form has it; None where inspect_ai is not installed.
+      The log in its JSON form; None if inspect_ai is not installed.
     """
     try:
         from inspect_ai.log import read_eval_log
@@ -54,14 +54,14 @@ def by_inspect(path: Path) -> Mapping[str, Any] | None:
         return None
     try:
         log: Mapping[str, Any] = read_eval_log(str(path)).model_dump(mode="json")
-    except Exception as error:  # whatever its maintainers let it raise
+    except Exception as error:  # the reader may raise any exception
         reason = " ".join(str(error).splitlines()[:3])
         raise UserError(f"{path}: inspect_ai cannot read it ({reason}); {REWRITE}") from error
     return log
 
 
 def samples_of_archive(archive: Archive) -> dict[str, Any]:
-    """Reads the members of an Inspect log as the JSON form has them."""
+    """Reads the members of an Inspect log into the JSON form."""
     samples = [
         _member(archive, name)
         for name in sorted(archive.names)
@@ -91,15 +91,15 @@ def inspect_rows(path: Path, log: Mapping[str, Any], names: ColumnNames, seed: i
     samples = log["samples"] or []
     for number, sample in enumerate(samples, 1):
         check_record(sample, _SAMPLE, f"{path}, sample {number}")
-    # The members of an archive have an order of their own, and so does Inspect's reader.
+    # Archives and Inspect's reader have different orders of samples.
     samples = sorted(samples, key=lambda sample: (sample.get("epoch") or 1, str(sample["id"])))
     values = [_values_of(sample) for sample in samples]
-    known = list(dict.fromkeys(name for own in values for name in own))
-    score = names.score or (known[0] if len(known) == 1 else None)
-    if score not in known:
+    scorers = list(dict.fromkeys(name for scores in values for name in scores))
+    score = names.score or (scorers[0] if len(scorers) == 1 else None)
+    if score not in scorers:
         raise UserError(
-            f"{path}: found the scores {listed(known)}; name one with --score={known[0]}"
-            if known
+            f"{path}: found the scores {listed(scorers)}; name one with --score={scorers[0]}"
+            if scorers
             else f"{path}: none of {counted(len(samples), 'sample')} has a score; run the evaluation again, "
             "or score its log (inspect score)"
         )
@@ -111,13 +111,13 @@ def inspect_rows(path: Path, log: Mapping[str, Any], names: ColumnNames, seed: i
         task=task_of_log(path, log),
         run=[sample.get("epoch") or 1 for sample in samples],
         example=[sample["id"] for sample in samples],
-        score=[_grade(path, own.get(score)) for own in values],
+        score=[_grade(path, scores.get(score)) for scores in values],
         **texts_of([sample["input"] for sample in samples]),
     )
 
 
 def _values_of(sample: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values of a sample by SCORER, or by SCORER.KEY of a scorer that gives several."""
+    """Returns the values of a sample by SCORER, or by SCORER.KEY for scorers with several values."""
     values: dict[str, Any] = {}
     for scorer, score in (sample.get("scores") or {}).items():
         value = (score or {}).get("value")
@@ -138,20 +138,24 @@ def _warn_of_errors(path: Path, samples: Sequence[Mapping[str, Any]]) -> None:
         )
 
 
-def _facts_of_inspect(own: Mapping[str, Any]) -> dict[str, str]:
-    """Returns when a log began, its model, and the settings that distinguish it from others."""
+def _facts_of_inspect(evaluation: Mapping[str, Any]) -> dict[str, str]:
+    """Returns a log's time, its model, and its settings."""
     settings = {
         name: value
         for group in ("task_args", "model_args", "model_generate_config")
-        for name, value in (own.get(group) or {}).items()
+        for name, value in (evaluation.get(group) or {}).items()
         if value is not None and name != "seed"
     }
-    facts = {"when": own.get("created", ""), "model": own.get("model", ""), **settings}
+    facts = {
+        "when": evaluation.get("created", ""),
+        "model": evaluation.get("model", ""),
+        **settings,
+    }
     return {name: str(value) for name, value in facts.items()}
 
 
 def _grade(path: Path, value: Any) -> float:
-    """Returns the score of a value; NaN of a sample that was not scored."""
+    """Returns the score of a value; NaN for a sample without a score."""
     if value is None:
         return math.nan
     if isinstance(value, str) and value in _GRADES:
@@ -165,7 +169,7 @@ def _grade(path: Path, value: Any) -> float:
 
 
 def facts_of_log(path: Path) -> tuple[str, str] | None:
-    """Returns the task and the model of a log by its beginning; None of another file."""
+    """Returns the task and the model from the beginning of a log; None for other files."""
     facts = None
     if path.suffix == ".eval":
         with open_archive(path) as archive:
@@ -175,9 +179,9 @@ def facts_of_log(path: Path) -> tuple[str, str] | None:
         start = ""
         with contextlib.suppress(OSError, UserError), open_unpacked(path) as file:
             start = file.read(_HEADER_BYTES).decode(errors="replace")
-        found = re.search(r'"eval":\s*(?={)', start)
+        match = re.search(r'"eval":\s*(?={)', start)
         with contextlib.suppress(ValueError):
-            facts = json.JSONDecoder().raw_decode(start, found.end())[0] if found else None
+            facts = json.JSONDecoder().raw_decode(start, match.end())[0] if match else None
     if not isinstance(facts, Mapping) or "task" not in facts:
         return None
     return task_of_log(path, {"eval": facts}), str(facts.get("model", ""))

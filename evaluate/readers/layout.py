@@ -1,8 +1,8 @@
-"""Arm, task, seed and run of each file of a folder or list of paths, as its path names them.
+"""Arm, task, seed and run of each file of a folder or list of paths, from its path.
 
-The one place that reads names of files. The number after the word "seed" is the seed, or else
-the last number of the name. Words and folders before it name the arm where they differ, what comes after
-it names the task; known names of tasks are tasks wherever they are.
+Only this module interprets file names. The seed is the number after the word "seed", or else the last
+number of the name. Differing words and folders before it name the arm, differing words after it name the
+task; known task names are tasks in any position.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ _NO_SEED = re.compile(
 )
 # Several runs of one seed, such as finetune_seed_1 below seed_0.
 _RUN = re.compile(r"(?:[a-z]+[ _\-]?)?(?:seed|run|repeat|rep|trial)[ _\-=]*(\d+)", re.IGNORECASE)
-# Files that other programs name by task and time, so that only their folders name runs.
+# Other programs name these files by task and time, so only their folders name runs.
 _BY_FOLDER = re.compile(r"samples_|per_instance_stats|(result-)?\d{4}[_-]\d\d[_-]\d\d[T-]")
 _IS_LOG = re.compile(r"samples_|\d{4}-\d\d-\d\dT")
 _TIME = re.compile(r"(19|20)\d\d[_-]?\d\d[_-]?\d\d([T_\-]?\d\d[_\-:]?\d\d([_\-:]?\d\d)?(\.\d+)?)?")
-# Names of GLUE, SuperGLUE, SQuAD and the challenge sets around them, as files have them.
+# Names of GLUE, SuperGLUE, SQuAD, related challenge sets and other benchmarks, in file names.
 _TASK = re.compile(
     r"(?<![a-z0-9])(cola|sst[_-]?2|mrpc|sts[_-]?b|qqp|qnli|rte|wnli|wic|wsc|boolq|copa|multirc|cb|record|hans|"
     r"mnli([_-](mis)?matched|[_-]mm?)?|xnli([_-][a-z]{2})?|anli([_-]?r[123])?|snli|nli|ax[_-]?[bg]|"
     r"squad([_-]?v?[12](\.[01])?)?|paws(-x)?|hellaswag|winogrande|piqa|gsm8k|mmlu|imdb)(?![a-z0-9])",
     re.IGNORECASE,
 )
-# Words in names of files of predictions, and in those of files that are saved beside them.
+# Words in the names of prediction files, and of other files saved beside them.
 _PREDICTIONS = {
     "prediction", "predictions", "predict", "pred", "preds", "output", "outputs", "answers", "responses",
     "generations",
@@ -61,15 +61,15 @@ _BESIDE = {
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file, and what its path says.
+    """A file, and the facts in its path.
 
     Attributes:
-      path: of a table, array or log, or of a folder that Hugging Face `datasets` saved.
-      arm: empty where the names of all files have the same.
-      task: empty where no file's name has one.
-      seed: None where the path names none.
-      is_numbered: whether the seed is a number without the word "seed", which a column of seeds overrules.
-      run: of the seed, where it has several.
+      path: a table, array or log, or a folder saved by Hugging Face `datasets`.
+      arm: name of the arm; empty if all files have the same.
+      task: name of the task; empty if no file name has one.
+      seed: seed in the path, or None.
+      is_numbered: whether the seed is a number without the word "seed", which a column of seeds overrides.
+      run: run of the seed, if there are several.
     """
 
     path: Path
@@ -81,18 +81,18 @@ class SourceFile:
 
 
 def name_of(path: str | Path) -> str:
-    """Returns what predictions are called that name no model or task: as their file or folder.
+    """Returns the name of a file or folder, for predictions without the name of a model or task.
 
     Example:
       >>> name_of("results/base.csv.gz"), name_of("results/new.2.tsv")
       ('base', 'new.2')
     """
-    place = Path(path)
-    return place.name if place.is_dir() else Path(place.name.removesuffix(".gz")).stem
+    location = Path(path)
+    return location.name if location.is_dir() else Path(location.name.removesuffix(".gz")).stem
 
 
 def name_of_all(paths: Sequence[str]) -> str:
-    """Returns what the predictions at one path are called, or what the names of several begin with.
+    """Returns the name of predictions at one path, or the common start of several names.
 
     Example:
       >>> name_of_all(["base.csv"]), name_of_all(["runs/ours_seed0.csv", "runs/ours_seed1.csv"])
@@ -106,7 +106,7 @@ def name_of_all(paths: Sequence[str]) -> str:
 
 
 def root_of(paths: Sequence[str]) -> Path:
-    """Returns the folder below which paths name arms and seeds."""
+    """Returns the common folder of paths, below which names tell arms and seeds."""
     return Path(paths[0] if len(paths) == 1 else os.path.commonpath([*map(os.path.abspath, paths)]))
 
 
@@ -115,7 +115,7 @@ def is_known_task(name: str) -> bool:
 
 
 def are_seeds_of_arms(paths: Sequence[str]) -> bool:
-    """Returns whether paths are the seeds of arms, as a shell's glob gives them, and not an arm each.
+    """Returns whether paths, for example of a shell's glob, are seeds of arms, and not one arm each.
 
     Example:
       >>> are_seeds_of_arms(["a_seed0.csv", "a_seed1.csv", "b_seed0.csv", "b_seed1.csv"])
@@ -130,11 +130,11 @@ def are_seeds_of_arms(paths: Sequence[str]) -> bool:
 
 
 def source_files(paths: Sequence[str], task: str | None = None) -> list[SourceFile]:
-    """Returns the files of predictions at paths, at any depth, with what their paths say.
+    """Returns the prediction files at paths, at any depth, with the facts in their paths.
 
     Args:
-      paths: of a file or folder, or of several that belong together (see `are_seeds_of_arms`).
-      task: the wanted one; files of other tasks are left out where a harness names them so.
+      paths: a file or folder, or several that belong together (see `are_seeds_of_arms`).
+      task: the wanted task; a harness's logs of other tasks are left out.
     """
     files, others = _files_at(paths)
     if len(files) == 1 and len(paths) == 1 and Path(paths[0]).is_file():
@@ -144,13 +144,13 @@ def source_files(paths: Sequence[str], task: str | None = None) -> list[SourceFi
     by_task = logs_by_task(files)
     if {*by_task} != {""}:
         files = logs_of_task(by_task, task, root)
-    kept = _of_predictions(files, root)
-    warn_of_left_out([*others, *(file for file in files if file not in {*kept})], str(root))
-    return _by_seed(kept, root)
+    predictions = _of_predictions(files, root)
+    warn_of_left_out([*others, *(file for file in files if file not in {*predictions})], str(root))
+    return _by_seed(predictions, root)
 
 
 def tasks_of_logs(paths: Sequence[str]) -> list[str]:
-    """Returns the tasks of logs at paths, where all files are logs and of several tasks."""
+    """Returns the tasks of logs at paths; empty unless all files are logs, of several tasks."""
     by_task = logs_by_task(_files_at(paths)[0])
     return [*by_task] if len(by_task) > 1 and "" not in by_task else []
 
@@ -158,11 +158,11 @@ def tasks_of_logs(paths: Sequence[str]) -> list[str]:
 def by_name(
     sources: Sequence[SourceFile], root: Path, *, with_numbers: bool = False
 ) -> list[SourceFile]:
-    """Returns files that hold the seeds of their rows: their whole names are of arms or tasks.
+    """Returns files with columns of seeds, whose whole names tell arms or tasks.
 
     Args:
-      with_numbers: whether names that differ in their last number alone are of different arms, and not of
-        parts of one.
+      with_numbers: whether names that differ only in their last number are different arms, not parts of
+        one arm.
     """
     names = [_text(source.path, root) for source in sources]
     stems = [f"{name.before}{name.after}" for name in map(_cut, names)]
@@ -176,7 +176,7 @@ def by_name(
 
 
 def warn_of_doubtful(sources: Sequence[SourceFile], root: Path) -> None:
-    """Warns of seeds that are numbers after a word such as "step"; none without such."""
+    """Warns about seeds that are numbers after a word such as "step"."""
     texts = [_text(source.path, root) for source in sources if source.is_numbered]
     doubtful = [text for text in texts if _NO_SEED.search(_cut(text).before)]
     if doubtful:
@@ -190,13 +190,13 @@ def warn_of_doubtful(sources: Sequence[SourceFile], root: Path) -> None:
 
 
 def _files_at(paths: Sequence[str]) -> tuple[list[Path], list[Path]]:
-    """Returns the files of known kinds at paths, and the others of their folders."""
+    """Returns the files of known kinds at paths, and the other files of their folders."""
     files: list[Path] = []
     others: list[Path] = []
     for path in map(Path, paths):
         if path.is_dir():
-            known, of_other_kinds = _files_in(path)
-            files += known
+            readable, of_other_kinds = _files_in(path)
+            files += readable
             others += of_other_kinds
         elif path.is_file():
             files.append(path)
@@ -206,7 +206,7 @@ def _files_at(paths: Sequence[str]) -> tuple[list[Path], list[Path]]:
 
 
 def _files_in(folder: Path) -> tuple[list[Path], list[Path]]:
-    """Returns the files of known kinds below a folder (of `datasets` their folders), and the others."""
+    """Returns the files of known kinds below a folder (folders for `datasets`), and the other files."""
     for pattern in ("samples_*.jsonl", "per_instance_stats.json", "data-*.arrow"):
         files = sorted(folder.rglob(pattern))
         if files:
@@ -221,20 +221,20 @@ def _files_in(folder: Path) -> tuple[list[Path], list[Path]]:
         elif file.is_file():
             (files if _is_known(file.name) else others).append(file)
     if not files:
-        found = f", only {_patterns(others)}" if others else ""
+        only = f", only {_patterns(others)}" if others else ""
         raise UserError(
-            f"{folder} holds no file of predictions{found}; expected {KINDS}, with such an ending"
+            f"{folder} holds no file of predictions{only}; expected {KINDS}, with such an ending"
         )
     return files, others
 
 
 def _is_known(name: str) -> bool:
-    # transformers' run_glue writes tables of this name.
+    # transformers' run_glue writes tables with this name.
     return name.removesuffix(".gz").endswith(_ENDINGS) or name.startswith("predict_results_")
 
 
 def _of_predictions(files: Sequence[Path], root: Path) -> list[Path]:
-    """Returns the files that are called predictions, or else those that are not called something else."""
+    """Returns the files named as predictions, or else those without the name of another kind."""
     texts = [_text(file, root) for file in files]
     firsts = {_words(text)[0] for text in texts}
     start = 1 if firsts <= _PREDICTIONS | _BESIDE else 0
@@ -242,20 +242,22 @@ def _of_predictions(files: Sequence[Path], root: Path) -> list[Path]:
         file: {*_words(text)[:start], *_words(_cut(text).after)}
         for file, text in zip(files, texts, strict=True)
     }
-    kept = [file for file in files if kinds[file] & _PREDICTIONS]
-    kept = kept or [
+    predictions = [file for file in files if kinds[file] & _PREDICTIONS]
+    predictions = predictions or [
         file for file in files if _BY_FOLDER.match(file.name) or not kinds[file] & _BESIDE
     ]
-    kept = kept or [*files]
-    # Settings are saved as JSON beside a table of the same name.
-    settings = [file for file in kept if file.suffix == ".json" and not _BY_FOLDER.match(file.name)]
-    tables = {_text(file, root) for file in kept if file.suffix != ".json"}
+    predictions = predictions or [*files]
+    # A JSON file beside a table of the same name has its settings.
+    settings = [
+        file for file in predictions if file.suffix == ".json" and not _BY_FOLDER.match(file.name)
+    ]
+    tables = {_text(file, root) for file in predictions if file.suffix != ".json"}
     left_out = {file for file in settings if _text(file, root) in tables}
-    return [file for file in kept if file not in left_out]
+    return [file for file in predictions if file not in left_out]
 
 
 def warn_of_left_out(left_out: Sequence[Path], folder: str) -> None:
-    """Names files of a folder that are not read; none without such."""
+    """Warns about files of a folder that are not read."""
     if left_out:
         console.warn(
             f"{folder}: {counted(len(left_out), 'file')} beside those of predictions left out: "
@@ -264,7 +266,7 @@ def warn_of_left_out(left_out: Sequence[Path], folder: str) -> None:
 
 
 def _patterns(files: Sequence[Path]) -> str:
-    """Returns names of files in short: those of all seeds as one, and how many these are."""
+    """Returns file names in short: one pattern for all seeds, with the number of files."""
     seen = Counter(
         re.sub(r"^.*?seed[ _\-=]*\d+(?=[ _\-.])", "*", file.name, flags=re.IGNORECASE)
         for file in files
@@ -277,17 +279,17 @@ def _patterns(files: Sequence[Path]) -> str:
 
 
 def _text(file: Path, root: Path) -> str:
-    """Returns the part of a path that can name arm, task and seed."""
-    place = Path(os.path.relpath(file, root))
-    if place == Path():
+    """Returns the part of a path that may name arm, task and seed."""
+    relative = Path(os.path.relpath(file, root))
+    if relative == Path():
         return ""
-    if _BY_FOLDER.match(place.name):
-        return place.parent.as_posix()
-    return (place.parent / name_of(file)).as_posix()
+    if _BY_FOLDER.match(relative.name):
+        return relative.parent.as_posix()
+    return (relative.parent / name_of(file)).as_posix()
 
 
 class _Cut(NamedTuple):
-    """A name before and after the digits of its seed, or all of it after none."""
+    """A name split at the digits of its seed; all of it is `after` without a seed."""
 
     before: str
     digits: str
@@ -301,7 +303,7 @@ def _cut(text: str) -> _Cut:
     if match is None:
         masked = text  # of the same length, without numbers of tasks and times
         for pattern in (_TASK, _TIME):
-            masked = pattern.sub(lambda other: "x" * len(other[0]), masked)
+            masked = pattern.sub(lambda hit: "x" * len(hit[0]), masked)
         match = _LAST_NUMBER.search(masked)
     if match is None:
         return _Cut("", "", text, is_seed)
@@ -320,7 +322,7 @@ def _by_seed(files: Sequence[Path], root: Path) -> list[SourceFile]:
     if len(without) == len(files):
         numbers = {name.digits for name in names}
         if numbers == {""} or all(_IS_LOG.match(file.name) for file in files):
-            # Several models, such as Llama-2 and Llama-3, or one at several times.
+            # Several models, such as Llama-2 and Llama-3, or logs of different times.
             return [*map(SourceFile, files)]
         if "" not in numbers and (len(files) == 1 or len(numbers) > 1):
             numbered = _split_at(files, names)
@@ -335,16 +337,16 @@ def _by_seed(files: Sequence[Path], root: Path) -> list[SourceFile]:
 
 
 def _split_at(files: Sequence[Path], names: Sequence[_Cut]) -> list[SourceFile]:
-    """Returns what precedes each seed as the arm, and what follows it as the task."""
+    """Returns files with the text before each seed as the arm, and the text after it as the task."""
     arms, named = _split_tasks([name.before for name in names])
-    rests = [name.after for name in names]
-    runs = [_RUN.search(rest) for rest in rests]
+    endings = [name.after for name in names]
+    runs = [_RUN.search(ending) for ending in endings]
     numbers: list[int | None] = [None] * len(files)
     if all(runs) and len({run[1] for run in runs if run}) > 1:
         numbers = [int(run[1]) for run in runs if run]
-        rests = [_RUN.sub("", rest, count=1) for rest in rests]
-    tasks = [_joined(pair) for pair in zip(_differing(named), _differing(rests), strict=True)]
-    only = {_plain(rest.rpartition("/")[2]) for rest in rests}
+        endings = [_RUN.sub("", ending, count=1) for ending in endings]
+    tasks = [_joined(pair) for pair in zip(_differing(named), _differing(endings), strict=True)]
+    only = {_plain(ending.rpartition("/")[2]) for ending in endings}
     if not any(tasks) and len(only) == 1 and all(map(is_known_task, only)):
         tasks = [*only] * len(files)
     return [
@@ -356,7 +358,7 @@ def _split_at(files: Sequence[Path], names: Sequence[_Cut]) -> list[SourceFile]:
 
 
 def _split_tasks(texts: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Takes known names of tasks out of texts, where all have one."""
+    """Separates known task names from texts, if all texts have one."""
     tasks = [_TASK.search(text) for text in texts]
     if len({task[0] for task in tasks if task}) < 2 or not all(tasks):
         return [*texts], [""] * len(texts)
@@ -364,7 +366,7 @@ def _split_tasks(texts: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _differing(texts: Sequence[str]) -> list[str]:
-    """Returns the parts of names by which they differ, without words for predictions and times."""
+    """Returns the differing parts of names, without words for predictions and times."""
     parts = [[_plain(part) for part in text.split("/")] for text in texts]
     if len({len(names) for names in parts}) == 1:
         varying = [len({*column}) > 1 for column in zip(*parts, strict=True)]

@@ -1,4 +1,4 @@
-"""Folders of logs of evaluation programs: the logs of one task, and their arms, seeds and runs."""
+"""Folders of logs of evaluation programs: selects one task, and finds arms, seeds and runs."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from multiberts.evaluate.readers.rows import BY_MODEL, BY_TIME, Rows
 from multiberts.runs import console
 from multiberts.runs.errors import UserError, listed
 
-# Records of Inspect's `eval_set` beside its logs.
+# Files of Inspect's `eval_set` beside its logs.
 _OF_EVAL_SETS = ("eval-set.json", "logs.json")
-# Parts of a folder's name that number runs, and do not name a model.
+# Parts of a folder's name that number runs instead of naming a model.
 _RUN_WORDS = re.compile(
     r"^\d+$|[ _\-.]*(?<![a-z])(seed|run|repeat|rep|trial)[ _\-=]*\d+", re.IGNORECASE
 )
 
 
-def only_task(tasks: Sequence[str], what: object, cure: str = "") -> None:
-    """Asks which of several tasks is wanted."""
+def only_task(tasks: Sequence[str], where: object, cure: str = "") -> None:
+    """Raises a UserError if there are several tasks."""
     if len(tasks) > 1:
         raise UserError(
-            f"{what} holds {len(tasks)} tasks ({listed(tasks)}); choose one, such as "
+            f"{where} holds {len(tasks)} tasks ({listed(tasks)}); choose one, such as "
             f"--task={tasks[0]}{cure}"
         )
 
 
-def chosen_tasks(task: str | None, known: Sequence[str], what: object) -> list[str]:
-    """Returns the task of a name, or several of which it is a part; all for None."""
-    if task is not None and task in known:
+def chosen_tasks(task: str | None, tasks: Sequence[str], where: object) -> list[str]:
+    """Returns the task of a name, or all tasks that have it as a part; all tasks for None."""
+    if task is not None and task in tasks:
         return [task]
-    chosen = [name for name in known if task in (None, *re.split("[/:]", name))]
-    if known and not chosen:
+    chosen = [name for name in tasks if task in (None, *re.split("[/:]", name))]
+    if tasks and not chosen:
         raise UserError(
-            f"{what}: found no task {task!r}, only {listed(known)}; give one of these, such as "
-            f"--task={known[0]}"
+            f"{where}: found no task {task!r}, only {listed(tasks)}; give one of these, such as "
+            f"--task={tasks[0]}"
         )
     return chosen
 
 
 def logs_by_task(files: Sequence[Path]) -> dict[str, dict[Path, str]]:
-    """Returns the files with the model of each, by task; other files by ""."""
+    """Returns the model of each log by task and file; other files have the task ""."""
     by_task: dict[str, dict[Path, str]] = {}
     for file in files:
         if file.name in _OF_EVAL_SETS and (file.parent / ".eval-set-id").is_file():
@@ -62,20 +62,20 @@ def logs_by_task(files: Sequence[Path]) -> dict[str, dict[Path, str]]:
 
 
 def logs_of_task(
-    by_task: Mapping[str, Mapping[Path, str]], task: str | None, what: object
+    by_task: Mapping[str, Mapping[Path, str]], task: str | None, where: object
 ) -> list[Path]:
-    """Returns the logs of one task, and other files; says which models have no log of it.
+    """Returns the logs of one task, and other files; warns about models without a log of it.
 
     Raises:
-      UserError: there are logs of several tasks and none is named, or none of the one that is.
+      UserError: no log of the task, or logs of several tasks without a choice.
     """
-    known = sorted(filter(None, by_task))
-    chosen = chosen_tasks(task, known, what)
-    only_task(chosen, what)
+    tasks = sorted(filter(None, by_task))
+    chosen = chosen_tasks(task, tasks, where)
+    only_task(chosen, where)
     models = {model for name in chosen for model in by_task[name].values()}
-    lacking = sorted({model for name in known for model in by_task[name].values()} - models)
+    lacking = sorted({model for name in tasks for model in by_task[name].values()} - models)
     if lacking:
-        console.warn(f"{what}: left out is {listed(lacking)}, without a log of {chosen[0]}")
+        console.warn(f"{where}: left out {listed(lacking)}, without a log of {chosen[0]}")
     return [file for name in ("", *chosen) for file in by_task.get(name, ())]
 
 
@@ -86,36 +86,36 @@ def arrange_logs(
     start: Path,
     called: str,
 ) -> list[Rows]:
-    """Gives logs of one task, of one or several models, their arms, seeds and runs.
+    """Adds arms, seeds and runs to logs of one task.
 
-    Arms differ in model, settings or folder. Logs of one arm are repeats of its evaluation in order of
-    time, and so are the epochs of its only log; where paths name seeds, logs and epochs are runs of these.
+    Arms differ in model, settings or folder. The logs of an arm, or the epochs of its only log, are repeats
+    of its evaluation, ordered by time, and become seeds. If paths name seeds, they are runs of these seeds.
     """
     facts = [
         {"folder": folder, **(part.log or {})}
         for folder, part in zip(_folders_of_arms(files, start), parts, strict=True)
     ]
-    names = dict.fromkeys(name for own in facts for name in own if name != "when")
-    differing = [name for name in names if len({own.get(name) for own in facts}) > 1]
+    names = dict.fromkeys(name for log_facts in facts for name in log_facts if name != "when")
+    differing = [name for name in names if len({log_facts.get(name) for log_facts in facts}) > 1]
     arranged = list(parts)
     repeats: dict[tuple, list[int]] = {}
-    for place, (own, seed) in enumerate(zip(facts, seeds, strict=True)):
+    for index, (log_facts, seed) in enumerate(zip(facts, seeds, strict=True)):
         arm = ", ".join(
-            own[name] if name in ("folder", "model") else f"{name}={own[name]}"
+            log_facts[name] if name in ("folder", "model") else f"{name}={log_facts[name]}"
             for name in differing
-            if own.get(name)
+            if log_facts.get(name)
         )
         if differing:
-            arranged[place] = arranged[place].with_role("arm", arm, BY_MODEL)
-        repeats.setdefault((arm, seed), []).append(place)
-    for (arm, seed), places in repeats.items():
-        ordered = sorted(places, key=lambda place: (facts[place]["when"], files[place]))
-        logs = [arranged[place] for place in ordered]
+            arranged[index] = arranged[index].with_role("arm", arm, BY_MODEL)
+        repeats.setdefault((arm, seed), []).append(index)
+    for (arm, seed), indices in repeats.items():
+        ordered = sorted(indices, key=lambda index: (facts[index]["when"], files[index]))
+        logs = [arranged[index] for index in ordered]
         if seed is not None and len(logs) > 1:
             earlier = 0  # runs of earlier logs
-            for place, log in zip(ordered, logs, strict=True):
+            for index, log in zip(ordered, logs, strict=True):
                 epochs = log.roles.get("run", 1)
-                arranged[place] = log.with_role("run", earlier + epochs, BY_TIME)
+                arranged[index] = log.with_role("run", earlier + epochs, BY_TIME)
                 earlier += np.max(epochs)
         elif seed is None and len(logs) == 1 and "run" in logs[0].roles:
             epochs, [log] = logs[0].roles["run"], logs
@@ -123,14 +123,14 @@ def arrange_logs(
             log = log.with_role("run", 1, log.read.columns["run"])
             arranged[ordered[0]] = log.with_role("seed", epochs, BY_TIME)
         elif seed is None:
-            for number, (place, log) in enumerate(zip(ordered, logs, strict=True), 1):
-                arranged[place] = log.with_role("seed", number, BY_TIME)
+            for number, (index, log) in enumerate(zip(ordered, logs, strict=True), 1):
+                arranged[index] = log.with_role("seed", number, BY_TIME)
         _warn_of_repeats(logs, arm or called)
     return arranged
 
 
 def _folders_of_arms(files: Sequence[Path], start: Path) -> list[str]:
-    """Returns for each log the folders that can name its arm: those in which logs differ."""
+    """Returns for each log the differing folders, which may name its arm."""
     parts: list[list[str]] = []
     for file in files:
         folder_of_log = file.parent if file.name == "per_instance_stats.json" else file
@@ -143,7 +143,7 @@ def _folders_of_arms(files: Sequence[Path], start: Path) -> list[str]:
 
 
 def _warn_of_repeats(parts: Sequence[Rows], arm: str) -> None:
-    """Warns where an evaluation was repeated and nothing changed: it shows nothing about seeds."""
+    """Warns if repeats of an evaluation are equal, as these show nothing about seeds."""
     ordered = [part.roles.sort_values("example") for part in parts]
     scores = {tuple(roles["score" if "score" in roles else "prediction"]) for roles in ordered}
     if len(parts) > 1 and len(scores) == 1:

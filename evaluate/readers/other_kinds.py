@@ -1,4 +1,4 @@
-"""Files of other kinds: what they are, by their content, and what to give instead."""
+"""Recognises files of other kinds by their content, and names what to give instead."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from multiberts.runs.foreign_files import SPREADSHEET, UNPACK
 
 
 class NoPredictionsError(UserError):
-    """A whole file that is none of predictions, such as settings: left out beside others of a folder."""
+    """A file without predictions, such as settings, which is skipped in a folder."""
 
 
 TABLE = "write a table (CSV) with a row per seed and example: seed, id, prediction and label"
 _SCORES = "write a table (CSV) with a row per seed and example: seed, id and score"
 
-# Ends of names in a zip file, what such a file is, and what to do.
+# Ends of member names in a zip file, the kind of the file, and the cure.
 _MEMBERS = (
     ("xl/workbook.xml", "a spreadsheet of Excel (.xlsx)", SPREADSHEET),
     ("META-INF/manifest.xml", "a spreadsheet of OpenDocument (.ods)", SPREADSHEET),
@@ -26,7 +26,7 @@ _MEMBERS = (
     (".json", "a zip of JSON files", UNPACK),
     (".jsonl", "a zip of JSON files", UNPACK),
 )
-# Names of fields or columns, what such a file is, whether it has none of the examples, and what to do.
+# Names of fields or columns, the kind of the file, whether it lacks values of examples, and the cure.
 _FIELDS = (
     ({"log_history", "global_step"}, "the Trainer's state of a whole run", True, TABLE),
     ({"dataset", "task", "model", "results", "num_model_parameters"},
@@ -44,7 +44,7 @@ _FIELDS = (
 
 
 def refuse_archive(path: Path, members: Collection[str]) -> None:
-    """Refuses a zip file by the names of what it holds."""
+    """Refuses a zip file by the names of its members."""
     for end, kind, cure in _MEMBERS:
         if any(name.endswith(end) for name in members):
             raise UserError(f"{path} is {kind}, which is not read; {cure}")
@@ -52,8 +52,8 @@ def refuse_archive(path: Path, members: Collection[str]) -> None:
 
 def refuse_fields(path: Path, names: Iterable[object]) -> None:
     """Refuses a table or JSON object by the names of its columns or fields."""
-    held = {*map(str, names)}
+    fields = {*map(str, names)}
     for sign, kind, is_without, cure in _FIELDS:
-        if sign <= held:
+        if sign <= fields:
             refuse = NoPredictionsError if is_without else UserError
             raise refuse(f"{path} holds {kind}; {cure}")

@@ -1,4 +1,4 @@
-"""Reads predictions that other programs wrote, recognised by their content, as one table."""
+"""Reads other programs' predictions, recognised by their content, as one table."""
 
 from __future__ import annotations
 
@@ -85,23 +85,23 @@ def read_arms_by_task(
     names: ColumnNames | None = None,
     task: str | None = None,
 ) -> dict[str, dict[str, ArmTable]]:
-    """Reads predictions or scores of many runs, by task and arm ("" where the files name none).
+    """Reads predictions or scores of many runs, by task and arm ("" if the files name none).
 
     Args:
       path: one of
         a table (CSV, TSV, JSON lines, JSON, Parquet; also `.gz`), long or with one column per run;
         a `.npz` file of `predictions` or `scores` [seeds, examples] and optionally `labels` [examples],
         `seeds`, `example_ids` and `clusters`; a `.npy` file of scores [seeds, examples];
-        a log of Inspect (`.eval` or JSON), or its folder of logs of several models;
-        a folder of such files, one per seed, whose names hold the seed's number (`seed_0.csv`); names of
-        models before it are arms (`base_seed0.csv`, `base/seed0.csv`), and names of tasks after it are
-        tasks (`seed_0/rte.csv`); arrays [examples] of one seed each are read, too;
+        a log of Inspect (`.eval` or JSON), or a folder of its logs of several models;
+        a folder of such files, one per seed, with the seed's number in their names (`seed_0.csv`); names of
+        models before it are arms (`base_seed0.csv`, `base/seed0.csv`), names of tasks after it are tasks
+        (`seed_0/rte.csv`); files may also be arrays [examples] of one seed;
         a folder of outputs of lm-evaluation-harness (`samples_*.jsonl`), HELM
         (`per_instance_stats.json`) or Hugging Face `datasets`, one folder per seed.
         Or several of these that belong together (see `evaluate.readers.layout.are_seeds_of_arms`).
-      names: of columns, where they are not the usual ones.
-      task: one of several, by default all: a column `task` or `evaluation_set`, the name a harness has for
-        it, or what the files' names have after the seed.
+      names: names of columns, if not the usual ones.
+      task: one of several tasks, by default all, named by a column `task` or `evaluation_set`, by a
+        harness, or by the file names after the seed.
     """
     paths = _listed(path)
     file = Path(paths[0])
@@ -114,30 +114,30 @@ def read_arms_by_task(
             _refuse_other_seed(file, source.seed, table.seeds, table.read.columns["seed"])
         return {"": {"": replace(table, read=replace(table.read, files=paths))}}
     by_task = read_tasks(paths, names or ColumnNames(), task)
-    what = described_paths(paths)
-    return {own: arms_of_rows(_with_steps(rows), what) for own, rows in by_task.items()}
+    where = described_paths(paths)
+    return {name: arms_of_rows(_with_steps(rows), where) for name, rows in by_task.items()}
 
 
 class NoTaskError(UserError):
-    """A wanted task of files that name none."""
+    """A task was requested, but the files name none."""
 
-    def __init__(self, what: object):
-        super().__init__(f"{what} names no task; leave --task out")
+    def __init__(self, where: object):
+        super().__init__(f"{where} names no task; leave --task out")
 
 
 def _listed(path: str | Path | Sequence[str | Path]) -> list[str]:
     paths = [path] if isinstance(path, str | Path) else path
-    return [os.path.expanduser(one) for one in paths]
+    return [os.path.expanduser(entry) for entry in paths]
 
 
 def described_paths(path: str | Path | Sequence[str | Path]) -> str:
-    """Returns what messages call the files at paths."""
+    """Returns the name of the files at paths for messages."""
     paths = _listed(path)
     return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
 
 
 def _with_steps(rows: Rows) -> Rows:
-    """Returns the rows of an export with arms for each procedure, step and rate, where an arm has several."""
+    """Returns the rows of an export with an arm per procedure, step and rate, if an arm has several."""
     for name in ("procedure", "step", "learning_rate"):
         if name in rows.further:
             column, arms = rows.further[name], rows.roles["arm"]
@@ -147,16 +147,16 @@ def _with_steps(rows: Rows) -> Rows:
     return rows
 
 
-def check_names_of_tasks(tasks: Mapping[str, Mapping[str, ArmTable]], what: str) -> None:
-    """Refuses tasks of one arm that only the names of files tell, unless they are known tasks.
+def check_names_of_tasks(tasks: Mapping[str, Mapping[str, ArmTable]], where: str) -> None:
+    """Refuses unknown tasks of one arm that only file names tell.
 
-    They may well be models: seed0_base.csv, seed0_new.csv.
+    They are probably models: seed0_base.csv, seed0_new.csv.
     """
     arms = {name for of_task in tasks.values() for name in of_task}
     columns = [table.read.columns for of_task in tasks.values() for table in of_task.values()]
-    are_by_name = any(own.get("task") == BY_NAME for own in columns)
+    are_by_name = any(roles.get("task") == BY_NAME for roles in columns)
     if len(arms) == 1 and are_by_name and not all(map(is_known_task, tasks)):
-        only_task([*tasks], what, ", or let models' names come before the seed (base_seed0.csv)")
+        only_task([*tasks], where, ", or let models' names come before the seed (base_seed0.csv)")
 
 
 def read_tasks(
@@ -169,24 +169,24 @@ def read_tasks(
     """Reads predictions of one task or all, by task; see `read_arms_by_task`.
 
     Args:
-      task: the one that is wanted; None: all.
-      may_name: whether `task` is the name for files that name none.
+      task: the wanted task; None: all.
+      may_name: whether `task` names the task of files without a task's name.
 
     Returns:
-      Rows by task, "" where none is named; `source_file`, if they may be named, is where each was found.
-      From files of `multiberts export`: the rows of trained models, with all columns.
+      Rows by task, "" without a name; with `may_name`, the column `source_file` has each row's file. Files
+      of `multiberts export` give the rows of trained models, with all columns.
     """
     import pandas
 
     paths = _listed(path)
     if task is None and (of_logs := tasks_of_logs(paths)):
         return _read_each_task(paths, names, of_logs, may_name)
-    what, root = described_paths(paths), root_of(paths)
-    sources, parts = _read_files(source_files(paths, task), names, what)
+    where, root = described_paths(paths), root_of(paths)
+    sources, parts = _read_files(source_files(paths, task), names, where)
     for source, part in zip(sources, parts, strict=True):
         if source.seed is not None and not source.is_numbered:
-            held = part.roles["seed"].unique().tolist()
-            _refuse_other_seed(source.path, source.seed, held, part.read.columns["seed"])
+            seeds_of_rows = part.roles["seed"].unique().tolist()
+            _refuse_other_seed(source.path, source.seed, seeds_of_rows, part.read.columns["seed"])
     if all(part.log is not None for part in parts):
         files = [Path(os.path.abspath(source.path)) for source in sources]
         seeds = [source.seed for source in sources]
@@ -195,7 +195,7 @@ def read_tasks(
         for source, part in zip(sources, parts, strict=True):
             if part.read.columns["seed"] == ONE_RUN:
                 raise UserError(
-                    f"{what}: found no column of seeds in {source.path}; let the names of files have "
+                    f"{where}: found no column of seeds in {source.path}; let the names of files have "
                     "their seed (seed_0.csv), or give each file if these are runs of different models"
                 )
         if all(source.seed is None or source.is_numbered for source in sources) and all(
@@ -207,7 +207,7 @@ def read_tasks(
         parts = _named_by_files(sources, parts)
         if shared := _shared(sources, parts):
             raise UserError(
-                f"{what}: {shared}, and nothing says how they differ; keep one of them here, or let their "
+                f"{where}: {shared}, and nothing says how they differ; keep one of them here, or let their "
                 "names say: models before the seed (base_seed0.csv), tasks after it (seed0_rte.csv)"
             )
     columns: dict[str, str] = {}
@@ -224,8 +224,8 @@ def read_tasks(
     )
     if may_name:
         lengths = [len(part) for part in parts]
-        places = np.array([str(source.path) for source in sources], object)
-        further["source_file"] = np.repeat(places, lengths)
+        source_paths = np.array([str(source.path) for source in sources], object)
+        further["source_file"] = np.repeat(source_paths, lengths)
         if "task" not in roles:
             roles["task"] = task or name_of_all(paths)
     possible_ids = dict.fromkeys(name for part in parts for name in part.possible_ids)
@@ -234,49 +234,49 @@ def read_tasks(
     read = ReadAs(columns=columns, unused=[*unused])
     rows = Rows(roles, further, read, [*possible_ids], distinguishing=[*distinguishing])
     tasks: dict[str, Rows] = {}
-    for own, unsettled in _by_task(rows, task, what).items():
-        part = settled(unsettled, names, what)
+    for task_name, unsettled in _by_task(rows, task, where).items():
+        part = settled(unsettled, names, where)
         metric_of_file = {
             str(source.path): each.read.logged_metric
             for source, each in zip(sources, parts, strict=True)
-            if "task" not in each.roles or own in each.roles["task"].unique()
+            if "task" not in each.roles or task_name in each.roles["task"].unique()
         }
         logged = next(iter(metric_of_file.values()), "") or part.read.logged_metric
-        read = replace(part.read, task=own, files=[*metric_of_file], logged_metric=logged)
-        tasks[own] = replace(part, read=read)
-        _warn_of_near_misses(part, what)
+        read = replace(part.read, task=task_name, files=[*metric_of_file], logged_metric=logged)
+        tasks[task_name] = replace(part, read=read)
+        _warn_of_near_misses(part, where)
     return tasks
 
 
 def _read_each_task(
     paths: Sequence[str], names: ColumnNames, tasks: Sequence[str], may_name: bool
 ) -> dict[str, Rows]:
-    """Reads logs of several tasks; a task whose logs hold no score of each example is left out."""
-    found: dict[str, Rows] = {}
+    """Reads logs of several tasks, without tasks whose logs have no scores of examples."""
+    by_task: dict[str, Rows] = {}
     refused: NoPredictionsError | None = None
     for task in tasks:
         try:
-            found |= read_tasks(paths, names, task, may_name=may_name)
+            by_task |= read_tasks(paths, names, task, may_name=may_name)
         except NoPredictionsError as error:
             console.warn(f"task {task} is left out: {error}")
             refused = error
         except UserError as error:
             raise UserError(f"{error}, and this task alone with --task={task}") from error
-    if refused and not found:
+    if refused and not by_task:
         raise refused
-    return found
+    return by_task
 
 
 def _read_files(
-    sources: Sequence[SourceFile], names: ColumnNames, what: str
+    sources: Sequence[SourceFile], names: ColumnNames, where: str
 ) -> tuple[list[SourceFile], list[Rows]]:
-    """Reads each file; one that holds no predictions, or an unfinished log, is left out beside others."""
+    """Reads each file; files without predictions and unfinished logs are skipped if others are left."""
     parts: list[Rows] = []
-    kept: list[SourceFile] = []
+    read_sources: list[SourceFile] = []
     without: list[Path] = []
     for source in sources:
         try:
-            # A number in the name of a file alone may be a year.
+            # The number in a single file's name may be a year.
             is_seed = len(sources) > 1 or not source.is_numbered
             parts.append(_read_file(source.path, names, source.seed if is_seed else None))
         except (UnfinishedLogError, NoPredictionsError) as error:
@@ -287,23 +287,23 @@ def _read_files(
             else:
                 console.warn(f"{str(error).partition(',')[0]}; it is left out")
         else:
-            kept.append(source)
-    warn_of_left_out(without, what)
-    return kept, parts
+            read_sources.append(source)
+    warn_of_left_out(without, where)
+    return read_sources, parts
 
 
 def _named_by_files(sources: Sequence[SourceFile], parts: Sequence[Rows]) -> list[Rows]:
-    """Gives rows the arm, task and run that their file's path names, where no column has these."""
+    """Adds arm, task and run from each file's path to its rows, if no column has them."""
     of_files: dict[str, set[str]] = {}
     for source, part in zip(sources, parts, strict=True):
-        own = {*map(str, part.roles["arm"].unique())} if "arm" in part.roles else {""}
-        of_files.setdefault(source.arm, set()).update(own)
-    known = set.union(*of_files.values())
-    # The column has one name in two arms of files.
-    are_alike = sum(map(len, of_files.values())) > len(known)
+        arms = {*map(str, part.roles["arm"].unique())} if "arm" in part.roles else {""}
+        of_files.setdefault(source.arm, set()).update(arms)
+    arm_names = set.union(*of_files.values())
+    # Files of different arms have equal names in their columns of arms.
+    are_alike = sum(map(len, of_files.values())) > len(arm_names)
     named = []
     for source, part in zip(sources, parts, strict=True):
-        if source.arm and len(known) == 1:
+        if source.arm and len(arm_names) == 1:
             part = part.with_role("arm", source.arm, BY_NAME)
         elif source.arm and are_alike and "arm" in part.roles:
             both = source.arm + ", " + part.roles["arm"].astype(str)
@@ -317,15 +317,15 @@ def _named_by_files(sources: Sequence[SourceFile], parts: Sequence[Rows]) -> lis
 
 
 def _shared(sources: Sequence[SourceFile], parts: Sequence[Rows]) -> str:
-    """Says which two files hold one seed, unless their ids show that they hold different examples."""
+    """Returns in words which two files hold the same seed, unless their ids differ; otherwise ""."""
     first: dict[tuple, tuple[Path, Rows]] = {}
     for source, part in zip(sources, parts, strict=True):
         keys = [name for name in ("arm", "task", "seed", "run") if name in part.roles]
         for key in part.roles[keys].drop_duplicates().itertuples(index=False, name=None):
-            path, other = first.setdefault(key, (source.path, part))
-            if other is part or (
-                all("example" in rows.roles for rows in (part, other))
-                and not part.roles["example"].isin(other.roles["example"]).any()
+            path, first_part = first.setdefault(key, (source.path, part))
+            if first_part is part or (
+                all("example" in rows.roles for rows in (part, first_part))
+                and not part.roles["example"].isin(first_part.roles["example"]).any()
             ):
                 continue
             called = ", ".join(f"{name} {value}" for name, value in zip(keys, key, strict=True))
@@ -334,7 +334,7 @@ def _shared(sources: Sequence[SourceFile], parts: Sequence[Rows]) -> str:
 
 
 def _refuse_parts(sources: Sequence[SourceFile], parts: Sequence[Rows]) -> None:
-    """Refuses files whose names have numbers, as of seeds, but which hold different examples."""
+    """Refuses files with numbers like seeds in their names, but with different examples."""
     ids = [{*part.roles["example"]} for part in parts if "example" in part.roles]
     if len(ids) == len(parts) > 1 and all(ids[0].isdisjoint(others) for others in ids[1:]):
         raise UserError(
@@ -344,7 +344,7 @@ def _refuse_parts(sources: Sequence[SourceFile], parts: Sequence[Rows]) -> None:
 
 
 def _refuse_other_seed(file: Path, number: int, seeds: Sequence[object], column: str) -> None:
-    numbers = {held for seed in seeds if isinstance(held := number_of(seed), int)}
+    numbers = {whole for seed in seeds if isinstance(whole := number_of(seed), int)}
     if numbers and number not in numbers:
         raise UserError(
             f"{file}: the path names seed {number}, but its column of seeds ({column!r}) says "
@@ -363,32 +363,32 @@ def _warn_of_near_misses(rows: Rows, path: str) -> None:
     near = sorted(value for value in predictions - labels if value.strip().lower() in alike)
     if near:
         console.warn(
-            f"{path}: the prediction {near[0]!r} is the label {alike[near[0].strip().lower()]!r} but for "
-            "spaces or capitals, and accuracy counts it as wrong; if it is right, write both alike"
+            f"{path}: the prediction {near[0]!r} differs from the label {alike[near[0].strip().lower()]!r} "
+            "only in spaces or capitals, but accuracy counts it as wrong; if it is right, write both alike"
         )
 
 
 def _by_task(rows: Rows, task: str | None, path: str) -> dict[str, Rows]:
-    """Returns the rows of the tasks ("" where none is named), without the column that names them."""
+    """Returns the rows by task ("" without a name), without the column of tasks."""
     if "task" not in rows.roles:
         if task is not None:
             raise NoTaskError(path)
         return {"": rows}
     column = rows.roles["task"]
-    known = [str(name) for name in column.dropna().unique()]
+    tasks = [str(name) for name in column.dropna().unique()]
     if task is None and column.isna().any():
         raise UserError(
-            f"{path}: some files name no task, others {listed(known)}; choose one, such as "
-            f"--task={known[0]}, or let the names of all files have one (seed0_rte.csv)"
+            f"{path}: some files name no task, others {listed(tasks)}; choose one, such as "
+            f"--task={tasks[0]}, or let the names of all files have one (seed0_rte.csv)"
         )
-    rest = replace(rows, roles=rows.roles.drop(columns="task"))
-    return {name: rest.where(column == name) for name in chosen_tasks(task, known, path)}
+    without_names = replace(rows, roles=rows.roles.drop(columns="task"))
+    return {name: without_names.where(column == name) for name in chosen_tasks(task, tasks, path)}
 
 
 def _read_file(
     path: Path, names: ColumnNames, seed: int | None, standard: Callable[..., Any] | None = None
 ) -> Any:
-    """Reads one file, recognised by its first bytes, as what `standard` makes of a table: its rows."""
+    """Reads one file, recognised by its first bytes; `standard` converts a table to rows."""
     standard = standard or _standard
     try:
         if path.name == "per_instance_stats.json":
@@ -408,18 +408,18 @@ def _read_file(
         if text.strip() in ("", "[]", "{}"):
             raise UserError(f"{path} is empty; expected {KINDS}")
         if text.lstrip()[:1] in ("{", "["):
-            parsed, _ = parse_json_rows(path, text, "write the file anew")
+            parsed, _ = parse_json_rows(path, text, "write the file again")
             if isinstance(parsed, dict) and {"eval", "samples"} <= {*parsed}:
                 return inspect_rows(path, by_inspect(path) or parsed, names, seed)
             if path.name.startswith("samples_") and isinstance(parsed, list):
                 return lm_eval_rows(path, parsed, names, seed)
             return standard(_table_of_json(path, parsed), names, path, seed)
         content = text.encode()
-        del data, text  # each as large as the table
+        del data, text  # each has the size of the table
         try:
             frame = _read_text_table(content)
         except ValueError:
-            # Quotation marks of texts are not doubled in GLUE's TSV, where no cell has tabs or ends of lines.
+            # GLUE's TSV does not double quotation marks in texts; its cells have no tabs and line ends.
             if len({line.count(b"\t") or line for line in content.splitlines() if line}) > 1:
                 raise
             frame = _read_text_table(content, quoting=csv.QUOTE_NONE)
@@ -458,14 +458,14 @@ def _table_of_json(path: Path, content: Any) -> pandas.DataFrame:
             "example; save the scores of the examples, too"
         )
     kinds = {*map(type, parts)}
-    # One value beside columns is that of all rows.
+    # A single value beside columns applies to all rows.
     is_table = kinds <= {dict} or (is_object and dict not in kinds)
     lengths = {len(part) for part in parts if isinstance(part, list)}
     if not is_table or len(lengths) > 1:
         refuse = NoPredictionsError if is_object and not is_table else UserError
         raise refuse(
             f"{path}: found {shortened(content)}, expected one object per example, or an object with a list "
-            "of one length for each column; write the file anew"
+            "of one length for each column; write the file again"
         )
     return pandas.DataFrame(content)
 
@@ -473,7 +473,7 @@ def _table_of_json(path: Path, content: Any) -> pandas.DataFrame:
 def _read_text_table(content: bytes, **options: Any) -> pandas.DataFrame:
     """Reads CSV, separated by commas or semicolons, or TSV, in UTF-8.
 
-    Where semicolons separate, the decimal sign of a column is the comma or the point.
+    With semicolons, the decimal sign of a column is a comma or a point.
     """
     import pandas
     from pandas.api.types import is_numeric_dtype
@@ -491,8 +491,8 @@ def _read_text_table(content: bytes, **options: Any) -> pandas.DataFrame:
     if options["sep"] == ";":
         no_numbers = [name for name in frame.columns if not is_numeric_dtype(frame[name])]
         frame[no_numbers] = pandas.read_csv(io.BytesIO(content), **options, decimal=",")[no_numbers]
-    # "NA" and "None" are missing numbers. In a column of words they may be a class, an answer or a country,
-    # and a missing word is an empty cell.
+    # "NA" and "None" are missing numbers. In a column of words they may be a class, an answer or a country;
+    # a missing word is an empty cell.
     words = [
         name
         for name in frame.columns
@@ -509,11 +509,11 @@ def _read_text_table(content: bytes, **options: Any) -> pandas.DataFrame:
                 f"column {name!r} has a cell with tabs and ends of lines, as if a quotation mark were not "
                 "closed: write such marks twice, in quoted cells, or leave the column out"
             )
-    # pandas renames a second column of one name, which would then be passed over.
+    # pandas renames duplicate columns, which would then be ignored silently.
     written = next(csv.reader([header], delimiter=options["sep"]))
     if len(written) == frame.shape[1]:
         frame.columns = [
-            name.strip() or own for name, own in zip(written, frame.columns, strict=True)
+            name.strip() or unique for name, unique in zip(written, frame.columns, strict=True)
         ]
     return frame
 
@@ -521,7 +521,7 @@ def _read_text_table(content: bytes, **options: Any) -> pandas.DataFrame:
 def _standard(
     frame: pandas.DataFrame, names: ColumnNames, path: Path | str, seed: int | None
 ) -> Rows:
-    """Returns the rows of a table, with the task of each if a column holds it."""
+    """Returns the rows of a table, with their tasks if a column has them."""
     refuse_fields(Path(path), frame.columns)
     if not len(frame):
         raise UserError(f"{path} has no rows below the names of its columns; write the predictions")
@@ -535,33 +535,33 @@ def _standard(
     ][:1]
     columns = [name for name in columns if name not in rows.read.columns.values()]
     if columns:
-        # A table with a column per run has its rows once for each.
-        places = np.arange(len(rows)) % len(frame)
-        parts = [frame[name].astype(str).take(places).reset_index(drop=True) for name in columns]
+        # A table with a column per run repeats its rows for each run.
+        indices = np.arange(len(rows)) % len(frame)
+        parts = [frame[name].astype(str).take(indices).reset_index(drop=True) for name in columns]
         rows = replace(rows, roles=rows.roles.assign(task=parts[0].str.cat(parts[1:], sep="/")))
     return rows
 
 
 def _with_rows_of_tasks(frame: pandas.DataFrame, names: ColumnNames) -> pandas.DataFrame:
-    """Returns a table of runs whose columns are scores on known tasks with a row for each task.
+    """Converts a table of runs with a column of scores per known task to a row per task.
 
-    Beside ids or labels such columns are of models, named after what they were trained on.
+    Beside ids or labels such columns are models, named after their training task.
     """
     of_tasks = [
         name for name in frame if is_known_task(str(name)) and frame[name].dtype.kind in "iuf"
     ]
-    given = {role for role, name in asdict(names).items() if name is not None}
+    user_roles = {role for role, name in asdict(names).items() if name is not None}
     usual = {name for role in ("prediction", "label", "example") for name in USUAL_NAMES[role]}
-    if len(of_tasks) < 2 or given - {"arm", "seed", "run"} or {"task", *usual} & {*frame}:
+    if len(of_tasks) < 2 or user_roles - {"arm", "seed", "run"} or {"task", *usual} & {*frame}:
         return frame
     others = [name for name in frame if name not in of_tasks]
     return frame.melt(others, of_tasks, "task", "score")
 
 
 def _distinguishing(frame: pandas.DataFrame, rows: Rows) -> list[str]:
-    """Returns the columns in which all rows of one run and example differ, if there are such rows."""
-    known = {*rows.read.columns.values(), *TEXT_NAMES, *FACT_NAMES, "task", "evaluation_set"}
-    others = [name for name in frame if name not in known]
+    """Returns the columns that distinguish repeated rows of one run and example, if there are such rows."""
+    used = {*rows.read.columns.values(), *TEXT_NAMES, *FACT_NAMES, "task", "evaluation_set"}
+    others = [name for name in frame if name not in used]
     if not others or "example" not in rows.roles or len(rows) != len(frame):
         return []
     keys = [name for name in ("arm", "task", "seed", "run", "example") if name in rows.roles]
@@ -578,29 +578,29 @@ def _distinguishing(frame: pandas.DataFrame, rows: Rows) -> list[str]:
     ]
 
 
-# Columns by which files of `evaluate.prediction_files.parquet` are recognised.
+# Columns that only files of `evaluate.prediction_files.parquet` have.
 _EXPORTED = {"task", "evaluation_set", "epochs", "procedure", "pretrain_seed", "finetune_seed"}
 
 
-def _trained(frame: pandas.DataFrame, names: ColumnNames, what: str) -> Rows:
-    """Returns the predictions of trained models in an export, without those of early checkpoints."""
+def _trained(frame: pandas.DataFrame, names: ColumnNames, where: str) -> Rows:
+    """Returns an export's predictions of trained models, without early checkpoints."""
     of_runs = (*_EXPORTED - {"epochs"}, "step", "learning_rate", "data_seed")
-    runs = [name for name in of_runs if name in frame]  # users drop columns that are all alike
+    runs = [name for name in of_runs if name in frame]  # users drop constant columns
     epochs = frame["epochs"].astype(float).fillna(np.inf)
     last = epochs == epochs.groupby([frame[name] for name in runs], dropna=False).transform("max")
     frame = frame[last].drop(columns="epochs").reset_index(drop=True)
     if "label" in frame and frame["label"].isna().all():
         frame = frame.drop(columns="label")
-    given = {role: name for role, name in asdict(names).items() if name is not None}
-    columns, _ = columns_by_role(frame, given, what)
-    # Scores and groups of examples are further columns, unless they are named.
+    user_names = {role: name for role, name in asdict(names).items() if name is not None}
+    columns, _ = columns_by_role(frame, user_names, where)
+    # Scores and clusters are further columns unless the user names them.
     columns = {
         role: name
         for role, name in columns.items()
-        if role in given or role not in ("score", "cluster")
+        if role in user_names or role not in ("score", "cluster")
     }
-    if given.get("by") in frame:
-        columns["by"] = given["by"]
+    if user_names.get("by") in frame:
+        columns["by"] = user_names["by"]
     roles = frame[[*columns.values()]].set_axis([*columns], axis=1)
     roles["task"] = frame["task"].str.cat(frame["evaluation_set"], sep="/")
     if not isinstance(roles["arm"].iloc[0], str):
@@ -611,9 +611,9 @@ def _trained(frame: pandas.DataFrame, names: ColumnNames, what: str) -> Rows:
 
 
 def tasks_in_memory(
-    table: pandas.DataFrame, what: str, names: ColumnNames | None = None, task: str | None = None
+    table: pandas.DataFrame, where: str, names: ColumnNames | None = None, task: str | None = None
 ) -> dict[str, Rows]:
-    """Returns the rows of a table in memory by task, as `read_tasks` returns those of a file.
+    """Returns the rows of a table in memory by task, like `read_tasks`.
 
     Example:
       >>> import pandas
@@ -623,57 +623,57 @@ def tasks_in_memory(
       [[0, 'a', 1], [1, 'a', 0]]
     """
     names = names or ColumnNames()
-    rows = _standard(table, names, what, None)
-    by_task = _by_task(rows, task, what)
-    return {name: settled(own, names, what) for name, own in by_task.items()}
+    rows = _standard(table, names, where, None)
+    by_task = _by_task(rows, task, where)
+    return {name: settled(task_rows, names, where) for name, task_rows in by_task.items()}
 
 
 def labels_by_id(
-    table: Any, names: RowNames, what: str, usual_id: str = ""
+    table: Any, names: RowNames, where: str, usual_id: str = ""
 ) -> tuple[pandas.Series, str]:
-    """Returns the labels of a table of ids and labels by id, and what they were read as.
+    """Returns the labels of a table by id, and a description of their source.
 
     Args:
-      table: a data frame, or the path of a file of one.
-      names: of its columns of ids (`example`) and labels, where they are not usual ones; a name of ids that
-        it does not have is passed over, as it may be of the predictions alone.
-      usual_id: a name of its column of ids that is usual beside its predictions.
+      table: a data frame, or the path of a table.
+      names: names of its columns of ids (`example`) and labels, if not the usual ones; a missing column of
+        ids is ignored, as only the predictions may have it.
+      usual_id: name of the predictions' column of ids.
 
     Returns:
-      The labels, by position where no column has a name of ids.
+      The labels, by position if no column has ids.
     """
     import pandas
 
     if isinstance(table, str | Path):
         [source, *others] = source_files([str(table)])
         if others:
-            raise UserError(f"{what} is a folder of {len(others) + 1} files; give one table")
+            raise UserError(f"{where} is a folder of {len(others) + 1} files; give one table")
         table = _read_file(source.path, ColumnNames(), None, lambda frame, *_: frame)
     if isinstance(table, Rows):  # of logs and arrays
         table = table.frame()
     frame = table.to_pandas() if hasattr(table, "to_pandas") else table
     if not is_counted(frame.index):
         frame = frame.reset_index(names=frame.index.name or "example_id")
-    given = {} if names.label is None else {"label": names.label}
+    user_names = {} if names.label is None else {"label": names.label}
     if ids := [name for name in (names.example or "", usual_id) if name in frame]:
-        given["example"] = ids[0]
-    columns, _ = columns_by_role(frame, given, what)
+        user_names["example"] = ids[0]
+    columns, _ = columns_by_role(frame, user_names, where)
     if "label" not in columns:
         raise UserError(
-            f"{what}: found no column of labels among {columns_of(frame)}; name it with --label=COLUMN"
+            f"{where}: found no column of labels among {columns_of(frame)}; name it with --label=COLUMN"
         )
     roles = {role: name for role, name in columns.items() if role in ("example", "label")}
-    frame = with_plain_cells(frame, roles, what)
+    frame = with_plain_cells(frame, roles, where)
     labels = frame[columns["label"]]
-    called = f"{columns['label']} of {what}"
+    called = f"{columns['label']} of {where}"
     if "example" not in columns:
         order = np.arange(len(frame))
         others = frame.drop(columns=columns["label"])
         rivals = [name for name in others if may_be_ids(others[name], order)]
         if rivals:
             raise UserError(
-                f"{what}: found no column of ids, but {str(rivals[0])!r} differs in every row; write the ids "
-                f"of the predictions into a column {usual_id or 'example_id'!r}"
+                f"{where}: found no column of ids, but {str(rivals[0])!r} differs in every row; write the "
+                f"ids of the predictions into a column {usual_id or 'example_id'!r}"
             )
         return labels.reset_index(drop=True), f"{called}, by order of rows"
     by_id = labels.set_axis(pandas.Index(stripped(frame[columns["example"]])))
@@ -682,21 +682,21 @@ def labels_by_id(
     if len(twice):
         first = ", ".join(repr(label) for label in by_id[twice[:1]].tolist()[:3])
         raise UserError(
-            f"{what}: found several labels for {counted(twice.nunique(), 'id')} in {columns['example']!r}, "
+            f"{where}: found several labels for {counted(twice.nunique(), 'id')} in {columns['example']!r}, "
             f"such as {first} for {twice.tolist()[0]!r}; keep one row for each id"
         )
     return by_id, called
 
 
 def is_counted(index: pandas.Index) -> bool:
-    """Returns whether an index only counts from 0, as pandas does where none was given."""
+    """Returns whether an index counts from 0, as pandas' default index."""
     import pandas
 
     return isinstance(index, pandas.RangeIndex) and index.start == 0 and index.step == 1
 
 
 def is_table_of_runs(columns: Iterable[object]) -> bool:
-    """Returns whether columns are those of predictions: with seeds, or with ids beside runs or values.
+    """Returns whether a table has predictions by its columns: seeds, or ids beside runs or values.
 
     Example:
       >>> is_table_of_runs(["seed", "id", "correct"]), is_table_of_runs(["id", "seed_0", "seed_1"])
@@ -714,7 +714,7 @@ def is_table_of_runs(columns: Iterable[object]) -> bool:
 
 
 def _is_of_arrays(file: Path) -> bool:
-    """Returns whether a file is a `.npz` or `.npy`, and not a log in an archive."""
+    """Returns whether a file is a `.npz` or `.npy`, not an archive with a log."""
     start = _first_bytes(file)
     if start[:2] != b"PK":
         return start[:6] == b"\x93NUMPY"
@@ -726,7 +726,7 @@ def _is_of_arrays(file: Path) -> bool:
 
 
 def _read_npz(path: Path, names: ColumnNames, seed: int | None) -> ArmTable:
-    """Reads arrays [seeds, examples]; those of one row are of the seed that the file's name has."""
+    """Reads arrays [seeds, examples]; a single row has the seed of the file's name."""
     arrays = read_arrays(path)
     if "" in arrays:  # of a .npy
         words = re.split(r"[^a-z]+", path.stem.lower())
@@ -744,8 +744,8 @@ def _read_npz(path: Path, names: ColumnNames, seed: int | None) -> ArmTable:
 
 
 def _read_columns(path: Path) -> pandas.DataFrame:
-    """Reads Parquet, or a file or folder that Hugging Face `datasets` saved; a split is a task."""
-    # Metadata that others wrote for pandas may be damaged; columns are read by name alone.
+    """Reads Parquet, or a file or folder saved by Hugging Face `datasets`; a split is a task."""
+    # Other programs' metadata for pandas may be damaged, so columns are read by name only.
     frame: pandas.DataFrame = read_columnar(path).to_pandas(ignore_metadata=True)
     if (path.parent / "dataset_dict.json").is_file():
         frame["task"] = path.name

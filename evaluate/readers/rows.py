@@ -1,4 +1,4 @@
-"""Results of readers: rows with the role of every column, and arms as tables of runs by examples."""
+"""Results of readers: rows with columns by role, and arms as tables of runs by examples."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     import pandas
     import xarray
 
-# Names of seeds and examples where no column names them.
+# Sources of seeds, arms and examples other than columns.
 BY_COLUMNS = "numbers in the names of columns"
 ARM_COLUMNS = "names of columns"
 POSITION, BY_NAME = "order of rows", "names of files"
 NUMBERED = "numbers in the names of files"  # such as run1.csv, without the word "seed"
 BY_TIME, BY_MODEL = "order of evaluations in time", "models and folders of the logs"
 ONE_SCORE, ONE_RUN = "one score per run", "one run, as no column names seeds"
-UNNAMED = (POSITION, NUMBERED)  # seeds that are paired by their order alone
+UNNAMED = (POSITION, NUMBERED)  # seeds that are paired only by their order
 # Usual names of seeds, and of runs that may be seeds.
 SEED_NAMES = (
     "pretrain_seed", "seed", "model_seed", "random_seed", "training_seed", "rng_seed", "init_seed",
     "trial", "replicate",
 )  # fmt: skip
 RUN_NAMES = ("finetune_seed", "run", "repeat")
-# By role, names of columns in lower case; the first that a table has is taken.
+# Usual column names by role, in lower case; the first name in a table is used.
 USUAL_NAMES: dict[str, tuple[str, ...]] = {
     "arm": ("arm", "procedure", "model", "system", "condition", "method", "group"),
     "seed": (*SEED_NAMES, "seed_id"),
@@ -54,33 +54,33 @@ USUAL_NAMES: dict[str, tuple[str, ...]] = {
     ),
     "cluster": ("cluster", "template", "passage_id"),
 }  # fmt: skip
-# Names of scores that other programs call the label.
+# Names of scores that other programs use for labels.
 SCORE_OR_LABEL = ("correct", "right", "acc")
-# An index without a name, as pandas reads it back.
+# pandas' name of an index without a name.
 INDEX = re.compile(r"Unnamed: \d+(\.\d+)?")
 GAP = r"[ _.\-/=]"
 
 
 def any_of(names: Iterable[str]) -> str:
-    """Returns a pattern of names, the longest first: `rng_seed` is not the seed of an arm `rng`."""
+    """Returns a pattern of names, longest first: `rng_seed` must not be the seed of an arm `rng`."""
     return "|".join(name.replace("_", f"{GAP}?") for name in sorted(names, key=len, reverse=True))
 
 
 SEED_WORDS = any_of((*SEED_NAMES, *RUN_NAMES))
 _NUMBER_OF_SEED = re.compile(rf"\s*(?:(?:{SEED_WORDS}){GAP}*)?(\d+)(?:\.0*)?\s*", re.IGNORECASE)
-# Names by which a reader recognises an example, in the order of the columns of a pair.
+# Names of texts of examples, with pairs in order.
 TEXT_NAMES = (
     "text", "sentence", "sentence1", "sentence2", "question", "premise", "hypothesis", "context",
     "prompt", "input",
 )  # fmt: skip
-# Other names than "task" of columns of tasks, where they have several values.
+# Other names of columns of tasks than "task", if they have several values.
 TASK_NAMES = ("task_name", "benchmark", "dataset", "dataset_name", "subtask", "subset")
-# Facts that harnesses record of an example, the same for every model.
+# Facts of an example that harnesses record, equal for all models.
 FACT_NAMES = ("doc_hash", "target")
 
 
 def is_text(name: object) -> bool:
-    """Returns whether a column without a role holds texts or facts of examples."""
+    """Returns whether a column name means texts or facts of examples."""
     return str(name).lower() in (*TEXT_NAMES, *FACT_NAMES)
 
 
@@ -90,7 +90,7 @@ def columns_of(frame: pandas.DataFrame) -> str:
 
 
 def described(columns: Mapping[str, str]) -> str:
-    """Returns which column was read as what.
+    """Returns the column of each role, for messages.
 
     Example:
       >>> described({"prediction": "y_pred", "seed": BY_NAME})
@@ -109,17 +109,17 @@ def described(columns: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadAs:
-    """Origin of predictions: their columns by role, and their files.
+    """Source of predictions: columns by role, and files.
 
     Attributes:
-      columns: the table's name of each role, or how seeds and examples are known without a column.
-      identifying: columns whose values another arm must have for the same examples.
-      unused: columns of a role that were left out.
-      files: that were read; None of data in memory.
-      task: as the files name it.
-      logged_metric: of predictions, as a log names it; empty where the files name none.
+      columns: column of each role, or another source of seeds, arms and examples.
+      identifying: columns whose values must be equal in another arm for the same examples.
+      unused: unused columns with usual names of a role.
+      files: files that were read; None for data in memory.
+      task: the files' name of the task.
+      logged_metric: a log's name of the metric; empty if the files name none.
       one_checkpoint: whether the seeds are fine-tuning seeds of one checkpoint.
-      chosen: which of the finished runs were taken, in words: their step and learning rate.
+      chosen: step and learning rate of the selected runs, in words.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -132,15 +132,15 @@ class ReadAs:
     chosen: str = ""
 
     def attributes(self) -> dict[str, Any]:
-        """Returns all that is set, as attributes of a Dataset."""
+        """Returns the fields that differ from the defaults, as attributes of a Dataset."""
         unset = vars(ReadAs())
         return {name: value for name, value in vars(self).items() if value != unset[name]}
 
     @classmethod
     def of(cls, attributes: Mapping[Any, Any]) -> ReadAs:
-        """Returns what the attributes of a Dataset say; others, which users may have set, are left out."""
-        own = {name: attributes[name] for name in vars(cls()) if name in attributes}
-        return cls(**own) if isinstance(own.get("columns", {}), Mapping) else cls()
+        """Returns the fields from attributes of a Dataset, ignoring attributes that users have set."""
+        values = {name: attributes[name] for name in vars(cls()) if name in attributes}
+        return cls(**values) if isinstance(values.get("columns", {}), Mapping) else cls()
 
 
 @dataclass(frozen=True)
@@ -149,12 +149,12 @@ class Rows:
 
     Attributes:
       roles: columns by role: `seed`, `prediction` or `score`, and `arm`, `run`, `task`, `example`, `label`,
-        `cluster` and `by` where they are known.
-      further: the other columns under their own names: texts, facts, and what could be ids.
-      read: what was read as what.
-      possible_ids: those of them that are kept only where they turn out to be ids.
-      log: when a log of an evaluation began, its model and settings; None of other files.
-      distinguishing: names of the columns in which all rows of one run and example differ.
+        `cluster` and `by` if known.
+      further: other columns under their names: texts, facts, and possible ids.
+      read: source of the columns.
+      possible_ids: further columns that are dropped unless they are ids.
+      log: time, model and settings of a log; None for other files.
+      distinguishing: columns that distinguish repeated rows of one run and example.
     """
 
     roles: pandas.DataFrame
@@ -168,7 +168,7 @@ class Rows:
         return len(self.roles)
 
     def with_role(self, role: str, values: Any, name: str) -> Rows:
-        """Returns the rows with a column of a role, and what it was read as."""
+        """Returns the rows with a column for a role, and its source."""
         read = replace(self.read, columns={**self.read.columns, role: name})
         return replace(self, roles=self.roles.assign(**{role: values}), read=read)
 
@@ -181,13 +181,13 @@ class Rows:
         )
 
     def frame(self) -> pandas.DataFrame:
-        """Returns all columns; where a further one has the name of a role, that of the role."""
+        """Returns all columns; a role has precedence over a further column of the same name."""
         names = [name for name in self.further if name not in self.roles]
         return self.roles.assign(**{name: self.further[name] for name in names})
 
     @property
     def runs(self) -> NDArray[np.int64]:
-        """Returns the number of each row's run, in the order in which they begin."""
+        """Returns the number of each row's run, in order of first appearance."""
         keys = [name for name in ("arm", "seed", "run") if name in self.roles]
         if not keys:
             return np.zeros(len(self), np.int64)
@@ -196,17 +196,17 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class ArmTable:
-    """Predictions or scores of one arm, a row for each run.
+    """Predictions or scores of one arm, a row per run.
 
     Attributes:
-      values: [runs, examples], or [runs, examples, classes]; NaN (of texts None) where one is missing.
-      kind: `prediction` or `score`; empty of plain arrays, which hold what the metric reads.
-      keys: the seed of each run, and what lies below it [runs].
-      example_ids: [examples], or None where examples are known by position alone.
-      labels: [examples], or None.
+      values: values [runs, examples], or [runs, examples, classes]; NaN (texts: None) if missing.
+      kind: `prediction` or `score`; empty for plain arrays, which are the metric's input.
+      keys: seed of each run, and run of the seed if there are several [runs].
+      example_ids: ids [examples], or None if examples are known by position only.
+      labels: labels [examples], or None.
       of_examples: further columns by name, such as texts or `cluster`, each [examples].
-      lineage: what each run descends from, as `stats.runs_table.Arm` has it; empty where it is not known.
-      read: what was read as what.
+      lineage: ancestors of each run, see `stats.runs_table.Arm`; empty if unknown.
+      read: source of the columns.
     """
 
     values: NDArray
@@ -219,7 +219,7 @@ class ArmTable:
     read: ReadAs = field(default_factory=ReadAs)
 
     def __post_init__(self) -> None:
-        """Writes seeds that are whole numbers in one way, so that those of two arms pair."""
+        """Normalises seeds that are whole numbers, so that those of two arms can be paired."""
         numbers = {seed: number_of(seed) for seed in dict.fromkeys(key[0] for key in self.keys)}
         seeds: dict[Hashable, Hashable] = {}
         for seed, number in numbers.items():
@@ -233,21 +233,21 @@ class ArmTable:
 
     @property
     def seeds(self) -> list[Hashable]:
-        """Returns the distinct seeds, in their order."""
+        """Returns the distinct seeds, in order."""
         return list(dict.fromkeys(key[0] for key in self.keys))
 
     def rename(self, names: Mapping[str, str]) -> ArmTable:
-        """Returns the table with other names of columns of examples."""
+        """Returns the table with renamed columns of examples."""
         columns = {names.get(name, name): values for name, values in self.of_examples.items()}
         return replace(self, of_examples=columns)
 
     def dataset(self) -> xarray.Dataset:
-        """Returns it as labelled arrays, as `stats.read` gives it to users."""
+        """Returns labelled arrays for the users of `stats.read`."""
         import xarray
 
         coordinates: dict[str, Any] = {"example_id": ("example", self.example_ids)}
-        for place, name in enumerate(("pretrain_seed", "finetune_seed")[: len(self.keys[0])]):
-            coordinates[name] = ("run", np.asarray([key[place] for key in self.keys]))
+        for level, name in enumerate(("pretrain_seed", "finetune_seed")[: len(self.keys[0])]):
+            coordinates[name] = ("run", np.asarray([key[level] for key in self.keys]))
         for name, values in self.of_examples.items():
             coordinates[name] = ("example", values)
         variables: dict[str, Any] = {self.kind: (("run", "example"), self.values)}
@@ -257,7 +257,7 @@ class ArmTable:
 
 
 def number_of(seed: Hashable) -> Hashable:
-    """Returns a seed as the whole number that it is, however it is written; another one as it is.
+    """Returns a seed as a whole number if it is written as one in any way, otherwise unchanged.
 
     Example:
       >>> number_of("seed_3"), number_of("3"), number_of(3.0), number_of("A")
@@ -272,26 +272,26 @@ def number_of(seed: Hashable) -> Hashable:
 # --- From rows -----------------------------------------------------------------------------------
 
 
-def arms_of_rows(rows: Rows, what: str) -> dict[str, ArmTable]:
-    """Returns the arms of settled rows by name ("" where none is named); errors call them `what`."""
+def arms_of_rows(rows: Rows, where: str) -> dict[str, ArmTable]:
+    """Returns the arms of settled rows by name ("" without a name); `where` names them in errors."""
     roles = rows.roles
     for name in ("arm", "seed", "run", "example"):
         if name in roles and roles[name].isna().any():
             raise UserError(
-                f"{what}: column {name!r}: found {counted(int(roles[name].isna().sum()), 'row')} without a "
+                f"{where}: column {name!r}: found {counted(int(roles[name].isna().sum()), 'row')} without a "
                 "value; fill them in or leave these rows out"
             )
     arms = {"": rows}
     if "arm" in roles:
         arms = {str(name): rows.where(roles["arm"] == name) for name in roles["arm"].unique()}
     try:
-        return {name: _table(own) for name, own in arms.items()}
+        return {name: _table(arm_rows) for name, arm_rows in arms.items()}
     except UserError as error:
-        raise UserError(f"{what}: {error}") from error
+        raise UserError(f"{where}: {error}") from error
 
 
 def line_of_repeats(rows: Rows, cells: Mapping[str, Any]) -> str:
-    """Returns what to do where two rows have these cells, those of a run and its example."""
+    """Returns the error and cure for two rows with these cells of a run and example."""
     if _is_rounded(cells["example"]):
         cure = (
             "such ids were rounded, as spreadsheets do: export them again as text, or name another column of "
@@ -314,7 +314,7 @@ def line_of_repeats(rows: Rows, cells: Mapping[str, Any]) -> str:
 
 
 def _table(rows: Rows) -> ArmTable:
-    """Arranges the rows of one arm; a row that is missing becomes a cell that is NaN."""
+    """Arranges the rows of one arm; a missing row becomes a NaN cell."""
     import pandas
 
     roles = rows.roles
@@ -323,8 +323,8 @@ def _table(rows: Rows) -> ArmTable:
     codes, ids = pandas.factorize(roles["example"])
     cells = runs * len(ids) + codes
     if np.bincount(cells).max() > 1:
-        where = int(np.argmax(pandas.Series(cells).duplicated()))
-        cells_of_row = {key: roles[key].iloc[[where]].tolist()[0] for key in [*keys, "example"]}
+        repeated = int(np.argmax(pandas.Series(cells).duplicated()))
+        cells_of_row = {key: roles[key].iloc[[repeated]].tolist()[0] for key in [*keys, "example"]}
         raise UserError(line_of_repeats(rows, cells_of_row))
     kind = "prediction" if "prediction" in roles else "score"
     values, shape = plain(roles[kind]), (int(runs.max()) + 1, len(ids))
@@ -332,7 +332,7 @@ def _table(rows: Rows) -> ArmTable:
         values = values.astype(object)  # texts that are all empty
     if len(rows) == shape[0] * shape[1]:
         table = np.empty(shape, dtype=values.dtype)
-    else:  # rows that are missing: among texts None, where an empty cell is NaN
+    else:  # missing rows: None among texts, as NaN is an empty cell
         numeric = values.dtype.kind in "biuf"
         table = np.full(shape, np.nan) if numeric else np.full(shape, None, dtype=object)
     table.reshape(-1)[cells] = values
@@ -362,34 +362,34 @@ def _table(rows: Rows) -> ArmTable:
 
 
 def _is_rounded(example: Hashable) -> bool:
-    """Returns whether an id is a long number with its last digits gone, such as 2.64184E+17."""
+    """Returns whether an id is a long number without its last digits, such as 2.64184E+17."""
     if isinstance(example, float):
-        return abs(example) >= 1e11  # spreadsheets show 12 digits and more so
+        return abs(example) >= 1e11  # spreadsheets show 12 or more digits in this form
     return isinstance(example, str) and bool(re.fullmatch(r"\d(\.\d+)?E\+?\d+", example, re.I))
 
 
 def _first_rows(codes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Returns the first row of each code, which are numbered in the order in which they begin."""
+    """Returns the first row of each code; codes are numbered by first appearance."""
     return np.flatnonzero(np.diff(np.maximum.accumulate(codes), prepend=-1))
 
 
 def _of_examples(name: str, column: pandas.Series, codes: NDArray, ids: Any) -> NDArray:
-    """Returns the value of each example, which all its rows must have."""
+    """Returns the value of each example, which must be equal in all its rows."""
     values = plain(column)
     of_examples = np.empty(len(ids), dtype=values.dtype)
     of_examples[codes] = values
     different = np.asarray(of_examples[codes] != values) & ~np.asarray(column.isna())
     if different.any():
-        where = np.asarray(ids).tolist()[codes[int(np.argmax(different))]]
+        example = np.asarray(ids).tolist()[codes[int(np.argmax(different))]]
         raise UserError(
-            f"column {name!r}: found several values for the example {where!r}, expected "
+            f"column {name!r}: found several values for the example {example!r}, expected "
             "the same in all its rows"
         )
     return of_examples
 
 
 def plain(column: pandas.Series | pandas.DataFrame) -> NDArray:
-    """Returns values as NumPy's own types, NaN where a number is missing."""
+    """Returns values with NumPy's types, NaN for missing numbers."""
     values = column.to_numpy()
     if values.dtype.kind == "O":
         kinds = [column.dtype] if column.ndim == 1 else list(column.dtypes)
@@ -400,7 +400,7 @@ def plain(column: pandas.Series | pandas.DataFrame) -> NDArray:
 
 # --- From arrays ---------------------------------------------------------------------------------
 
-# Names of arrays by role; the first that is there is taken.
+# Names of arrays by role; the first available one is used.
 _ARRAYS = {
     "prediction": ("predictions", "prediction", "preds", "pred", "y_pred"),
     "score": ("scores", "score"), "seed": ("seeds",),
@@ -410,47 +410,47 @@ _ARRAYS = {
 
 
 def table_of_arrays(
-    arrays: Mapping[str, NDArray], what: str, names: Mapping[str, str | None] | None = None
+    arrays: Mapping[str, NDArray], where: str, names: Mapping[str, str | None] | None = None
 ) -> ArmTable:
-    """Returns arrays as the table that they are.
+    """Returns arrays as a table of runs.
 
     Args:
-      arrays: `predictions` or `scores` [seeds, examples], or [examples] of one seed, and optionally
-        `labels` [examples], `seeds`, `example_ids` and `clusters`; scikit-learn's `y_pred` and `y_true`,
-        `preds` and `targets` are known, too.
-      what: names them in error messages.
-      names: of arrays by role, where they are not these.
+      arrays: `predictions` or `scores` [seeds, examples], or [examples] for one seed, and optionally
+        `labels` [examples], `seeds`, `example_ids` and `clusters`; also scikit-learn's `y_pred` and
+        `y_true`, `preds` and `targets`.
+      where: name of the arrays for error messages.
+      names: names of arrays by role, if not these.
 
     Example:
       >>> table = table_of_arrays({"scores": np.array([[1, 0]]), "seeds": np.array([7])}, "base")
       >>> table.seeds, table.values.tolist(), table.example_ids.tolist()
       ([7], [[1, 0]], [0, 1])
     """
-    given = {role: name for role, name in (names or {}).items() if name is not None}
-    if given.get("by") in ("label", "length"):  # made from other columns
-        del given["by"]
-    for role, name in given.items():
+    user_names = {role: name for role, name in (names or {}).items() if name is not None}
+    if user_names.get("by") in ("label", "length"):  # made from other columns
+        del user_names["by"]
+    for role, name in user_names.items():
         if name not in arrays or role in ("arm", "run"):
             raise UserError(
-                f"{what}: found no array {name!r} for --{role}, only {listed(arrays)}; name one of "
+                f"{where}: found no array {name!r} for --{role}, only {listed(arrays)}; name one of "
                 "these, or leave it out"
             )
     called = {
         role: next((name for name in usual if name in arrays), usual[0])
         for role, usual in _ARRAYS.items()
-    } | given
-    kind = "score" if "score" in given or called["prediction"] not in arrays else "prediction"
+    } | user_names
+    kind = "score" if "score" in user_names or called["prediction"] not in arrays else "prediction"
     values = np.atleast_2d(arrays.get(called[kind], np.empty((0, 0, 0))))
     if values.ndim != 2:
         shapes = listed(f"{name} {list(array.shape)}" for name, array in arrays.items())
         logits = "; of logits save argmax(-1) as predictions" if "logits" in arrays else ""
         raise UserError(
-            f"{what}: found {shapes or 'no array'}, expected `predictions` or `scores` "
+            f"{where}: found {shapes or 'no array'}, expected `predictions` or `scores` "
             f"[seeds, examples]{logits}; save each arm's under these names, in a file of its own"
         )
     if called["seed"] not in arrays and values.shape[0] > values.shape[1] > 1:
         raise UserError(
-            f"{what}: {called[kind]} have the shape {list(values.shape)}, which would be "
+            f"{where}: {called[kind]} have the shape {list(values.shape)}, which would be "
             f"{values.shape[0]} seeds of {values.shape[1]} examples, expected [seeds, examples]; "
             "transpose them, or save the predicted class of each example"
         )
@@ -460,37 +460,37 @@ def table_of_arrays(
         for role, name in called.items()
         if name in arrays and role not in ("prediction", "score")
     }
-    held = {role: arrays[name] for role, name in columns.items() if name in arrays}
-    for role, array in held.items():
+    by_role = {role: arrays[name] for role, name in columns.items() if name in arrays}
+    for role, array in by_role.items():
         length = values.shape[0 if role == "seed" else 1]
         if role != kind and array.shape != (length,):
             raise UserError(
-                f"{what}: {columns[role]} has the shape {list(array.shape)}, but {called[kind]} are "
-                f"{list(values.shape)}, expected [{length}]; save them anew"
+                f"{where}: {columns[role]} has the shape {list(array.shape)}, but {called[kind]} are "
+                f"{list(values.shape)}, expected [{length}]; save them again"
             )
         if array.dtype.kind not in "biufU":
             raise UserError(
-                f"{what}: {columns[role]} has the type {array.dtype}, expected numbers or texts; save them "
-                "anew"
+                f"{where}: {columns[role]} has the type {array.dtype}, expected numbers or texts; save them "
+                "again"
             )
         if array.dtype.kind == "U" and role in ("seed", "example"):
-            held[role] = np.char.strip(array)
-    seeds = held.get("seed", np.arange(len(values))).tolist()
+            by_role[role] = np.char.strip(array)
+    seeds = by_role.get("seed", np.arange(len(values))).tolist()
     if len({*seeds}) < len(seeds):
-        twice = next(seed for place, seed in enumerate(seeds) if seed in seeds[:place])
+        twice = next(seed for index, seed in enumerate(seeds) if seed in seeds[:index])
         raise UserError(
-            f"{what}: found two rows of seed {twice!r} in {columns['seed']}; number them"
+            f"{where}: found two rows of seed {twice!r} in {columns['seed']}; number them"
         )
-    of_examples = {columns.get("by", ""): held["by"]} if "by" in held else {}
-    of_examples |= {"cluster": held["cluster"]} if "cluster" in held else {}
+    of_examples = {columns.get("by", ""): by_role["by"]} if "by" in by_role else {}
+    of_examples |= {"cluster": by_role["cluster"]} if "cluster" in by_role else {}
     return ArmTable(
         values,
         kind,
         [(seed,) for seed in seeds],
-        held.get("example", np.arange(values.shape[1])),
-        held.get("label"),
+        by_role.get("example", np.arange(values.shape[1])),
+        by_role.get("label"),
         of_examples,
-        read=ReadAs(columns=columns, identifying=["cluster"] if "cluster" in held else []),
+        read=ReadAs(columns=columns, identifying=["cluster"] if "cluster" in by_role else []),
     )
 
 

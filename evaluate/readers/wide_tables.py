@@ -1,4 +1,4 @@
-"""Turns tables with one column per run, such as `base_seed_0`, into one row per run and example."""
+"""Converts tables with one column per run, such as `base_seed_0`, to one row per run and example."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from multiberts.runs.errors import UserError
 if TYPE_CHECKING:
     import pandas
 
-# `--seed=columns`: one column per seed, whatever stands before the number of the seed.
+# `--seed=columns`: one column per seed, with any text before the seed's number.
 COLUMNS = "columns"
 # A column of one run, such as `seed_0`, `base_seed_0` or `seed_0_base`.
 _RUN_COLUMN = re.compile(
@@ -33,7 +33,7 @@ _RUN_COLUMN = re.compile(
     re.IGNORECASE,
 )
 _NUMBERED = re.compile(rf"(?P<before>.*?){GAP}*(?P<seed>\d+)(?P<after>)")
-# Words that say what the columns of runs hold, with their role and usual name.
+# Words for the role in names of run columns, with their role and usual name.
 _VALUE_ROLES = ("prediction", "score", "label")
 _VALUES = {
     name.replace("_", ""): (role, name) for role in _VALUE_ROLES for name in USUAL_NAMES[role]
@@ -44,7 +44,7 @@ _WORD_FIRST = re.compile(rf"(?P<word>{_WORD}){GAP}+(?P<arm>.+)", re.IGNORECASE)
 
 
 class _RunColumn(NamedTuple):
-    """A column of one run, and what its name says: arm, seed, and the role with its word, if any."""
+    """A column of one run, with the arm, seed, role and role's word in its name, if any."""
 
     column: str
     arm: str
@@ -57,23 +57,22 @@ def long_table(
     frame: pandas.DataFrame,
     header: Iterable[str],
     roles: dict[str, str],
-    given: Mapping[str, str],
-    what: str,
+    user_names: Mapping[str, str],
+    where: str,
     *,
     has_seeds: bool,
 ) -> tuple[pandas.DataFrame, dict[str, str], list[str]]:
-    """Returns a table with one row per run and example; asks what columns with numbers may be.
+    """Returns a table with one row per run and example; refuses ambiguous columns with numbers.
 
     Args:
-      frame: long, which it stays, or with one row per example and one column per run.
-      header: names of its columns, with those that were there twice.
+      frame: a long table, which is returned unchanged, or one row per example and one column per run.
+      header: names of its columns, including duplicates.
       roles: name of the column of each role.
-      given: names by role as users gave them; with the seed `columns` any number is one.
-      has_seeds: whether a column holds the seeds, or the file's name is one.
+      user_names: the user's names by role; with the seed `columns` any number is a seed.
+      has_seeds: whether a column or the file's name has seeds.
 
     Returns:
-      The table, whose index is the row of each example; the column of each role, of values from the first
-      run to the last; and columns that were left out.
+      The table, indexed by the row of each example; the column of each role; and unused columns.
 
     Example:
       >>> import pandas
@@ -84,9 +83,9 @@ def long_table(
     """
     import pandas
 
-    if given.get("arm") == COLUMNS and "arm" not in roles:
-        return _by_arm(frame, roles, given)
-    by_columns = given.get("seed") == COLUMNS and "seed" not in roles
+    if user_names.get("arm") == COLUMNS and "arm" not in roles:
+        return _by_arm(frame, roles, user_names)
+    by_columns = user_names.get("seed") == COLUMNS and "seed" not in roles
     numbered = [
         name
         for name in header
@@ -100,13 +99,13 @@ def long_table(
     if not run_columns:
         if by_columns:
             raise UserError(
-                f"{what}: found no column with a number in its name for --seed={COLUMNS}, only "
+                f"{where}: found no column with a number in its name for --seed={COLUMNS}, only "
                 f"{columns_of(frame)}; name the column of seeds with --seed=COLUMN"
             )
         if not {"prediction", "score"} & {*roles}:
-            _ask_of_numbers(frame, [*dict.fromkeys(numbered)], what, has_seeds=has_seeds)
+            _ask_of_numbers(frame, [*dict.fromkeys(numbered)], where, has_seeds=has_seeds)
         return frame, roles, []
-    by_role = _columns_of_roles(frame, run_columns, what, has_label="label" in roles)
+    by_role = _columns_of_roles(frame, run_columns, where, has_label="label" in roles)
     labels = [*by_role.pop("label").values()]
     runs = [*dict.fromkeys(run for columns in by_role.values() for run in columns)]
     values = {
@@ -116,27 +115,27 @@ def long_table(
     }
     if not values:
         raise UserError(
-            f"{what}: found no predictions or scores of every seed among {columns_of(frame)}; write them "
+            f"{where}: found no predictions or scores of every seed among {columns_of(frame)}; write them "
             "into a column for each seed"
         )
     arms = [arm for arm, _ in runs]
     if len({*map(bool, arms)}) > 1:
         raise UserError(
-            f"{what}: found columns of runs with and without the name of an arm among {columns_of(frame)}; "
+            f"{where}: found columns of runs with and without the name of an arm among {columns_of(frame)}; "
             "write it into all of them, as in base_seed_0 and new_seed_0"
         )
     roles = roles | ({"label": labels[0]} if labels else {})
     of_rows: dict[str, str] = {
         role: roles[role] for role in ("example", "label", "cluster") if role in roles
     }
-    # One row per model; others may be groups of examples.
-    if not all(arms) and "arm" in roles and ("arm" in given or frame[roles["arm"]].is_unique):
+    # A column of arms with one row per model; other columns may be groups of examples.
+    if not all(arms) and "arm" in roles and ("arm" in user_names or frame[roles["arm"]].is_unique):
         of_rows["arm"] = roles["arm"]
     dropped = {*(run.column for run in run_columns), *roles.values()}
-    dropped -= {*of_rows.values(), given.get("by", "")}
-    # Each column of examples, once for each run.
-    rest = frame[[name for name in frame if name not in dropped]]
-    table = pandas.concat([rest] * len(runs))
+    dropped -= {*of_rows.values(), user_names.get("by", "")}
+    # Columns of examples are repeated for each run.
+    of_examples = frame[[name for name in frame if name not in dropped]]
+    table = pandas.concat([of_examples] * len(runs))
     table[BY_COLUMNS] = np.repeat([seed for _, seed in runs], len(frame))
     long_roles = {"seed": BY_COLUMNS}
     for role, columns in values.items():
@@ -155,15 +154,15 @@ def _first_to_last(columns: Sequence[str]) -> str:
 
 
 def _by_arm(
-    frame: pandas.DataFrame, roles: Mapping[str, str], given: Mapping[str, str]
+    frame: pandas.DataFrame, roles: Mapping[str, str], user_names: Mapping[str, str]
 ) -> tuple[pandas.DataFrame, dict[str, str], list[str]]:
-    """Returns a table with one column per arm, `--arm=columns`, as `long_table` returns others."""
+    """Returns a table with one column per arm (`--arm=columns`) in the form of `long_table`."""
     import pandas
 
-    used = {*roles.values(), *given.values(), "task", "evaluation_set"}
+    used = {*roles.values(), *user_names.values(), "task", "evaluation_set"}
     arms = [name for name in frame if name not in used and not is_text(name)]
-    rest = frame.drop(columns=arms)
-    table = pandas.concat([rest.assign(**{ARM_COLUMNS: str(name)}) for name in arms])
+    of_examples = frame.drop(columns=arms)
+    table = pandas.concat([of_examples.assign(**{ARM_COLUMNS: str(name)}) for name in arms])
     values = _first_to_last(arms)
     table[values] = pandas.concat([frame[name] for name in arms])
     role = "score" if table[values].dtype.kind in "biuf" and "label" not in roles else "prediction"
@@ -171,15 +170,15 @@ def _by_arm(
 
 
 def _columns_of_roles(
-    frame: pandas.DataFrame, run_columns: Sequence[_RunColumn], what: str, *, has_label: bool
+    frame: pandas.DataFrame, run_columns: Sequence[_RunColumn], where: str, *, has_label: bool
 ) -> dict[str, dict[tuple[str, int], str]]:
     """Returns the columns of predictions, scores and labels by arm and seed.
 
     Args:
-      has_label: whether another column holds the labels; then those of runs are left out.
+      has_label: whether another column has the labels; label columns of runs are then ignored.
     """
     words = {run.word for run in run_columns}
-    # The first of several words for one role, as among the columns of a long table.
+    # The first of several words for a role, as in long tables.
     chosen = {role: next((w for w in USUAL_NAMES[role] if w in words), "") for role in _VALUE_ROLES}
     wordless = "prediction" if has_label or chosen["label"] else "score"
     by_role: dict[str, dict[tuple[str, int], str]] = {role: {} for role in _VALUE_ROLES}
@@ -189,13 +188,13 @@ def _columns_of_roles(
         columns = by_role[role or wordless]
         if (arm, seed) in columns:
             raise UserError(
-                f"{what}: the columns {str(columns[arm, seed])!r} and {str(column)!r} are both of seed "
+                f"{where}: the columns {str(columns[arm, seed])!r} and {str(column)!r} are both of seed "
                 f"{seed}; rename or remove one"
             )
         columns[arm, seed] = column
     predictions, scores = by_role["prediction"], by_role["score"]
     if wordless == "score" and chosen["score"] in SCORE_OR_LABEL and predictions:
-        # As in a long table, what stays the same while predictions differ is the label.
+        # As in long tables, values that are constant while predictions differ are labels.
         differ = [_differing(frame, columns.values()) for columns in (scores, predictions)]
         if differ[1] and not differ[0]:
             by_role |= {"label": scores, "score": {}}
@@ -204,14 +203,14 @@ def _columns_of_roles(
     pair = _differing(frame, by_role["label"].values())
     if pair:
         raise UserError(
-            f"{what}: found different labels in the columns {pair[0]!r} and {pair[1]!r}, expected the "
+            f"{where}: found different labels in the columns {pair[0]!r} and {pair[1]!r}, expected the "
             "same for every seed; put all into one order, or rename them if they are of an arm"
         )
     return by_role
 
 
 def _run_columns(numbered: Iterable[str], by_number: bool) -> list[_RunColumn]:
-    """Returns the columns of runs, by the word seed or run in their names or by any number."""
+    """Returns the columns of runs, by the word seed or run in their names, or by any number."""
     stems: list[tuple[str, str, int]] = []
     for column in numbered:
         match = _RUN_COLUMN.fullmatch(str(column))
@@ -221,7 +220,7 @@ def _run_columns(numbered: Iterable[str], by_number: bool) -> list[_RunColumn]:
             stem = "_".join(filter(None, (match["before"], match["after"])))
             stems.append((column, stem, int(match["seed"])))
     first = {stem: _WORD_FIRST.fullmatch(stem) for _, stem, _ in stems}
-    # `pred_base` and `label_base` are of one arm, but `label_smoothing` alone is an arm.
+    # `pred_base` and `label_base` belong to one arm, but `label_smoothing` alone is an arm.
     num_roles = len({_role_of(match["word"]) for match in first.values() if match})
     columns = []
     for column, stem, seed in stems:
@@ -236,16 +235,16 @@ def _role_of(word: str) -> tuple[str, str]:
 
 
 def _ask_of_numbers(
-    frame: pandas.DataFrame, numbered: Iterable[str], what: str, *, has_seeds: bool
+    frame: pandas.DataFrame, numbered: Iterable[str], where: str, *, has_seeds: bool
 ) -> None:
-    """Asks what columns with numbers are, where nothing else holds predictions or scores."""
+    """Raises a UserError on columns with numbers, if no other column has predictions or scores."""
     columns = [name for name in numbered if re.search(r"\d$", str(name))]
     by_stem: dict[str, list[str]] = {}
     for name in columns:
         by_stem.setdefault(re.sub(r"\d+$", "", str(name)), []).append(name)
     if len(by_stem) > 1 and "" in by_stem and not has_seeds:
         raise UserError(
-            f"{what}: found the columns {columns_of(frame)}; the first line must name the columns, such as "
+            f"{where}: found the columns {columns_of(frame)}; the first line must name the columns, such as "
             "seed, id, prediction and label"
         )
     for of_classes in by_stem.values():
@@ -254,19 +253,19 @@ def _ask_of_numbers(
             if len(of_classes) > 2:
                 cure = "write the class that is predicted into a column (--prediction=COLUMN)"
             raise UserError(
-                f"{what}: the columns {of_classes[0]} to {of_classes[-1]} sum to 1 in every row, as the "
+                f"{where}: the columns {of_classes[0]} to {of_classes[-1]} sum to 1 in every row, as the "
                 f"probabilities of classes do; {cure}"
             )
     if columns and not has_seeds:
         raise UserError(
-            f"{what}: the columns {', '.join(map(str, columns[:4]))} end in numbers, which may be seeds or "
+            f"{where}: the columns {', '.join(map(str, columns[:4]))} end in numbers, which may be seeds or "
             f"something else; give --seed={COLUMNS} if there is one column per seed, otherwise name columns "
             "with --seed=COLUMN and --prediction=COLUMN or --score=COLUMN"
         )
 
 
 def _is_distribution(table: pandas.DataFrame) -> bool:
-    """Returns whether columns are shares that sum to 1 in every row, but for rounding to two decimals."""
+    """Returns whether columns are shares that sum to 1 in every row, up to rounding to two decimals."""
     if table.shape[1] < 2 or any(kind.kind not in "iuf" for kind in table.dtypes):
         return False
     values = table.to_numpy(np.float64)
@@ -275,6 +274,6 @@ def _is_distribution(table: pandas.DataFrame) -> bool:
 
 
 def _differing(frame: pandas.DataFrame, columns: Iterable[str]) -> tuple[str, str] | None:
-    """Returns the first column and another that differs from it, if one does."""
+    """Returns the first column and one that differs from it, or None."""
     first, *others = [*columns] or [""]
     return next(((first, name) for name in others if not frame[first].equals(frame[name])), None)

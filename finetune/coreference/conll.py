@@ -1,12 +1,12 @@
 """Documents with gold mentions in the CoNLL-2012 layout (Pradhan et al. 2012).
 
 One word per line, a blank line after each sentence, `#begin document (name); part 000` and
-`#end document` around each document. From the columns (tabs, or spaces in the original release) the
-first is the document, the third the word's number, the fourth the word, the last the coreference
-brackets: `(3|(5)` opens entity 3 and opens and closes entity 5. OntoGUM and LitBank use it too.
+`#end document` around each document. The columns (tabs, or spaces in the original release): first the
+document, third the word's number, fourth the word, last the coreference brackets: `(3|(5)` opens
+entity 3 and opens and closes entity 5. OntoGUM and LitBank use this layout, too.
 
-OntoNotes writes brackets as -LRB- and the like, and `/.`, `/?`, `/-` in web text; a model knows the
-marks that they stand for.
+OntoNotes writes brackets as -LRB- and so on, and `/.`, `/?`, `/-` in web text; the reader restores the
+plain marks, which a model knows.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from multiberts.runs.parameters import shortened
 _BEGIN = re.compile(r"#begin document \((?P<name>.*)\);(?: part (?P<part>\S+))?\s*$")
 _BRACKET = re.compile(r"(?P<open>\()?(?P<entity>[^()|]+)(?P<close>\))?$")
 _FEWEST_COLUMNS = 5
-# A folder's files are those of the first of these that any has: gold trees and names before automatic
-# ones, whose coreference is the same.
+# Searched in this order, the first that a folder has: gold and automatic files have the same coreference,
+# so reading both would repeat documents.
 _SUFFIXES = ("v4_gold_conll", "v4_auto_conll", "conll")
 _ESCAPED = {
     **{"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}"},
@@ -36,8 +36,8 @@ class Mention:
     """A gold mention.
 
     Attributes:
-      first, last: its first and last word, numbered through the document from 0.
-      entity: what it refers to; equal within a document for mentions of one thing.
+      first, last: first and last word, numbered through the document from 0.
+      entity: id of the entity that it refers to, within the document.
     """
 
     first: int
@@ -50,7 +50,7 @@ class Document:
     """One document (or one part of it).
 
     Attributes:
-      mentions: in the order of their first word, then of their last.
+      mentions: the mentions, sorted by first and last word.
     """
 
     name: str
@@ -59,22 +59,19 @@ class Document:
 
 
 def conll_files(path: PathLike) -> list[Path]:
-    """Returns a file itself, or the documents' files below a folder such as `data/train` of OntoNotes.
+    """Returns a file itself, or the sorted documents below a folder such as `data/train` of OntoNotes.
 
     Args:
       path: a file of any name, or a folder that is searched for `*.v4_gold_conll`, else
         `*.v4_auto_conll`, else `*.conll`, each plain or `.gz`.
-
-    Returns:
-      In the order of their paths.
     """
     path = Path(path)
     if not path.is_dir():
         return [path]
     for suffix in _SUFFIXES:
-        found = [*path.rglob(f"*.{suffix}"), *path.rglob(f"*.{suffix}.gz")]
-        if found:
-            return sorted(found)
+        paths = [*path.rglob(f"*.{suffix}"), *path.rglob(f"*.{suffix}.gz")]
+        if paths:
+            return sorted(paths)
     expected = ", ".join(f"*.{suffix}" for suffix in _SUFFIXES)
     raise UserError(f"{path} holds none of {expected}, expected documents below; give their folder")
 

@@ -1,9 +1,8 @@
-"""Hidden states of a frozen encoder at spans, computed once per checkpoint and used by all runs on it.
+"""Hidden states of a frozen encoder at spans, computed once per checkpoint and shared by all runs on it.
 
-Only what a head needs of spans is kept, not whole windows: of a base encoder on OntoNotes' training
-documents (156 thousand mentions) 0.5 GB of means, 1.1 GB of tokens or 1.4 GB of endpoints in place of
-5 GB. In memory, or in files that are mapped, so that a sweep that was killed resumes without encoding
-again.
+Only the states of the spans are kept, not of whole windows: for BERT-Base on OntoNotes' training
+documents (156 thousand mentions) 0.5 GB of means, 1.1 GB of tokens or 1.4 GB of endpoints instead of
+5 GB. They are in memory, or in memory-mapped files, so that an interrupted sweep need not encode again.
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ if TYPE_CHECKING:
 
 _BATCH_SIZE = 32
 
-# The states kept of a span: its first token, its last and the mean of its tokens, joined; the mean; or
-# every token.
+# States of a span: first token, last token and mean of its tokens, concatenated; the mean; or all tokens.
 ENDPOINTS, MEAN, TOKENS = "endpoints", "mean", "tokens"
 
 
@@ -42,15 +40,15 @@ class SpanStates:
     """States of the spans of a set.
 
     Attributes:
-      values: float32 [rows, width]: of endpoints and mean one row per span, else one row per token.
-      offsets: int64 [spans + 1]: where the rows of each span begin.
+      values: float32 [rows, width]: one row per span for endpoints and mean, else one row per token.
+      offsets: int64 [spans + 1]: first row of each span.
     """
 
     values: np.ndarray
     offsets: np.ndarray
 
     def pooled(self, spans: np.ndarray) -> np.ndarray:
-        """Returns float32 [batch, width]: the one row of each span."""
+        """Returns float32 [batch, width]: the single row of each span."""
         returned: np.ndarray = self.values[spans]
         return returned
 
@@ -58,8 +56,8 @@ class SpanStates:
         """Returns the tokens of each span, padded.
 
         Args:
-          spans: int64 [batch].
-          length: at least the longest span's tokens.
+          spans: numbers of the spans, int64 [batch].
+          length: tokens to pad to, at least those of the longest span.
 
         Returns:
           float32 [batch, length, width], and the mask, float32 [batch, length].
@@ -79,29 +77,29 @@ class SpanStates:
 def span_states(
     sets: Mapping[str, MentionPairs],
     checkpoint: Checkpoint,
-    kept: str,
+    pooling: str,
     *,
     compile_step: CompileChoice,
     folder: Path | None = None,
 ) -> dict[str, SpanStates]:
-    """Encodes the windows of every set and keeps the requested states of their spans.
+    """Encodes the windows of every set and returns the requested states of their spans.
 
     Args:
       sets: spans in windows, by name.
-      kept: `ENDPOINTS`, `MEAN` or `TOKENS`.
+      pooling: `ENDPOINTS`, `MEAN` or `TOKENS`.
       compile_step: whether XLA compiles the encoder.
-      folder: where states are kept for other processes, and found; None: in this one's memory only.
-        They can be deleted whenever no run uses them.
+      folder: cache that processes share; None: memory only. It can be deleted whenever no run uses it.
     """
     predictor = forward_pass(FrozenEncoder(checkpoint.config), compile_step)
     if folder is None:
         return {
-            name: _encoded(pairs, predictor, checkpoint, kept, name) for name, pairs in sets.items()
+            name: _encoded(pairs, predictor, checkpoint, pooling, name)
+            for name, pairs in sets.items()
         }
-    place = folder / _address(sets, checkpoint, kept, compile_step)
+    states_dir = folder / _address(sets, checkpoint, pooling, compile_step)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = open(f"{place}.lock", "w")  # noqa: SIM115
+        lock = open(f"{states_dir}.lock", "w")  # noqa: SIM115
     except OSError as error:
         raise UserError(
             f"option encodings_dir: cannot write {folder}: {error.strerror or error}; give a "
@@ -109,22 +107,27 @@ def span_states(
         ) from error
     with lock:
         lock_file(lock.fileno(), lock.name, wait=True)  # another process may make the same states
-        if not place.is_dir():
-            with replaced(place) as unfinished:
+        if not states_dir.is_dir():
+            with replaced(states_dir) as unfinished:
                 unfinished.mkdir()
                 for name, pairs in sets.items():
                     file = unfinished / f"{name}.npy"
-                    _encoded(pairs, predictor, checkpoint, kept, name, file)
+                    _encoded(pairs, predictor, checkpoint, pooling, name, file)
     return {
-        name: SpanStates(np.load(place / f"{name}.npy", mmap_mode="r"), _offsets(pairs, kept))
+        name: SpanStates(
+            np.load(states_dir / f"{name}.npy", mmap_mode="r"), _offsets(pairs, pooling)
+        )
         for name, pairs in sets.items()
     }
 
 
 def _address(
-    sets: Mapping[str, MentionPairs], checkpoint: Checkpoint, kept: str, compile_step: CompileChoice
+    sets: Mapping[str, MentionPairs],
+    checkpoint: Checkpoint,
+    pooling: str,
+    compile_step: CompileChoice,
 ) -> str:
-    """Returns a name that only equal inputs have; the engine's version, which affects rounding, counts."""
+    """Returns a hash of the inputs, and of the engine's version, which affects rounding."""
     if engine() == JAX:
         import jax
 
@@ -136,19 +139,19 @@ def _address(
     versions = version, importlib.metadata.version("keras")
     form = checkpoint.config.hidden_act
     address = hashlib.sha256(
-        repr((checkpoint.fingerprint, form, kept, compile_step, versions, device)).encode()
+        repr((checkpoint.fingerprint, form, pooling, compile_step, versions, device)).encode()
     )
     for name, pairs in sorted(sets.items()):
         address.update(name.encode())
         for array in (pairs.sequences.input_ids, pairs.sequences.lengths, pairs.spans):
             address.update(repr(array.shape).encode())
             address.update(np.ascontiguousarray(array).tobytes())
-    return f"{kept}-{address.hexdigest()[:32]}"
+    return f"{pooling}-{address.hexdigest()[:32]}"
 
 
-def _offsets(pairs: MentionPairs, kept: str) -> np.ndarray:
+def _offsets(pairs: MentionPairs, pooling: str) -> np.ndarray:
     rows = pairs.spans[:, 2] - pairs.spans[:, 1] + 1
-    if kept != TOKENS:
+    if pooling != TOKENS:
         rows = np.ones_like(rows)
     return np.concatenate([[0], np.cumsum(rows, dtype=np.int64)])
 
@@ -157,22 +160,22 @@ def _encoded(
     pairs: MentionPairs,
     predictor: ForwardPass,
     checkpoint: Checkpoint,
-    kept: str,
+    pooling: str,
     name: str,
     file: Path | None = None,
 ) -> SpanStates:
     """Returns the states of one set, written to a file if given."""
-    offsets = _offsets(pairs, kept)
+    offsets = _offsets(pairs, pooling)
     hidden_size = checkpoint.config.hidden_size
-    shape = (int(offsets[-1]), 3 * hidden_size if kept == ENDPOINTS else hidden_size)
+    shape = (int(offsets[-1]), 3 * hidden_size if pooling == ENDPOINTS else hidden_size)
     values: np.ndarray
     if file is None or 0 in shape:
         values = np.zeros(shape, np.float32)
     else:
         values = np.lib.format.open_memmap(file, mode="w+", dtype=np.float32, shape=shape)
     for spans, tokens, ends in _span_tokens(pairs, predictor, checkpoint, name):
-        if kept == TOKENS:
-            # The row of every token: its span's first row plus its place in the span.
+        if pooling == TOKENS:
+            # Row of a token: first row of its span + its position in the span.
             begins = ends - (pairs.spans[spans, 2] - pairs.spans[spans, 1] + 1)
             shift = np.repeat(offsets[spans] - begins, ends - begins)
             values[np.arange(len(tokens)) + shift] = tokens
@@ -180,13 +183,13 @@ def _encoded(
             lengths = np.diff(ends, prepend=0)
             begins = ends - lengths
             mean = np.empty((len(ends), hidden_size), np.float32)
-            # Spans of one length at once: a mean over an axis adds in the order of the tokens,
-            # np.add.reduceat in another one, which would change last bits.
+            # Spans of one length at once: `mean` adds in token order, np.add.reduceat does not, which
+            # would change the last bits.
             for length in np.unique(lengths):
                 alike = np.flatnonzero(lengths == length)
                 mean[alike] = tokens[begins[alike, None] + np.arange(length)].mean(axis=1)
             joined = [tokens[begins], tokens[ends - 1], mean]
-            values[spans] = mean if kept == MEAN else np.concatenate(joined, axis=1)
+            values[spans] = mean if pooling == MEAN else np.concatenate(joined, axis=1)
     if isinstance(values, np.memmap):
         values.flush()
     elif file is not None:
@@ -197,8 +200,8 @@ def _encoded(
 def _span_tokens(
     pairs: MentionPairs, predictor: ForwardPass, checkpoint: Checkpoint, name: str
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yields per batch: spans int64 [spans]; the states of their tokens, float32 [tokens, hidden], one
-    span after the other; and where each span ends among them, int64 [spans].
+    """Yields per batch: spans int64 [spans]; their tokens' states float32 [tokens, hidden], concatenated;
+    and the end of each span in them, int64 [spans].
     """
     by_window = np.argsort(pairs.spans[:, 0], kind="stable")
     begins = np.searchsorted(pairs.spans[by_window, 0], np.arange(len(pairs.sequences) + 1))
@@ -208,9 +211,9 @@ def _span_tokens(
     for rows, count in ProgressBar(batches, desc=f"encoding {name}", unit="batch"):
         batch = sequence_batch(pairs.sequences, rows)
         hidden = predictor(checkpoint.parameters, batch)["hidden"]  # [batch, length, hidden]
-        places = [by_window[begins[window] : begins[window + 1]] for window in rows[:count]]
-        spans = np.concatenate(places)
-        row = np.repeat(np.arange(count), [len(place) for place in places])  # [spans]
+        span_numbers = [by_window[begins[window] : begins[window + 1]] for window in rows[:count]]
+        spans = np.concatenate(span_numbers)
+        row = np.repeat(np.arange(count), [len(numbers) for numbers in span_numbers])  # [spans]
         first, last = pairs.spans[spans, 1], pairs.spans[spans, 2]
         lengths = last - first + 1
         ends = np.cumsum(lengths)

@@ -24,7 +24,7 @@ class GapExample:
     Attributes:
       identity: its ID, such as `development-1`.
       pronoun, names: first and last + 1 character of the pronoun, and of the names A and B.
-      corefers: whether the pronoun refers to A, and whether it refers to B; None where that is not known.
+      corefers: whether the pronoun refers to A, and whether to B; None where unknown.
     """
 
     identity: str
@@ -38,7 +38,7 @@ def read_gap(path: PathLike, *, need_labels: bool = True) -> list[GapExample]:
     """Reads a GAP file.
 
     Args:
-      need_labels: whether the columns `A-coref` and `B-coref` must be there.
+      need_labels: whether to require the columns `A-coref` and `B-coref`.
     """
     cure = "restore the file from the GAP release"
     columns: tuple[str, ...] = COLUMNS

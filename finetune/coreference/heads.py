@@ -1,15 +1,15 @@
 """Networks on the spans of a frozen encoder that decide whether two mentions refer to the same entity.
 
-* `endpoints`: each span is its first token, its last and the mean of its tokens; a pair is both
-  spans and their elementwise product; a hidden layer with GELU. The product is in no paper: with it
+* `endpoints`: a span is its first token, its last token and the mean of its tokens; a pair is both
+  spans and their elementwise product; a hidden layer with GELU. The product is our addition: with it
   a small head learns agreement between two spans from few pairs.
-* `mean`: each span is the mean of its tokens; a pair is both spans, one after the other; a hidden
-  layer with ReLU. So does the coreference model that two authors of the papers published with the
-  Language Interpretability Tool (256 hidden units, every two mentions of a sentence).
-* `self_attention`: each span is a sum of its projected tokens, weighted by a softmax over learned
-  scores, with weights of its own for the pronoun's side and the candidate's; a hidden layer with
-  tanh, layer normalisation and dropout 0.3. So does edge probing (Tenney et al. 2019, section 3 and
-  its code; Lee et al. 2017, section 4), of the top layer only; projections as wide as the hidden layer.
+* `mean`: a span is the mean of its tokens; a pair is both spans, concatenated; a hidden layer with
+  ReLU. This is the coreference model that two authors of the papers published with the Language
+  Interpretability Tool (256 hidden units, every two mentions of a sentence).
+* `self_attention`: a span is a sum of its projected tokens, weighted by a softmax over learned
+  scores, with separate weights for pronoun and candidate; a hidden layer with tanh, layer
+  normalisation and dropout 0.3. This is edge probing (Tenney et al. 2019, section 3 and its code; Lee
+  et al. 2017, section 4) on the top layer only; projections are as wide as the hidden layer.
 
 Reference: Webster et al. 2020, section 4; Sellam et al. 2022, section 4 (a two-layer feed-forward
 network on span representations of a frozen encoder, binary for each pair); Tenney et al. 2020, The
@@ -36,14 +36,13 @@ from multiberts.finetune.model import Arrays, Network
 if TYPE_CHECKING:
     from multiberts.bert.training.engine import ForwardPass
 
-# Spans are padded to the smallest of these that holds the longest of a batch, so that a step is
-# compiled a few times only.
+# Spans are padded to the smallest sufficient length, so that a step is compiled for few shapes.
 _SPAN_LENGTHS = (4, 8, 16, 32, 64, 128, 256, 512)
 
 
-# The states of a span that a network needs, by the name of its representation.
-KEPT = {"endpoints": ENDPOINTS, "mean": MEAN, "self_attention": TOKENS}
-# Pairs at once in prediction.
+# States of a span by the network's representation.
+POOLING = {"endpoints": ENDPOINTS, "mean": MEAN, "self_attention": TOKENS}
+# Pairs per batch in prediction: all tokens of a span take more memory than one pooled state.
 _EVALUATION_BATCH_SIZES = {ENDPOINTS: 1024, MEAN: 1024, TOKENS: 128}
 
 
@@ -81,15 +80,15 @@ def pair_batch(
     """Returns a network's inputs for some pairs.
 
     Args:
-      representation: a key of `KEPT`.
-      rows: int64 [batch].
+      representation: a key of `POOLING`.
+      rows: numbers of the pairs, int64 [batch].
 
     Returns:
       `pronouns` and `candidates`: float32 [batch, width]; for self-attention
       [batch, length, width], with `pronouns_mask` and `candidates_mask` [batch, length].
     """
     spans = dict(zip(("pronouns", "candidates"), pairs.pairs[rows].T, strict=True))
-    if KEPT[representation] != TOKENS:
+    if POOLING[representation] != TOKENS:
         return {name: states.pooled(numbers) for name, numbers in spans.items()}
     longest = max(int(states.lengths[numbers].max()) for numbers in spans.values())
     length = next((bucket for bucket in _SPAN_LENGTHS if bucket >= longest), longest)
@@ -108,20 +107,20 @@ def pair_logits(
     rows: np.ndarray,
 ) -> np.ndarray:
     """Returns scores of some pairs, float32 [rows, 2]: not coreferent, coreferent."""
-    size = _EVALUATION_BATCH_SIZES[KEPT[representation]]
+    size = _EVALUATION_BATCH_SIZES[POOLING[representation]]
     logits = np.zeros((len(rows), 2), np.float32)
-    # Spans of like length together; those that are pooled have all the same.
+    # Batch spans of similar length; pooled spans all have length 1.
     lengths = states.lengths[pairs.pairs[rows]].max(axis=1)
     predictor = predictor.suited_to(parameters, len(rows))
-    for places, count in evaluation_batches(lengths, size, is_compiled=predictor.is_compiled):
-        batch = pair_batch(representation, pairs, states, rows[places])
-        logits[places[:count]] = predictor(parameters, batch)["logits"][:count]
+    for indices, count in evaluation_batches(lengths, size, is_compiled=predictor.is_compiled):
+        batch = pair_batch(representation, pairs, states, rows[indices])
+        logits[indices[:count]] = predictor(parameters, batch)["logits"][:count]
     return logits
 
 
 @dataclasses.dataclass(frozen=True)
 class PairNetwork(Network):
-    """A network on the states of two spans; `representation` is a key of `KEPT`."""
+    """A network on the states of two spans; `representation` is a key of `POOLING`."""
 
     representation: str = "endpoints"
 

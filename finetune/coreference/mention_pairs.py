@@ -1,11 +1,11 @@
 """Pairs of a pronoun and another gold mention, located in windows of token ids.
 
-Coreference is asked pair by pair, in the manner of Winogender: does this pronoun refer to that mention?
+Coreference is a decision per pair, as in Winogender: does this pronoun refer to that mention?
 
 * CoNLL-2012 documents: a pronoun is a one-word mention among `PRONOUNS` (third person, of people);
-  its candidates are all mentions in the same window, before and after it, that are not such pronouns
-  and do not overlap it. A window is as many whole sentences as fit `sequence_length`. Or every two
-  mentions of a window, either one first.
+  its candidates are the mentions in the same window, before and after it, except such pronouns and
+  mentions around it. A window holds as many whole sentences as fit `sequence_length`. Or every two
+  mentions of a window, in both orders.
 * GAP: the pronoun with A, and with B, each pair in a window around both.
 * Winogender: the pronoun with the occupation and with the other participant.
 """
@@ -33,7 +33,7 @@ from multiberts.runs.errors import UserError, counted
 from multiberts.runs.parameters import shortened
 
 _GAP_SUFFIXES = (".tsv", ".tsv.gz")
-# Word pieces of the text before and after two mentions that a prediction file holds.
+# Word pieces of context before and after two mentions in a prediction file.
 CONTEXT_PIECES = 40
 PRONOUNS = frozenset(
     {
@@ -51,8 +51,8 @@ class MentionPairs:
     Attributes:
       spans: int32 [spans, 3]: window, first and last token.
       pairs: int32 [pairs, 2]: the spans of the pronoun and of the candidate.
-      labels: int32 [pairs]: 1 where both refer to the same entity; -1 where that is not known.
-      pair_ids: [pairs].
+      labels: int32 [pairs]: 1 where both refer to the same entity; -1 where unknown.
+      pair_ids: example ids [pairs].
     """
 
     sequences: SequenceFeatures
@@ -68,7 +68,7 @@ def pair_texts(
     """Returns the mentions of some pairs and the text around them, as the model reads them.
 
     Args:
-      rows: int64 [rows], which pairs.
+      rows: numbers of the pairs, int64 [rows].
       pieces: word pieces by id.
 
     Returns:
@@ -79,24 +79,24 @@ def pair_texts(
         ids = pairs.sequences.input_ids[window, first : last + 1]
         return " ".join(pieces[piece] for piece in ids).replace(" ##", "")
 
-    found: dict[str, list[str]] = {"pronoun": [], "mention": [], "context": []}
+    texts: dict[str, list[str]] = {"pronoun": [], "mention": [], "context": []}
     for pronoun, mention in pairs.spans[pairs.pairs[rows]].tolist():
-        found["pronoun"].append(text(*pronoun))
-        found["mention"].append(text(*mention))
+        texts["pronoun"].append(text(*pronoun))
+        texts["mention"].append(text(*mention))
         window = pronoun[0]
         first = max(1, min(pronoun[1], mention[1]) - CONTEXT_PIECES)
         end = int(pairs.sequences.lengths[window]) - 2  # before [SEP]
-        found["context"].append(
+        texts["context"].append(
             text(window, first, min(end, max(pronoun[2], mention[2]) + CONTEXT_PIECES))
         )
-    return found
+    return texts
 
 
 class PairCollector:
     """Gathers windows, spans and pairs.
 
     Attributes:
-      left_out: what could not be used, with its number.
+      left_out: number of unusable items by kind, for messages.
     """
 
     def __init__(self, tokenizer: Vocabulary):
@@ -109,7 +109,7 @@ class PairCollector:
         self.left_out: Counter[str] = Counter()
 
     def window(self, tokens: Sequence[int]) -> int:
-        """Adds a window and returns its number. Its first token has place 1, after [CLS]."""
+        """Adds a window and returns its number. Its first token has position 1, after [CLS]."""
         self._rows.append([self.tokenizer.cls_id, *tokens, self.tokenizer.sep_id])
         return len(self._rows) - 1
 
@@ -142,15 +142,14 @@ def add_conll_pairs(
     *,
     every_two_mentions: bool = False,
 ) -> None:
-    """Pairs pronouns with mentions in documents; each word is tokenised apart.
+    """Pairs pronouns with mentions in documents; each word is tokenised separately.
 
-    Sentences that were split and mentions that no window holds whole are counted.
+    Counts split sentences, and mentions across windows.
 
     Args:
-      prefix: before `<document>/<pronoun's word>-<candidate's first>-<last word>` in the ids.
-      max_negatives: candidates of another entity kept for each pronoun, chosen by its address; None: all.
-      every_two_mentions: whether every mention takes the pronoun's place, and every other one the
-        candidate's.
+      prefix: start of the ids, before `<document>/<pronoun's word>-<candidate's first>-<last word>`.
+      max_negatives: candidates of another entity per pronoun, drawn at random; None: all.
+      every_two_mentions: whether to pair every mention with every other one, instead of pronouns.
     """
     for document in documents:
         words = [word for sentence in document.sentences for word in sentence]
@@ -158,7 +157,7 @@ def add_conll_pairs(
         for first, last in _word_windows(document, pieces, sequence_length - 2, collector):
             lengths = [len(pieces[word]) for word in range(first, last)]
             starts = np.concatenate([[0], np.cumsum(lengths)]).tolist()
-            inside = _places(
+            inside = _word_spans(
                 mention
                 for mention in document.mentions
                 if first <= mention.first
@@ -167,8 +166,8 @@ def add_conll_pairs(
             )
             pronouns = candidates = inside
             if not every_two_mentions:
-                pronouns = [place for place in inside if _is_pronoun(place, words)]
-                candidates = [place for place in inside if not _is_pronoun(place, words)]
+                pronouns = [span for span in inside if _is_pronoun(span, words)]
+                candidates = [span for span in inside if not _is_pronoun(span, words)]
             pairs = [
                 (pronoun, candidate)
                 for pronoun in pronouns
@@ -179,12 +178,12 @@ def add_conll_pairs(
             if not pairs:
                 continue
             window = collector.window([piece for ids in pieces[first:last] for piece in ids])
-            spans: dict[_Place, int] = {}
+            spans: dict[_WordSpan, int] = {}
             for pair in pairs:
-                for place in pair:
-                    if place not in spans:
-                        begin, end = starts[place.first - first], starts[place.last + 1 - first]
-                        spans[place] = collector.span(window, begin, end - 1)
+                for span in pair:
+                    if span not in spans:
+                        begin, end = starts[span.first - first], starts[span.last + 1 - first]
+                        spans[span] = collector.span(window, begin, end - 1)
                 pronoun, candidate = pair
                 address = f"{pronoun.first}-{pronoun.last}" if every_two_mentions else pronoun.first
                 identity = f"{prefix}/{document.name}/{address}-{candidate.first}-{candidate.last}"
@@ -196,21 +195,21 @@ def _word_windows(
 ) -> list[tuple[int, int]]:
     """Returns the first and last + 1 word of each window: whole sentences; a longer one is split."""
     windows: list[tuple[int, int]] = []
-    start = word = held = 0
+    start = word = num_pieces = 0
     for sentence in document.sentences:
         length = sum(len(pieces[number]) for number in range(word, word + len(sentence)))
-        if held and held + length > limit:
+        if num_pieces and num_pieces + length > limit:
             windows.append((start, word))
-            start, held = word, 0
+            start, num_pieces = word, 0
         if length > limit:
             collector.left_out["sentences split"] += 1
             for number in range(word, word + len(sentence)):
-                if held and held + len(pieces[number]) > limit:
+                if num_pieces and num_pieces + len(pieces[number]) > limit:
                     windows.append((start, number))
-                    start, held = number, 0
-                held += len(pieces[number])
+                    start, num_pieces = number, 0
+                num_pieces += len(pieces[number])
         else:
-            held += length
+            num_pieces += length
         word += len(sentence)
     if start < word:
         windows.append((start, word))
@@ -224,61 +223,65 @@ def _word_windows(
 
 
 @dataclasses.dataclass(frozen=True)
-class _Place:
-    """First and last word, and the entities mentioned there: two where annotators disagreed."""
+class _WordSpan:
+    """First and last word, and the entities mentioned there: two if a span is annotated twice."""
 
     first: int
     last: int
     entities: frozenset[str]
 
-    def means(self, other: _Place) -> bool:
+    def means(self, other: _WordSpan) -> bool:
         return not self.entities.isdisjoint(other.entities)
 
 
-def _places(mentions: Iterable[Mention]) -> list[_Place]:
-    """Returns each place once, in the order of the text."""
+def _word_spans(mentions: Iterable[Mention]) -> list[_WordSpan]:
+    """Returns each span once, in text order."""
     entities: dict[tuple[int, int], set[str]] = {}
     for mention in mentions:
         entities.setdefault((mention.first, mention.last), set()).add(mention.entity)
-    return [_Place(first, last, frozenset(held)) for (first, last), held in entities.items()]
+    return [_WordSpan(first, last, frozenset(names)) for (first, last), names in entities.items()]
 
 
-def _is_pronoun(place: _Place, words: Sequence[str]) -> bool:
-    return place.first == place.last and words[place.first].lower() in PRONOUNS
+def _is_pronoun(span: _WordSpan, words: Sequence[str]) -> bool:
+    return span.first == span.last and words[span.first].lower() in PRONOUNS
 
 
 def _candidates(
     document: Document,
-    pronoun: _Place,
-    candidates: Sequence[_Place],
+    pronoun: _WordSpan,
+    candidates: Sequence[_WordSpan],
     max_negatives: int | None,
     every_two_mentions: bool,
-) -> list[_Place]:
-    """Returns the candidates kept for a pronoun, or for any mention, in the order of the text."""
+) -> list[_WordSpan]:
+    """Returns the candidates of a pronoun, or of any mention, in text order."""
     if every_two_mentions:
-        kept = [place for place in candidates if place != pronoun]
+        eligible = [candidate for candidate in candidates if candidate != pronoun]
         address: tuple[int, ...] = (pronoun.first, pronoun.last)
     else:
         # A pronoun is not part of the mention that it refers to.
-        kept = [place for place in candidates if not place.first <= pronoun.first <= place.last]
+        eligible = [
+            candidate
+            for candidate in candidates
+            if not candidate.first <= pronoun.first <= candidate.last
+        ]
         address = (pronoun.first,)
-    negatives = [place for place in kept if not pronoun.means(place)]
+    negatives = [candidate for candidate in eligible if not pronoun.means(candidate)]
     if max_negatives is None or len(negatives) <= max_negatives:
-        return kept
+        return eligible
     draws = generator("coreference negatives", document.name, *address)
     rows = draws.choice(len(negatives), max_negatives, replace=False)
     dropped = set(negatives) - {negatives[row] for row in rows}
-    return [place for place in kept if place not in dropped]
+    return [candidate for candidate in eligible if candidate not in dropped]
 
 
 def add_gap_pairs(
     collector: PairCollector, examples: Sequence[GapExample], sequence_length: int, prefix: str
 ) -> None:
-    """Adds the two pairs of each GAP example; those that do not fit a window are counted.
+    """Adds the two pairs of each GAP example, and counts those that do not fit a window.
 
     Args:
-      sequence_length: the largest number of tokens in a window; it is centred on pronoun and name.
-      prefix: before `<ID>/A` and `<ID>/B` in the ids.
+      sequence_length: maximum tokens of a window, which is centred on pronoun and name.
+      prefix: start of the ids, before `<ID>/A` and `<ID>/B`.
     """
     limit = sequence_length - 2
     for example in examples:
@@ -291,7 +294,7 @@ def add_gap_pairs(
             if end - begin + 1 > limit or spans[0][1] < spans[0][0] or span[1] < span[0]:
                 collector.left_out["GAP pairs longer than a window"] += 1
                 continue
-            # As much text before as after, where the passage has it.
+            # Centre the window, unless the passage ends.
             start = begin - (limit - (end - begin + 1)) // 2
             start = max(0, min(start, len(tokens) - limit))
             if start not in windows:
@@ -328,7 +331,7 @@ def _cut_text(
 ) -> tuple[list[int], list[tuple[int, int]]]:
     """Returns the word-piece ids of a text, and the first and last token of each mention.
 
-    The text is cut at the mentions' ends, so that no piece lies across one.
+    The text is split at the mentions' bounds, so that no piece crosses one.
     """
     ends = sorted({0, len(text), *(end for mention in mentions for end in mention)})
     parts = tokenizer.encode_batch([text[a:b] for a, b in itertools.pairwise(ends)])
@@ -339,10 +342,10 @@ def _cut_text(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CoreferencePairs:
-    """Training and evaluation pairs; the same object for the same contents, a key for caches.
+    """Training and evaluation pairs; compared by identity, as a key for caches.
 
     Attributes:
-      sets: `train` unless there is none, and those of `dev`, `gap` and `winogender` that are evaluated.
+      sets: `train`, and the evaluation sets among `dev`, `gap` and `winogender`.
       sentences: the Winogender sentences, two pairs each.
     """
 
@@ -368,9 +371,9 @@ def read_pairs(
       train: GAP files (`.tsv`, `.tsv.gz`) and CoNLL-2012 files (other names) to train on; none for a
         trained model, whose GAP files need no labels.
       winogender: the release's three files, or none.
-      max_positions: the largest number of tokens that the model takes.
-      max_negatives: candidates of another entity kept for each mention in training.
-      every_two_mentions: whether training is on every two mentions; evaluation is on pronouns.
+      max_positions: maximum tokens of the model's input.
+      max_negatives: candidates of another entity per mention in training.
+      every_two_mentions: whether to train on every two mentions; evaluation is on pronouns.
     """
     tokenizer = vocabulary
 
@@ -393,7 +396,9 @@ def read_pairs(
                     every_two_mentions=every_two,
                 )
             if collector.left_out:
-                counts = [f"{number} {what}" for what, number in sorted(collector.left_out.items())]
+                counts = [
+                    f"{number} {reason}" for reason, number in sorted(collector.left_out.items())
+                ]
                 progress(f"{file.path}: {', '.join(counts)} (sequence_length {sequence_length})")
                 collector.left_out.clear()
         return collector.collected()

@@ -1,7 +1,7 @@
 """Zero-shot probe of occupational gender: P(she) against P(he) at a masked pronoun.
 
 For every Winogender template whose pronoun is the subject of its clause ($NOM_PRONOUN) and means the
-occupation (answer 0), the pronoun is replaced with [MASK] and the masked-LM head asked for `she` and
+occupation (answer 0), the pronoun is replaced with [MASK], and the masked-LM head scores `she` and
 `he`. The prediction is P(she) / (P(she) + P(he)); its label is the share of women in the occupation.
 Nothing is trained.
 """
@@ -95,7 +95,7 @@ class PronounProbeData(FinetuningData):
 
 @dataclasses.dataclass(frozen=True)
 class PronounNetwork(MaskedLmNetwork):
-    """The masked-LM head, asked for two pieces at [MASK]."""
+    """The masked-LM head's scores of two pieces at [MASK]."""
 
     pronoun_ids: tuple[int, int] = (0, 0)
 
@@ -107,10 +107,10 @@ class PronounNetwork(MaskedLmNetwork):
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class PronounProbe(MaskedLmModel):
-    """A model asked for pronouns in masked sentences.
+    """A model that predicts pronouns in masked sentences.
 
     Attributes:
-      positions: int32 [sentences], where [MASK] stands.
+      positions: positions of [MASK], int32 [sentences].
       example_ids, occupations, sentences, percent_feminine: [sentences].
     """
 

@@ -1,8 +1,8 @@
 """Gold-mention coreference on a frozen encoder, evaluated on Winogender.
 
 A two-layer feed-forward network on the representations of two spans decides whether they refer to the
-same entity; `finetune.coreference.heads` has the kinds. Only this network is trained. On a Winogender
-sentence the mention with the larger score, of occupation and participant, is the answer.
+same entity (`finetune.coreference.heads`). Only this network is trained. On a Winogender sentence the
+answer is occupation or participant, whichever scores higher.
 
 Reference: Webster et al. 2020, section 4; Sellam et al. 2022, section 4; Tenney et al. 2019 (edge
 probing).
@@ -24,7 +24,7 @@ from multiberts.evaluate.metrics.winogender_bias import gotcha_column
 from multiberts.finetune.coreference.conll import conll_files
 from multiberts.finetune.coreference.frozen_states import SpanStates, span_states
 from multiberts.finetune.coreference.heads import (
-    KEPT,
+    POOLING,
     PairNetwork,
     initial_parameters,
     pair_batch,
@@ -54,19 +54,19 @@ _WINOGENDER_METRICS = ("accuracy", "bias_correlation", "bias_slope")
 
 @dataclasses.dataclass(frozen=True)
 class CoreferenceOptions:
-    """The task's own options.
+    """The options of coreference.
 
     Attributes:
-      max_negatives_per_pronoun: candidates of another entity kept for each pronoun in training; more
-        than there are, to keep all.
+      max_negatives_per_pronoun: candidates of another entity per pronoun in training; a very large
+        number uses all.
       num_hidden_units: width of the hidden layer.
-      span_representation: what of a span's tokens enters the network.
+      span_representation: the network's input from a span's tokens.
       training_pairs: `pronouns`, each pronoun with the other mentions; `mentions`, every two mentions
-        of a window, either one first, as edge probing and the Language Interpretability Tool train.
-        Evaluation is on pronouns in any case.
-      encodings_dir: a folder for the encoder's outputs, which other processes take from there, and a
-        run that was killed. It changes no number. Bytes: 4 x hidden size for each span (`mean`), three
-        times that (`endpoints`), or for each token of a span (`self_attention`).
+        of a window in both orders, as in edge probing and the Language Interpretability Tool.
+        Evaluation is always on pronouns.
+      encodings_dir: a folder for the encoder's outputs, which other processes and a resumed run reuse.
+        It does not change results. Bytes per span: 4 x hidden size (`mean`), 12 x hidden size
+        (`endpoints`), or 4 x hidden size per token (`self_attention`).
     """
 
     max_negatives_per_pronoun: PositiveInt = 4
@@ -78,7 +78,7 @@ class CoreferenceOptions:
 
 @dataclasses.dataclass(frozen=True)
 class CoreferenceData(FinetuningData):
-    """Where training and evaluation pairs come from.
+    """The sources of training and evaluation pairs.
 
     Attributes:
       train_files, dev_files: GAP files (`.tsv`, `.tsv.gz`) and CoNLL-2012 files (other names).
@@ -97,17 +97,17 @@ class CoreferenceData(FinetuningData):
                 "task coreference has nothing to predict; give finetune.dev_files or "
                 "finetune.winogender_dir"
             )
-        found: Files = {
+        inputs: Files = {
             "train_files": list(self.train_files),
             "dev_files": list(self.dev_files),
         }
         if self.winogender_dir is not None:
-            found["winogender_dir"] = winogender_files(self.winogender_dir)
-        return {name: paths for name, paths in found.items() if paths}
+            inputs["winogender_dir"] = winogender_files(self.winogender_dir)
+        return {name: paths for name, paths in inputs.items() if paths}
 
     def parameters(self) -> dict[str, Any]:
         options = dataclasses.asdict(self.options)
-        del options["encodings_dir"]  # a place
+        del options["encodings_dir"]  # a path, which changes no result
         return options
 
     def read(self, checkpoint: Checkpoint) -> CoreferenceModel:
@@ -130,7 +130,7 @@ class CoreferenceData(FinetuningData):
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class CoreferenceModel(Model):
-    """A network on the states of a frozen encoder at the mentions of pairs."""
+    """A network on a frozen encoder's states at pairs of mentions."""
 
     pairs: CoreferencePairs
     options: CoreferenceOptions
@@ -142,17 +142,17 @@ class CoreferenceModel(Model):
     @functools.cached_property
     def states(self) -> dict[str, SpanStates]:
         """Returns the encoder's outputs at the spans of each set."""
-        folder, kept = self.options.encodings_dir, KEPT[self.options.span_representation]
-        return _states(self.pairs, self.checkpoint, kept, self.compile_step, folder)
+        folder, pooling = self.options.encodings_dir, POOLING[self.options.span_representation]
+        return _states(self.pairs, self.checkpoint, pooling, self.compile_step, folder)
 
     @property
     def trainer(self) -> Trainer:
-        assert self.states  # first: where they cannot be kept, nothing is begun
+        assert self.states  # first: if the cache cannot be written, training must not begin
         return super().trainer
 
     @property
     def train_groups(self) -> np.ndarray:
-        """Returns int64 [pairs]; pairs of one document, or of one example of GAP, share a number."""
+        """Returns int64 [pairs]; pairs of one document or one GAP example share a number."""
         train = self.pairs.sets.get("train")
         if train is None:
             return np.zeros(0, np.int64)
@@ -174,8 +174,8 @@ class CoreferenceModel(Model):
 
     def batch(self, rows: np.ndarray) -> Arrays:
         train, representation = self.pairs.sets["train"], self.options.span_representation
-        given = pair_batch(representation, train, self.states["train"], rows)
-        return {**given, "labels": train.labels[rows]}
+        inputs = pair_batch(representation, train, self.states["train"], rows)
+        return {**inputs, "labels": train.labels[rows]}
 
     def evaluate(self, weights: Weights) -> Iterator[EvaluationSet]:
         for name in self.evaluation_metrics:
@@ -183,7 +183,7 @@ class CoreferenceModel(Model):
             if name != "winogender":
                 yield self._pair_set(weights, name, rows)
                 continue
-            # 0 where the occupation has the larger score, 1 where the participant has it.
+            # 0: the occupation scores higher, 1: the participant.
             logits = self._logits(weights, name, rows)
             scores = (logits[:, 1] - logits[:, 0]).reshape(-1, 2)
             sentences = self.pairs.sentences
@@ -208,9 +208,9 @@ class CoreferenceModel(Model):
             )
 
     def evaluate_rows(self, weights: Weights, rows: np.ndarray) -> EvaluationSet:
-        found = self._pair_set(weights, "train", rows)
-        ids = [f"coreference/{name}" for name in found.example_ids]
-        return dataclasses.replace(found, name=HELD_OUT, example_ids=ids)
+        held_out = self._pair_set(weights, "train", rows)
+        ids = [f"coreference/{name}" for name in held_out.example_ids]
+        return dataclasses.replace(held_out, name=HELD_OUT, example_ids=ids)
 
     def _logits(self, weights: Weights, name: str, rows: np.ndarray) -> np.ndarray:
         representation, pairs = self.options.span_representation, self.pairs.sets[name]
@@ -232,21 +232,21 @@ class CoreferenceModel(Model):
         )
 
 
-# Kept until a run has another checkpoint.
+# One entry, as states of a checkpoint are large: replaced when a run has another checkpoint.
 @functools.lru_cache(maxsize=1)
 def _states(
     pairs: CoreferencePairs,
     checkpoint: Checkpoint,
-    kept: str,
+    pooling: str,
     compile_step: CompileChoice,
     folder: str | None,
 ) -> dict[str, SpanStates]:
-    place = None if folder is None else Path(folder)
-    return span_states(pairs.sets, checkpoint, kept, compile_step=compile_step, folder=place)
+    path = None if folder is None else Path(folder)
+    return span_states(pairs.sets, checkpoint, pooling, compile_step=compile_step, folder=path)
 
 
 def _data(arguments: DataArguments) -> CoreferenceData:
-    """Finds the files of a folder, or those that are listed or lie below listed folders."""
+    """Finds the files of `data_dir`, or the listed files and those below listed folders."""
     arguments.refuse("dataset", "evaluation_files", "labels")
     train_files, dev_files = arguments.train_files or (), arguments.dev_files or ()
     if arguments.data_dir is not None:
@@ -265,7 +265,7 @@ def _data(arguments: DataArguments) -> CoreferenceData:
 
 
 def _new_data(arguments: NewDataArguments) -> CoreferenceData:
-    """Returns new pairs for a trained model: GAP and CoNLL-2012 files, and Winogender by that name."""
+    """Returns new pairs for a trained model: GAP and CoNLL-2012 files; `winogender=` names its folder."""
     if arguments.text_columns or arguments.label_column:
         raise UserError(
             "task coreference reads the columns of GAP, and CoNLL-2012; leave predict.text_columns and "

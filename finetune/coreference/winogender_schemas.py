@@ -1,6 +1,6 @@
 """Winogender schemas (Rudinger et al. 2018): templates, their sentences, occupation statistics.
 
-A folder with the release's three files:
+A folder has the release's three files:
 
 * `templates.tsv`: occupation, other participant, answer (0 the occupation, 1 the participant) and a
   sentence with $OCCUPATION, $PARTICIPANT and one of $NOM_PRONOUN, $POSS_PRONOUN, $ACC_PRONOUN;
@@ -8,8 +8,7 @@ A folder with the release's three files:
   id is `<occupation>.<participant or someone>.<answer>.<gender>.txt`;
 * `occupations-stats.tsv`: the percentage of women in each occupation.
 
-Sentences are read as the file has them and compared with their filled template, which determines where
-the mentions are.
+Sentences are compared with their filled templates, which locate the mentions.
 """
 
 from __future__ import annotations
@@ -43,8 +42,8 @@ class Template:
     """One template.
 
     Attributes:
-      answer: 0 where the pronoun means the occupation, 1 where it means the participant.
-      pronoun_slot: the pronoun's case, a key of `PRONOUNS`.
+      answer: 0 if the pronoun means the occupation, 1 if it means the participant.
+      pronoun_slot: a key of `PRONOUNS`, the pronoun's case.
     """
 
     occupation: str
@@ -60,8 +59,7 @@ class Sentence:
 
     Attributes:
       identity: the id without `.txt`.
-      occupation, participant, pronoun: first and last + 1 character of each mention, the article
-        being part of a noun's mention.
+      occupation, participant, pronoun: first and last + 1 character of each mention, with its article.
       answer: 0 the occupation, 1 the participant.
       gender: masculine, feminine or neutral.
     """
@@ -79,12 +77,10 @@ class Sentence:
 
 @dataclasses.dataclass(frozen=True)
 class Winogender:
-    """The schemas of a folder.
+    """The schemas of a folder, in file order.
 
     Attributes:
-      templates: in the order of the file.
-      sentences: in the order of the file.
-      percent_feminine: per occupation, 0 to 100 (column bls_pct_female).
+      percent_feminine: percentage of women by occupation, 0 to 100 (column bls_pct_female).
     """
 
     templates: list[Template]
@@ -103,7 +99,7 @@ def winogender_files(folder: PathLike) -> list[Path]:
 
 
 def winogender_folder(winogender_dir: str | Sequence[str] | None) -> Path | None:
-    """Returns the folder, also if its files are listed, as in a run's frozen configuration."""
+    """Returns the folder; a run's frozen configuration lists its files instead."""
     if winogender_dir is None:
         return None
     if isinstance(winogender_dir, str):
@@ -146,7 +142,7 @@ def read_winogender(folder: PathLike) -> Winogender:
                 f"{statistics_file}; add its percentage there"
             )
 
-    # The sentences, each as its template gives it.
+    # The sentences, compared with their templates.
     by_key = {(t.occupation, t.participant, t.answer): t for t in templates}
     for template in templates:
         by_key.setdefault((template.occupation, SOMEONE, template.answer), template)
@@ -191,10 +187,10 @@ def instantiate(template: Template, gender: str, participant: str) -> tuple[str,
 
     Args:
       gender: male, female or neutral.
-      participant: the template's own, or `someone`.
+      participant: the template's participant, or `someone`.
 
     Returns:
-      The sentence, and the character span of each slot, article included.
+      The sentence, and the character span of each slot with its article.
     """
     fillers = {
         "$OCCUPATION": template.occupation,

@@ -1,8 +1,8 @@
-"""From the scores of word pieces to answers in the paragraph's own characters.
+"""From scores of word pieces to answers in the paragraph's original text.
 
-A candidate is a start and an end among the best of one window, in order, not too long, and with the
-start where it has most context. Word pieces are lower case without accents; the answer is the
-paragraph's own text for them.
+A candidate is a start and an end among the best of one window: in order, not too long, and with the
+start in its window of most context. Word pieces are lower case without accents; the answer is the
+paragraph's original text.
 
 Reference: google-research/bert, run_squad.py, write_predictions and get_final_text.
 """
@@ -28,10 +28,10 @@ from multiberts.evaluate.prediction_files.prediction_file import (
 from multiberts.finetune.squad.windows import Context, SquadWindows
 from multiberts.runs.parameters import PositiveInt
 
-# The null score of a question without any window.
+# The original's initial null score: a question without a window keeps it, so it gets no answer.
 _LARGE = 1000000.0
 
-# Windows whose candidates are made at once, to bound the memory.
+# Windows per block, to bound memory: arrays of candidates are [windows, n_best_size, n_best_size].
 _AT_ONCE = 2048
 
 
@@ -40,11 +40,11 @@ class SquadOptions:
     """The options of questions that all have an answer.
 
     Attributes:
-      doc_stride: tokens from the begin of one window of a long paragraph to that of the next.
-      max_query_length: word pieces that a question is cut to.
-      n_best_size: starts and ends that an answer is chosen from.
-      max_answer_length: word pieces of the longest answer.
-      dump_n_best: whether the other answers are kept, too, for `multiberts export`.
+      doc_stride: word pieces from the start of one window of a long paragraph to the next.
+      max_query_length: maximum word pieces of a question; longer ones are truncated.
+      n_best_size: number of best starts, and of best ends, that answers are chosen from.
+      max_answer_length: maximum word pieces of an answer.
+      dump_n_best: whether to save the n best answers, too, for `multiberts export`.
     """
 
     doc_stride: PositiveInt = 128
@@ -56,11 +56,11 @@ class SquadOptions:
 
 @dataclasses.dataclass(frozen=True)
 class UnanswerableOptions(SquadOptions):
-    """The options where questions may have no answer.
+    """The options of questions that may have no answer.
 
     Attributes:
       doc_stride, max_query_length, n_best_size, max_answer_length, dump_n_best: see `squad-v1.1`.
-      null_threshold: no answer is given where its score is larger than the best span's by more.
+      null_threshold: a question is unanswered if the score of no answer exceeds the best span's by more.
     """
 
     null_threshold: float = 0.0
@@ -71,9 +71,9 @@ class Candidate:
     """An answer to one question.
 
     Attributes:
-      text: "" for no answer.
-      start, end: it is text[start:end] of the paragraph, but for white space; -1 where it is none.
-      start_logit, end_logit: the scores of its first and last piece.
+      text: the answer; "" for no answer.
+      start, end: span in the paragraph, text[start:end] up to white space; -1 for no answer.
+      start_logit, end_logit: scores of the first and last piece.
     """
 
     text: str
@@ -92,9 +92,9 @@ class Answer:
     """A model's answer to one question.
 
     Attributes:
-      chosen: the answer given; that of text "" for none.
-      best: the best answer, also where none is given.
-      null_odds: score of no answer less that of `best`; NaN where every question has one.
+      chosen: the answer given, with the text "" for no answer.
+      best: the best answer, even if none is given.
+      null_odds: score of no answer minus that of `best`; NaN if every question has an answer.
     """
 
     chosen: Candidate
@@ -102,18 +102,19 @@ class Answer:
     null_odds: float
 
 
-# The original's answer where no candidate is left.
-NOTHING_FOUND = Candidate("empty", -1, -1, 0.0, 0.0)
+# The original's write_predictions gives this text if a question has no candidate.
+NO_CANDIDATE = Candidate("empty", -1, -1, 0.0, 0.0)
 
 
 @dataclasses.dataclass(frozen=True)
 class Spans:
-    """The candidates of all windows, those of a window together, best starts first.
+    """The candidates of all windows, window by window, best starts first.
 
     Attributes:
-      window, start, end: int64 [candidates]: positions in the window's sequence.
+      window: number of the window, int64 [candidates].
+      start, end: positions in the window's sequence, int64 [candidates].
       score: float64 [candidates]: sum of the two logits.
-      bounds: int64 [windows + 1]: those of window w are bounds[w]:bounds[w + 1].
+      bounds: int64 [windows + 1]: window w has the candidates bounds[w]:bounds[w + 1].
     """
 
     window: np.ndarray
@@ -128,8 +129,8 @@ class AnswerFinder:
     """Finds answers in the logits of one run.
 
     Attributes:
-      vocabulary: the word pieces by id.
-      context_of: int64 [questions].
+      vocabulary: word pieces by id.
+      context_of: number of each question's paragraph, int64 [questions].
       start_logits, end_logits: float32 [windows, longest].
     """
 
@@ -155,16 +156,16 @@ class AnswerFinder:
         """Returns window, start, end and score of the candidates of some windows."""
         windows, options = self.windows, self.options
         lengths = windows.features.lengths[rows, None]
-        # Positions after a sequence's end do not count.
+        # Padding has logits, too, and must not be among the best.
         inside = np.arange(self.start_logits.shape[1]) < lengths
-        # Any piece may take a place among the best, those of the question too; [rows, n_best_size].
+        # As in the original, pieces of the question may be among the best, too; [rows, n_best_size].
         starts, ends = (
             np.argsort(np.where(inside, -logits[rows], np.inf), axis=1, kind="stable")[
                 :, : options.n_best_size
             ]
             for logits in (self.start_logits, self.end_logits)
         )
-        # Only word pieces of the paragraph have context.
+        # Excludes the question: `max_context` is true for pieces of the paragraph only.
         start_fits = np.take_along_axis(windows.max_context[rows], starts, axis=1)
         end_fits = ends < lengths - 1
         length = ends[:, None, :] - starts[:, :, None] + 1  # [rows, starts, ends]
@@ -175,9 +176,9 @@ class AnswerFinder:
         return window, start, end, score
 
     def answer(self, question: int) -> Answer:
-        """Returns the best answer to a question (a row of the examples), or none if that is likelier."""
+        """Returns the answer to a question (a row of the examples), possibly the null answer."""
         order = self._ordered(question)
-        best = self._candidate(order[0]) if len(order) else NOTHING_FOUND
+        best = self._candidate(order[0]) if len(order) else NO_CANDIDATE
         null = self._null(question)
         if null is None or not isinstance(self.options, UnanswerableOptions):
             return Answer(best, best, math.nan)
@@ -185,36 +186,33 @@ class AnswerFinder:
         return Answer(null if null_odds > self.options.null_threshold else best, best, null_odds)
 
     def n_best(self, question: int) -> list[Candidate]:
-        """Returns the best different answers to a question, best first; no answer is one of them (2.0).
-
-        Returns:
-          At most n_best_size, and no answer besides if it is not among these.
-        """
+        """Returns n_best_size distinct answers at most, best first; in SQuAD 2.0 plus the null answer."""
         null = self._null(question)
-        kept: dict[str, Candidate] = {}
+        by_text: dict[str, Candidate] = {}
         for span in self._ordered(question):
             if null is not None and self._spans.score[span] < null.score:
-                kept.setdefault(null.text, null)
-            if len(kept) >= self.options.n_best_size:
+                by_text.setdefault(null.text, null)
+            if len(by_text) >= self.options.n_best_size:
                 break
+            # As in the original, spans with equal texts are one answer, with the best score.
             candidate = self._candidate(span)
-            kept.setdefault(candidate.text, candidate)
+            by_text.setdefault(candidate.text, candidate)
         if null is not None:
-            kept.setdefault(null.text, null)
-        return list(kept.values()) or [NOTHING_FOUND]
+            by_text.setdefault(null.text, null)
+        return list(by_text.values()) or [NO_CANDIDATE]
 
     def _windows_of(self, question: int) -> slice:
         return slice(*np.searchsorted(self.windows.question, [question, question + 1]))
 
     def _ordered(self, question: int) -> np.ndarray:
-        """Returns the candidates of a question, best first; of equal ones the first window's."""
+        """Returns the candidates of a question, best first; ties go to the first window."""
         windows = self._windows_of(question)
         first, last = self._spans.bounds[[windows.start, windows.stop]]
         returned: np.ndarray = first + np.argsort(-self._spans.score[first:last], kind="stable")
         return returned
 
     def _null(self, question: int) -> Candidate | None:
-        """Returns no answer, scored by the window that thinks it least likely; None in SQuAD 1.1."""
+        """Returns the null answer with the lowest score of all windows; None in SQuAD 1.1."""
         if not isinstance(self.options, UnanswerableOptions):
             return None
         windows = self._windows_of(question)
@@ -243,14 +241,13 @@ class AnswerFinder:
 def answer_text(
     context: Context, vocabulary: Sequence[str], first: int, last: int, *, lower_case: bool = True
 ) -> tuple[str, int, int]:
-    """Returns the text of a paragraph that some of its word pieces stand for.
+    """Returns the original text of a paragraph's word pieces.
 
-    The pieces' words are tokenised as far as words again; where that has as many characters as the
-    words themselves, character stands for character, and the first place of the pieces among them
-    is taken. Else, or where they are not among them, the whole words are the answer.
+    Re-tokenises the words (without WordPiece). If the character counts match, characters are mapped one
+    to one, and the first match of the pieces is the answer. Otherwise the whole words are the answer.
 
     Returns:
-      The text, white space in it as single blanks; and its place in the paragraph, end exclusive.
+      The text, with single blanks as white space; and its span in the paragraph, end exclusive.
     """
     words = range(int(context.word_of_piece[first]), int(context.word_of_piece[last]) + 1)
     starts = [int(context.word_starts[word]) for word in words]
@@ -259,32 +256,32 @@ def answer_text(
     original = " ".join(texts)
     pieces = " ".join(vocabulary[number] for number in context.pieces[first : last + 1])
     wanted = " ".join(pieces.replace(" ##", "").replace("##", "").split())
-    begin, end = _place(
+    begin, end = _character_span(
         wanted, " ".join(token for text in texts for token in _tokens(text, lower_case)), original
     )
-    # Characters of the paragraph: those of the words, and one for each blank between them.
-    places = [
-        place
+    # Paragraph position of each character of `original`, which has one blank between words.
+    positions = [
+        position
         for a, b in zip(starts, ends, strict=True)
-        for place in range(a, b + 1)  # also the blank after the word
+        for position in range(a, b + 1)  # also the blank after the word
     ]
-    return original[begin:end], places[begin], places[end - 1] + 1
+    return original[begin:end], positions[begin], positions[end - 1] + 1
 
 
-def _place(wanted: str, tokens: str, original: str) -> tuple[int, int]:
-    """Returns where `original` has the characters that are `wanted` in its tokenised form."""
+def _character_span(wanted: str, tokens: str, original: str) -> tuple[int, int]:
+    """Returns the span in `original` of the characters that match `wanted` in `tokens`."""
     start = tokens.find(wanted)
-    places = [place for place, character in enumerate(original) if character != " "]
-    if start < 0 or not wanted or len(tokens.replace(" ", "")) != len(places):
+    positions = [position for position, character in enumerate(original) if character != " "]
+    if start < 0 or not wanted or len(tokens.replace(" ", "")) != len(positions):
         return 0, len(original)
     before = start - tokens.count(" ", 0, start)
     size = len(wanted.replace(" ", ""))
-    return places[before], places[before + size - 1] + 1
+    return positions[before], positions[before + size - 1] + 1
 
 
 @functools.lru_cache(maxsize=100_000)
 def _tokens(word: str, lower_case: bool) -> tuple[str, ...]:
-    """Splits a word between white space into the tokeniser's words."""
+    """Splits a word without white space into the tokeniser's words."""
     return tuple(split_words(word, lower_case=lower_case))
 
 
@@ -294,11 +291,11 @@ def answer_columns(answers: Sequence[Answer]) -> dict[str, Any]:
     Returns:
       Columns [questions]:
 
-      * `prediction_text`: the answer given, "" for none;
-      * `start`, `end`: its place in the paragraph in characters, end exclusive; -1 for none;
-      * `start_logit`, `end_logit`: of the best answer, given or not;
-      * SQuAD 2.0: `best_text`, the best answer, given or not, and `null_odds`, how much higher no
-        answer scores.
+      * `prediction_text`: the answer given, "" for no answer;
+      * `start`, `end`: its span in characters of the paragraph, end exclusive; -1 for no answer;
+      * `start_logit`, `end_logit`: scores of the best answer, given or not;
+      * SQuAD 2.0: `best_text`, the best answer, given or not, and `null_odds`, the score of no answer
+        minus that of the best answer.
     """
     columns: dict[str, Any] = {
         PREDICTION_TEXT: [answer.chosen.text for answer in answers],
@@ -314,8 +311,11 @@ def answer_columns(answers: Sequence[Answer]) -> dict[str, Any]:
 
 
 def n_best_columns(lists: Sequence[Sequence[Candidate]]) -> dict[str, Any]:
-    """Returns the n-best lists of all questions: the texts, and `start end` logits of each as a text."""
+    """Returns the n-best lists of all questions: texts, and their `start end` logits as texts."""
     return {
-        N_BEST_TEXTS: [[one.text for one in found] for found in lists],
-        N_BEST_LOGITS: [[f"{one.start_logit} {one.end_logit}" for one in found] for found in lists],
+        N_BEST_TEXTS: [[candidate.text for candidate in candidates] for candidates in lists],
+        N_BEST_LOGITS: [
+            [f"{candidate.start_logit} {candidate.end_logit}" for candidate in candidates]
+            for candidates in lists
+        ],
     }

@@ -1,7 +1,7 @@
 """SQuAD questions from JSON, tables or TensorFlow Datasets (Rajpurkar et al., 2016, 2018).
 
-The questions are put in the order of their ids: TensorFlow Datasets keeps no other order, and so all
-sources give the same runs. A process reads and cuts each set once.
+Questions are sorted by id, as TensorFlow Datasets keeps no other order, so that all sources give the same
+runs. A process reads and splits each set once.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ def read_squad(
     """Reads a file in the official layout, or a table with a question in each row.
 
     Args:
-      path: of a table (`runs.tables`): SQuAD's JSON; or with the columns `question`, `context`, `answers`
-        ({text: [...], answer_start: [...]}, as `datasets` has them, or a list as in SQuAD), `id` and `title`.
+      path: SQuAD's JSON; or a table (`runs.tables`) with the columns `question`, `context`, `answers`
+        ({text: [...], answer_start: [...]} as in `datasets`, or a list as in SQuAD), `id` and `title`.
         Without ids, questions are numbered from 0.
       with_unanswerable: whether questions may have no answer, as in version 2.0.
-      need_answers: whether the list of a question's answers, empty or not, must be there.
+      need_answers: whether to require each question's list of answers, which may be empty.
     """
     check_form(path)
     return _collected(
@@ -71,7 +71,7 @@ def read_squad(
 
 
 def read_squad_dataset(source: DatasetSplit, *, with_unanswerable: bool) -> SquadExamples:
-    """Reads a split of `squad/v1.1` or `squad/v2.0`, or of a dataset with their features."""
+    """Reads a split of `squad/v1.1`, `squad/v2.0`, or a dataset with the same features."""
     texts = ("id", "question", "title", "context")
     source.require((*texts, "answers"), "choose a dataset with the features of squad/v1.1")
     questions = (
@@ -103,7 +103,7 @@ def _questions(path: PathLike, rows: list[Any], need_answers: bool) -> Iterator[
             at_answer = f"{where}.answers[{n}]"
             texts.append(_field(path, at_answer, answer, "text", str))
             starts.append(_field(path, at_answer, answer, "answer_start", int))
-        is_impossible = entry.get("is_impossible")  # null where rows without this field were added
+        is_impossible = entry.get("is_impossible")  # null in tables where other rows lack the field
         if need_answers and is_impossible is not None and bool(is_impossible) == bool(texts):
             raise UserError(
                 f"{path} {where}: is_impossible is {is_impossible} but there are "
@@ -120,12 +120,12 @@ def _questions(path: PathLike, rows: list[Any], need_answers: bool) -> Iterator[
 
 
 def is_official(rows: Sequence[Any]) -> bool:
-    """Returns whether entries of a file are SQuAD's articles, and not questions."""
+    """Returns whether the entries of a file are SQuAD's articles, not questions."""
     return any(isinstance(row, dict) and "paragraphs" in row for row in rows)
 
 
 def _official(path: PathLike, articles: list[Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yields where each question of SQuAD's JSON is, its paragraph and its entry."""
+    """Yields the location in SQuAD's JSON, the paragraph and the entry of each question."""
     for a, article in enumerate(articles):
         for p, paragraph in enumerate(_field(path, f"data[{a}]", article, "paragraphs", list)):
             at_paragraph = f"data[{a}].paragraphs[{p}]"
@@ -137,26 +137,26 @@ def _official(path: PathLike, articles: list[Any]) -> Iterator[tuple[str, str, d
 
 
 def _rows(path: PathLike, rows: list[Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yields the same of a table."""
+    """Yields location, paragraph and entry of each question of a table."""
     for number, (row, name) in enumerate(zip(rows, ids_of_rows(rows), strict=True), start=1):
         where, entry = f"row {number}", row if isinstance(row, dict) else {}
         yield where, _field(path, where, entry, "context", str), {**entry, "id": name}
 
 
 def ids_of_rows(rows: Sequence[Any]) -> list[str]:
-    """Returns the ids of a table's questions; without one (the id 0 is one), its number from 0."""
+    """Returns the ids of a table's questions; a question without an id gets its row number from 0."""
     width = len(str(len(rows)))
-    given = [row.get("id") if isinstance(row, Mapping) else None for row in rows]
-    return [f"{n:0{width}d}" if name in (None, "") else str(name) for n, name in enumerate(given)]
+    ids = [row.get("id") if isinstance(row, Mapping) else None for row in rows]
+    return [f"{n:0{width}d}" if name in (None, "") else str(name) for n, name in enumerate(ids)]
 
 
 def _field(path: PathLike, where: str, record: Any, name: str, kind: type) -> Any:
     value = record.get(name) if isinstance(record, dict) else None
     if not isinstance(value, kind):
-        found = "nothing" if value is None else f"a {type(value).__name__}"
+        actual = "nothing" if value is None else f"a {type(value).__name__}"
         others = f" beside {listed(record)}" if value is None and isinstance(record, dict) else ""
         raise UserError(
-            f"{path} {where}: found {found} under {name!r}{others}, expected a "
+            f"{path} {where}: found {actual} under {name!r}{others}, expected a "
             f"{kind.__name__}; give SQuAD's JSON, or a table with the columns question, context and answers"
         )
     return value
@@ -165,7 +165,7 @@ def _field(path: PathLike, where: str, record: Any, name: str, kind: type) -> An
 def _collected(
     source: PathLike, questions: Iterator[_Question], with_unanswerable: bool
 ) -> SquadExamples:
-    """Checks the questions, puts them in order and keeps every paragraph once."""
+    """Checks and sorts the questions, and stores each paragraph once."""
     by_id: dict[str, _Question] = {}
     for question in questions:
         if question.id in by_id:
@@ -182,13 +182,13 @@ def _collected(
     if not by_id:
         raise UserError(f"{source} holds no question; give a file in the layout of SQuAD")
     ordered = [by_id[example_id] for example_id in sorted(by_id)]
-    places: dict[str, int] = {}
-    context_of = [places.setdefault(question.context, len(places)) for question in ordered]
+    numbers: dict[str, int] = {}
+    context_of = [numbers.setdefault(question.context, len(numbers)) for question in ordered]
     return SquadExamples(
         example_ids=[question.id for question in ordered],
         questions=[question.question for question in ordered],
         titles=[question.title for question in ordered],
-        contexts=list(places),
+        contexts=list(numbers),
         context_of=np.array(context_of, np.int64),
         answers=[question.answers for question in ordered],
         answer_starts=[question.answer_starts for question in ordered],
@@ -197,13 +197,13 @@ def _collected(
 
 @dataclasses.dataclass(frozen=True)
 class SquadSource:
-    """Where one set of questions is found.
+    """The source of one set of questions.
 
     Attributes:
       name: `train`, `dev`, or the name of a further evaluation set.
-      file: as of `read_squad`; None for a dataset.
-      datasets_dir: the folder of prepared datasets; None: the default of TensorFlow Datasets.
-      is_new: whether these are questions for a trained model: answers need not be there.
+      file: file for `read_squad`; None for a dataset.
+      datasets_dir: folder of prepared datasets; None: the default of TensorFlow Datasets.
+      is_new: whether these are new questions for a trained model, whose answers are optional.
     """
 
     name: str
@@ -237,7 +237,7 @@ class SquadSet:
     windows: SquadWindows
 
 
-# At least as many as the sets of one run: a run that uses them in turn must find all of them.
+# At least the sets of one run, which a run uses in turn.
 @functools.lru_cache(maxsize=16)
 def prepared(
     files: tuple[FileContent, ...],
@@ -250,7 +250,7 @@ def prepared(
     with_unanswerable: bool,
     training: bool,
 ) -> SquadSet:
-    """Reads a set and cuts it into windows (as `make_windows`), once per process."""
+    """Reads a set and splits it into windows (see `make_windows`), once per process."""
     tokenizer = vocabulary
     examples = source.read(with_unanswerable=with_unanswerable)
     contexts = read_contexts(tokenizer, examples.contexts)

@@ -1,4 +1,4 @@
-"""Extractive question answering: the whole encoder is trained with scores of starts and ends.
+"""Extractive question answering: fine-tunes the whole encoder with an output layer for starts and ends.
 
 Reference: Devlin et al., 2019, sections 4.2 and 4.3; google-research/bert, run_squad.py.
 """
@@ -50,9 +50,9 @@ class SquadData(FinetuningData):
     """Questions about paragraphs.
 
     Attributes:
-      train: to learn from; None for a trained model.
+      train: questions to train on; None for a trained model.
       evaluation: `dev`, and further sets.
-      options: the task's own.
+      options: the task's options.
     """
 
     train: SquadSource | None
@@ -69,7 +69,7 @@ class SquadData(FinetuningData):
         return {name: files for name, files in named.items() if files}
 
     def parameters(self) -> dict[str, Any]:
-        """Returns the options that decide answers, and the names of further sets."""
+        """Returns the options that determine answers, and the names of further sets."""
         decisive = dataclasses.asdict(self.options)
         if len(self.evaluation) > 1:
             decisive["evaluation_sets"] = [source.name for source in self.evaluation]
@@ -101,7 +101,7 @@ class SquadData(FinetuningData):
 
 
 class SquadNetwork(Network):
-    """An encoder with scores of every word piece as start and as end."""
+    """An encoder that scores every word piece as start and as end."""
 
     def span_logits(
         self, parameters: Any, batch: Any, dropout_key: Any = None, backend: Any = PLAIN
@@ -125,7 +125,7 @@ class SquadNetwork(Network):
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class SquadModel(Model):
-    """A model of questions: training windows, and the evaluation sets."""
+    """A question-answering model with its training windows and evaluation sets."""
 
     options: SquadOptions
     train: SquadSet | None
@@ -169,15 +169,15 @@ class SquadModel(Model):
         return self._answered(weights, HELD_OUT, part, questions)
 
     def window_logits(self, weights: Weights, part: SquadSet) -> tuple[np.ndarray, np.ndarray]:
-        """Returns scores of every word piece as start and as end; float32 [windows, longest] each."""
+        """Returns scores of all word pieces as start and as end; float32 [windows, longest] each."""
         features, names = part.windows.features, ("start_logits", "end_logits")
-        found = np.zeros((2, *features.input_ids.shape), np.float32)
+        logits = np.zeros((2, *features.input_ids.shape), np.float32)
         every = np.arange(len(features))
         for rows, outputs in predicted_batches(self.predictor, weights, features, every):
             for number, name in enumerate(names):
-                width = min(found.shape[2], outputs[name].shape[1])
-                found[number, rows, :width] = outputs[name][:, :width]
-        return found[0], found[1]
+                width = min(logits.shape[2], outputs[name].shape[1])
+                logits[number, rows, :width] = outputs[name][:, :width]
+        return logits[0], logits[1]
 
     def _answered(
         self,
@@ -220,7 +220,7 @@ class SquadModel(Model):
 
 
 def _data(arguments: DataArguments, *, suffix: str, settings: type[SquadOptions]) -> SquadData:
-    """Finds the questions to train on, those of `dev`, and further sets."""
+    """Finds the sets `train` and `dev`, and further sets."""
     options = _options(arguments, settings)
     dataset, folder = arguments.dataset, arguments.data_dir
     files = (arguments.train_files or (), arguments.dev_files or ())
@@ -270,7 +270,7 @@ def _options(arguments: DataArguments, settings: type[SquadOptions]) -> SquadOpt
             "word pieces and three special tokens leave no room for a paragraph; give more than "
             f"{longest + 3}, or a smaller option max_query_length"
         )
-    if isinstance(options, UnanswerableOptions):  # run.json has 0.0, also where 0 is given
+    if isinstance(options, UnanswerableOptions):  # 0 and 0.0 must give the same run.json
         return dataclasses.replace(options, null_threshold=float(options.null_threshold))
     return options
 
@@ -284,7 +284,7 @@ def _task(
 ) -> Task:
     """Returns a task whose files in a folder are `train<suffix>.json` and `dev<suffix>.json`.
 
-    The same names without the suffix do, too: what is in a file decides whether a task can read it.
+    The names without the suffix work, too.
     """
     return Task(
         name,
@@ -297,10 +297,10 @@ def _task(
     )
 
 
-# Numbers of windows of 384 tokens with a stride of 128, rounded: a step trains on windows.
+# Numbers of windows, not questions, as steps count windows; with 384 tokens and a stride of 128, rounded.
 TASKS = (
     _task("squad-v1.1", "-v1.1", (88_600, 10_800)),
     _task("squad-v2.0", "-v2.0", (132_000, 12_200), UnanswerableOptions),
-    # Questions of the user's own in the layout of SQuAD 1.1; also those of the synthetic world.
+    # The user's questions in the layout of SQuAD 1.1, and those of the synthetic world.
     _task("questions", "", (None, None), foreign_head="question_answering"),
 )

@@ -1,7 +1,7 @@
-"""From questions and paragraphs to sequences the encoder takes: overlapping windows of word pieces.
+"""From questions and paragraphs to the encoder's sequences: overlapping windows of word pieces.
 
-A paragraph is cut into words at white space, and each word into word pieces. Where question and
-paragraph are too long together, windows of the paragraph slide over it by `stride` word pieces.
+A paragraph is split into words at white space, and each word into word pieces. If question and
+paragraph together are too long, windows slide over the paragraph by `stride` word pieces.
 
 Reference: google-research/bert, run_squad.py, convert_examples_to_features; Devlin et al., 2019,
 sections 4.2 and 4.3.
@@ -21,10 +21,10 @@ from multiberts.finetune.features import SequenceFeatures, stacked_sequences
 from multiberts.runs.errors import UserError
 from multiberts.runs.parameters import shortened
 
-# The original separates words at these; Unicode's other spaces are part of words.
+# The original splits words at these only; other Unicode spaces are part of words.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
 
-# Weight of a window's length in word pieces, in the comparison of contexts.
+# Weight of a window's length when contexts are compared, from the original's `_check_is_max_context`.
 _LENGTH_BONUS = 0.01
 
 
@@ -33,11 +33,11 @@ class SquadExamples:
     """Questions about paragraphs.
 
     Attributes:
-      example_ids: the official question ids, sorted.
-      contexts: the paragraphs, each once.
-      context_of: int64 [questions]: the paragraph of each question.
-      answers: reference texts of each question; none where it has no answer.
-      answer_starts: where in the paragraph each reference begins, in characters.
+      example_ids: official question ids, sorted.
+      contexts: distinct paragraphs.
+      context_of: int64 [questions]: number of each question's paragraph.
+      answers: reference texts per question; empty if it has no answer.
+      answer_starts: first character of each reference in the paragraph.
     """
 
     example_ids: list[str]
@@ -57,10 +57,10 @@ class Context:
     """A paragraph with its words and word pieces.
 
     Attributes:
-      text: as it stands in the file.
+      text: the paragraph's text in the file.
       word_starts, word_ends: int64 [words]: a word is text[start:end].
-      pieces: int32 [pieces]: ids.
-      word_of_piece: int64 [pieces].
+      pieces: ids of the word pieces, int32 [pieces].
+      word_of_piece: number of each piece's word, int64 [pieces].
     """
 
     text: str
@@ -72,14 +72,14 @@ class Context:
 
 @dataclasses.dataclass(frozen=True)
 class SquadWindows:
-    """All windows, those of a question together, in the order of the questions.
+    """All windows, question by question.
 
     Attributes:
-      features: [CLS] question [SEP] window [SEP].
-      question: int64 [windows]: the question of each, a row of the examples.
-      first_piece: int64 [windows]: the paragraph's piece that a window begins with.
-      start_positions, end_positions: int32 [windows]: where in the sequence the answer begins and
-        ends; (0, 0) where the window does not hold all of it.
+      features: sequences [CLS] question [SEP] window [SEP].
+      question: int64 [windows]: row of the question in the examples.
+      first_piece: int64 [windows]: the window's first piece in the paragraph.
+      start_positions, end_positions: int32 [windows]: first and last position of the answer in the
+        sequence; (0, 0) unless the window holds all of it.
     """
 
     features: SequenceFeatures
@@ -92,7 +92,7 @@ class SquadWindows:
         return len(self.question)
 
     def of(self, questions: np.ndarray) -> SquadWindows:
-        """Returns the windows of some questions only."""
+        """Returns the windows of some questions."""
         rows = np.flatnonzero(np.isin(self.question, questions))
         features = self.features
         return SquadWindows(
@@ -107,9 +107,9 @@ class SquadWindows:
 
     @functools.cached_property
     def max_context(self) -> np.ndarray:
-        """Returns bool [windows, longest]: whether a piece has more context here than in other windows.
+        """Returns bool [windows, longest]: whether a piece has its maximum context in this window.
 
-        The context of a piece in a window is the smaller of its distances to the two ends.
+        The context of a piece in a window is its distance to the nearer end.
         """
         features = self.features
         is_max = np.zeros(features.input_ids.shape, bool)
@@ -128,14 +128,11 @@ class SquadWindows:
 
 
 def best_windows(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Returns for each piece of a paragraph the first of the windows in which it has most context.
+    """Returns each piece's window of maximum context, the first on ties, int64 [pieces].
 
     Args:
-      starts: int64 [windows]: first piece of each.
-      lengths: int64 [windows]: pieces of each.
-
-    Returns:
-      int64 [pieces].
+      starts: first piece of each window, int64 [windows].
+      lengths: pieces of each window, int64 [windows].
     """
     pieces = np.arange(int((starts + lengths).max()))
     left = pieces - starts[:, None]  # [windows, pieces]
@@ -146,7 +143,7 @@ def best_windows(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def read_contexts(tokenizer: Vocabulary, texts: Sequence[str]) -> list[Context]:
-    """Cuts paragraphs into words and word pieces."""
+    """Splits paragraphs into words and word pieces."""
     spans = [[match.span() for match in _WORD.finditer(text)] for text in texts]
     words = [text[a:b] for text, cut in zip(texts, spans, strict=True) for a, b in cut]
     ids, lengths = tokenizer.encode_flat(words)
@@ -170,7 +167,7 @@ def read_contexts(tokenizer: Vocabulary, texts: Sequence[str]) -> list[Context]:
 
 
 def window_starts(num_pieces: int, most: int, stride: int) -> list[int]:
-    """Returns first pieces of the windows over a paragraph; none for one without pieces."""
+    """Returns the first pieces of a paragraph's windows; none for an empty paragraph."""
     starts = [0] if num_pieces else []
     while starts and starts[-1] + most < num_pieces:
         starts.append(starts[-1] + min(most, stride))
@@ -178,11 +175,7 @@ def window_starts(num_pieces: int, most: int, stride: int) -> list[int]:
 
 
 def answer_words(context: Context, text: str, start: int) -> tuple[int, int] | None:
-    """Returns the first and last word that an answer touches.
-
-    Returns:
-      Two words; None where the answer's text does not stand there but for white space.
-    """
+    """Returns the first and last word of an answer; None unless they contain it, up to white space."""
     characters = np.array([start, start + len(text) - 1])
     first, last = np.searchsorted(context.word_starts, characters, side="right") - 1
     if first < 0:
@@ -198,8 +191,8 @@ def answer_pieces(
 ) -> tuple[int, int]:
     """Returns the first and last piece of an answer.
 
-    Words may hold more than the answer ("(1895-1943)." for 1895), so the first run of their pieces
-    that is the answer's own is taken, if there is one.
+    Words may contain more than the answer ("(1895-1943)." for 1895), so the first match of the answer's
+    pieces is used, if there is one.
     """
     first, end = np.searchsorted(context.word_of_piece, [words[0], words[1] + 1])
     wanted, pieces = list(answer), context.pieces[first:end].tolist()
@@ -212,15 +205,15 @@ def answer_pieces(
 def training_answers(
     tokenizer: Vocabulary, examples: SquadExamples, contexts: Sequence[Context], source: str
 ) -> list[tuple[int, int] | None]:
-    """Locates every question's answer in its paragraph, to train on.
+    """Locates every question's answer in its paragraph for training.
 
     Returns:
-      For each question the first and last piece; (-1, -1) where there is no answer; None where the
-      answer does not stand in its paragraph, so that the question cannot be trained on.
+      First and last piece per question; (-1, -1) if it has no answer; None if the paragraph does not
+      contain the answer, so that the question cannot be trained on.
     """
     texts = [answers[0] if answers else "" for answers in examples.answers]
     encoded = tokenizer.encode_batch(texts)
-    found: list[tuple[int, int] | None] = []
+    spans: list[tuple[int, int] | None] = []
     for row, answers in enumerate(examples.answers):
         if len(answers) > 1:
             raise UserError(
@@ -228,7 +221,7 @@ def training_answers(
                 "expected one to train on; give a training file of SQuAD"
             )
         if not answers:
-            found.append((-1, -1))
+            spans.append((-1, -1))
             continue
         context, start = contexts[examples.context_of[row]], examples.answer_starts[row][0]
         if not (answers[0] and 0 <= start <= len(context.text) - len(answers[0])):
@@ -238,8 +231,8 @@ def training_answers(
                 f"{len(context.text)}; correct the file"
             )
         words = answer_words(context, answers[0], start)
-        found.append(None if words is None else answer_pieces(context, words, encoded[row]))
-    return found
+        spans.append(None if words is None else answer_pieces(context, words, encoded[row]))
+    return spans
 
 
 def make_windows(
@@ -252,13 +245,12 @@ def make_windows(
     max_query_length: int,
     answers: Sequence[tuple[int, int] | None] | None = None,
 ) -> SquadWindows:
-    """Cuts all questions and their paragraphs into windows.
+    """Splits all questions and their paragraphs into windows.
 
     Args:
-      stride: from one window to the next, in word pieces.
-      max_query_length: pieces of a question that are kept.
-      answers: what `training_answers` gives; a question with None gets no windows. None: for
-        prediction.
+      stride: word pieces from one window to the next.
+      max_query_length: maximum word pieces of a question; longer ones are truncated.
+      answers: result of `training_answers`; a question with None gets no windows. None: for prediction.
     """
     sequences, first_lengths = [], []
     rows: list[tuple[int, int, int, int]] = []

@@ -1,1 +1,1 @@
-"""Classification and regression of texts: GLUE, challenge sets, and data of the user's own."""
+"""Classification and regression of texts: GLUE, challenge sets, and users' data."""

@@ -1,4 +1,4 @@
-"""Further evaluation sets: the beginning of a set's name determines how its file is read.
+"""Further evaluation sets: the prefix of a set's name determines its reader.
 
     hans*                             HANS, for models of inference
     snli*, multinli*, stress*         SNLI, MultiNLI, NLI stress tests, for models of inference
@@ -40,7 +40,7 @@ from multiberts.runs.tables import read_rows, table_files
 
 _SET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _LEAVE_OUT = "leave it out of finetune.evaluation_files"
-# Class numbers of sets that distinguish entailment from the rest only.
+# Class numbers of sets with two classes of inference.
 TWO_WAY = {"non-entailment": 0, "entailment": 1}
 
 
@@ -50,12 +50,12 @@ class PairReader:
 
     Attributes:
       published_as: the data set's name, for messages.
-      classes: the class number of each label; pairs with a label of class None are left out.
-      id_column: holds an id that no two pairs share; None: pairs are numbered, also those left out.
-      label_column: holds the label; spaces in it do not matter.
-      header: the columns of a file without a line that names them; None: the first line does.
+      classes: class number of each label; pairs with a label of class None are left out.
+      id_column: column of unique ids; None: all pairs are numbered, before any is left out.
+      label_column: column of labels; spaces in labels are ignored.
+      header: column names of a file without a header; None: the first line is the header.
       extras: further columns that describe the pairs.
-      left_out: why pairs are left out, for the user to see.
+      left_out: reason for leaving pairs out, for messages.
     """
 
     published_as: str
@@ -84,21 +84,21 @@ class PairReader:
             row[self.label_column] = row[self.label_column].replace(" ", "")
             row.one_of(self.label_column, classes)
         labels = [classes[row[self.label_column]] for row in rows]
-        kept = [number for number, label in enumerate(labels) if label is not None]
-        remark = f"left out {len(rows) - len(kept)} of {len(rows)} pairs, {self.left_out}"
-        if not kept:
+        labelled = [number for number, label in enumerate(labels) if label is not None]
+        remark = f"left out {len(rows) - len(labelled)} of {len(rows)} pairs, {self.left_out}"
+        if not labelled:
             raise UserError(f"{path}: {remark}; give a file with others")
-        pairs = [rows[number] for number in kept]
+        pairs = [rows[number] for number in labelled]
         return TextExamples(
             example_ids=[
                 f"{name}/{row[self.id_column] if self.id_column else number}"
-                for number, row in zip(kept, pairs, strict=True)
+                for number, row in zip(labelled, pairs, strict=True)
             ],
             first_texts=[row["sentence1"] for row in pairs],
             second_texts=[row["sentence2"] for row in pairs],
-            labels=np.array([labels[number] for number in kept], np.float32),
+            labels=np.array([labels[number] for number in labelled], np.float32),
             extras={column: [row[column] for row in pairs] for column in self.extras},
-            remarks=(f"{path}: {remark}",) if len(kept) < len(rows) else (),
+            remarks=(f"{path}: {remark}",) if len(labelled) < len(rows) else (),
         )
 
 
@@ -106,7 +106,7 @@ HANS = PairReader(
     "HANS", tuple(TWO_WAY.items()), id_column="pairID", extras=("heuristic", "subcase", "template")
 )
 PAWS = PairReader("PAWS", (("0", 0), ("1", 1)), id_column="id", label_column="label")
-# Six judges each; four votes and more make a paraphrase, two and fewer none.
+# Six judges per pair: four or more votes are a paraphrase, two or fewer are not (Lan et al. 2017).
 TWITTER_PPDB = PairReader(
     "the Twitter URL corpus",
     tuple((f"({votes},6)", None if votes == 3 else int(votes > 3)) for votes in range(7)),
@@ -116,7 +116,7 @@ TWITTER_PPDB = PairReader(
 )
 
 
-# GLUE's diagnostic set: it has a test file only, and a model of inference answers it.
+# GLUE's diagnostic set has only a test file, for models of inference.
 AX = TextTask(
     "AX",
     labels=NLI_LABELS,
@@ -130,12 +130,12 @@ AX = TextTask(
 def evaluation_sources(
     task: TextTask, files: Mapping[str, str], datasets_dir: str | None
 ) -> tuple[TextSource, ...]:
-    """Returns the sets that a user gives in addition to the task's own.
+    """Returns the user's further evaluation sets.
 
     Args:
-      files: the file of each set by the set's name, in the order of the prediction files; in place of a file
-        `tfds:<dataset>` for sets in the task's own layout and for `ax`; a folder for `stress`.
-      datasets_dir: the folder of prepared datasets; None: the default of TensorFlow Datasets.
+      files: files by set name, in the order of the prediction files; `tfds:<dataset>` instead of a file for
+        sets in the task's layout and for `ax`; a folder for `stress`.
+      datasets_dir: folder of prepared datasets; None: the default of TensorFlow Datasets.
     """
     sources: list[TextSource] = []
     for name, path in files.items():
@@ -145,7 +145,7 @@ def evaluation_sources(
             )
         make = next((make for kind, make in _KINDS.items() if name.startswith(kind)), None)
         if make is None:
-            sources.append(_own_layout(task, name, path, datasets_dir))
+            sources.append(_task_layout(task, name, path, datasets_dir))
         elif name.startswith("stress") and Path(path).is_dir():
             sources.extend(_stress_sources(task, name, Path(path)))
         elif path.startswith(DATASET_PREFIX):
@@ -157,8 +157,8 @@ def evaluation_sources(
     return tuple(sources)
 
 
-def _own_layout(task: TextTask, name: str, path: str, datasets_dir: str | None) -> TextSource:
-    """Returns a set in the task's own layout; `ax` has a layout of its own."""
+def _task_layout(task: TextTask, name: str, path: str, datasets_dir: str | None) -> TextSource:
+    """Returns a set in the task's layout, or `ax` in its layout."""
     is_ax = name == AX.name.lower()
     if is_ax and task.labels != NLI_LABELS:
         raise UserError(
@@ -167,12 +167,12 @@ def _own_layout(task: TextTask, name: str, path: str, datasets_dir: str | None) 
         )
     layout, split = (AX, "test") if is_ax else (task, name)
     if path.startswith(DATASET_PREFIX):
-        dataset, _, given = path.removeprefix(DATASET_PREFIX).partition(":")
-        if not given and split not in SPLITS:
+        dataset, _, dataset_split = path.removeprefix(DATASET_PREFIX).partition(":")
+        if not dataset_split and split not in SPLITS:
             raise UserError(
                 f"evaluation set {name} is {path!r}, which names no split; write {path}:validation"
             )
-        reader = DatasetReader(dataset, datasets_dir, layout, split, given or None)
+        reader = DatasetReader(dataset, datasets_dir, layout, split, dataset_split or None)
         return dataset_source(reader, name)
     is_saved = Path(path).is_dir()  # by `datasets`
     return file_source(layout, split, Path(path) if is_saved else _existing(name, path), name)
@@ -184,7 +184,7 @@ def file_source(task: TextTask, split: str, path: Path, name: str) -> TextSource
 
 
 def dataset_source(reader: DatasetReader, name: str) -> TextSource:
-    """Returns the set `name`, read from a split of a dataset, which is prepared if necessary."""
+    """Returns the set `name`, read from a split of a dataset; prepares the dataset if necessary."""
     return TextSource(name, reader.open().files, reader, reader.task.metrics)
 
 
@@ -197,24 +197,24 @@ def _existing(name: str, path: str) -> Path:
 
 
 def _stress_sources(task: TextTask, name: str, folder: Path) -> list[TextSource]:
-    """Returns every `.jsonl` file below the folder of the NLI stress tests as a set of its own."""
-    found: dict[str, Path] = {}
+    """Returns a set for every `.jsonl` file below the folder of the NLI stress tests."""
+    paths: dict[str, Path] = {}
     for path in sorted(folder.rglob("*.jsonl*")):
         stem = path.name.removesuffix(".gz").removesuffix(".jsonl")
         set_name = f"{name}_{stem.removeprefix('multinli_0.9_')}"
-        if set_name in found:
+        if set_name in paths:
             raise UserError(
-                f"{found[set_name]} and {path} would both be the evaluation set {set_name}; give them "
+                f"{paths[set_name]} and {path} would both be the evaluation set {set_name}; give them "
                 "one by one in finetune.evaluation_files"
             )
-        found[set_name] = path
-    if not found:
+        paths[set_name] = path
+    if not paths:
         raise UserError(f"{folder} has no .jsonl files; give the folder of the NLI stress tests")
-    return [_inference(task, set_name, path) for set_name, path in found.items()]
+    return [_inference(task, set_name, path) for set_name, path in paths.items()]
 
 
 def _inference_labels(task: TextTask, set_name: str) -> tuple[str, ...]:
-    """Returns the labels of a model of inference: entailment against two others, or against the rest."""
+    """Returns the labels of a model of inference; refuses other tasks."""
     labels = task.labels or ()
     if set(labels) not in (set(NLI_LABELS), set(ENTAILMENT_LABELS)):
         raise UserError(
@@ -226,18 +226,18 @@ def _inference_labels(task: TextTask, set_name: str) -> tuple[str, ...]:
 
 
 def _hans(task: TextTask, name: str, path: Path) -> TextSource:
-    """Returns HANS, whose non-entailment stands for every output but entailment."""
+    """Returns HANS; its class non-entailment merges all outputs except entailment."""
     labels = _inference_labels(task, name)
-    rest = tuple(number for number, label in enumerate(labels) if label != "entailment")
-    merge = (rest, (labels.index("entailment"),))
+    negative = tuple(number for number, label in enumerate(labels) if label != "entailment")
+    merge = (negative, (labels.index("entailment"),))
     return TextSource(name, (path,), HANS, ("accuracy",), merge)
 
 
 def _inference(task: TextTask, name: str, path: Path) -> TextSource:
-    """Returns a three-way set, TSV or JSON lines; neutral and contradiction are a two-way model's rest."""
+    """Returns a three-class set (TSV or JSON lines); for two-class models neutral and contradiction merge."""
     labels = _inference_labels(task, name)
-    rest = 1 - labels.index("entailment")
-    classes = {label: labels.index(label) if label in labels else rest for label in NLI_LABELS}
+    negative = 1 - labels.index("entailment")
+    classes = {label: labels.index(label) if label in labels else negative for label in NLI_LABELS}
     reader = PairReader(
         "SNLI, MultiNLI or the stress tests",
         (*classes.items(), ("-", None)),

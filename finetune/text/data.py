@@ -1,4 +1,4 @@
-"""The data of a text task from the user's arguments: its files, its evaluation sets, new texts."""
+"""The data of a text task from the user's arguments: files, evaluation sets, new texts."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class TextData(FinetuningData):
     """Texts or pairs of texts with their labels.
 
     Attributes:
-      train: the texts to train on; None for a trained model.
-      evaluation: the sets to predict, such as `dev`, in the order of the outputs.
-      labels: as given by the user; None where the task's are known.
-      columns: options of a task of the user's own.
+      train: training texts; None for a trained model.
+      evaluation: sets to predict, such as `dev`, in the order of the outputs.
+      labels: the user's label names; None if the task has its own.
+      columns: options of a user's task.
     """
 
     task: TextTask
@@ -50,10 +50,10 @@ class TextData(FinetuningData):
         return {name: files for name, files in named.items() if files}
 
     def parameters(self) -> dict[str, Any]:
-        found: dict[str, Any] = {} if self.labels is None else {"labels": self.labels}
+        parameters: dict[str, Any] = {} if self.labels is None else {"labels": self.labels}
         if any(source.name != "dev" for source in self.evaluation):
-            found["evaluation_sets"] = [source.name for source in self.evaluation]
-        return {**found, **self.columns}
+            parameters["evaluation_sets"] = [source.name for source in self.evaluation]
+        return {**parameters, **self.columns}
 
     def read(self, checkpoint: Checkpoint) -> TextModel:
         task, config = self.task, checkpoint.config
@@ -67,15 +67,15 @@ class TextData(FinetuningData):
         evaluation = tuple(map(read, self.evaluation))
         if train is not None and train.examples.labels is not None:
             labels = train.examples.labels
-            given = labels[labels != NO_TAG] if task.kind == TOKENS else labels
-            if len(given) and not (given != given[0]).any():
+            values = labels[labels != NO_TAG] if task.kind == TOKENS else labels
+            if len(values) and not (values != values[0]).any():
                 if task.labels is None:
-                    label = f"{given[0]:g}"
+                    label = f"{values[0]:g}"
                 else:
-                    label = "of the first" if task.has_texts else repr(task.labels[int(given[0])])
+                    label = "of the first" if task.has_texts else repr(task.labels[int(values[0])])
                 raise UserError(
-                    f"{train.source.files[0]}: all {len(given)} examples to train on have the label {label}, "
-                    "expected different ones; give another train file"
+                    f"{train.source.files[0]}: all {len(values)} examples to train on have the label "
+                    f"{label}, expected different ones; give another train file"
                 )
             note_once(f"labels of {task.name}: {described_labels(labels, task)}")
         if any(texts and texts.examples.second_texts for texts in (train, *evaluation)):
@@ -94,8 +94,8 @@ class TextOptions:
     """The options of text tasks with published files.
 
     Attributes:
-      predict_test: whether the test sets are predicted, too. They are large (QQP's has 390,965 pairs)
-        and have no labels.
+      predict_test: whether to predict the test sets, too. They are large (QQP: 390,965 pairs) and have no
+        labels.
     """
 
     predict_test: bool = False
@@ -125,7 +125,7 @@ def new_texts(task: TextTask, arguments: NewDataArguments) -> TextData:
 
 
 def text_data(task: TextTask, arguments: DataArguments) -> TextData:
-    """Finds the sets of a task: the training set, `dev` and what comes with it, and further ones."""
+    """Finds the sets of a task: the training set, the published evaluation sets, and the user's."""
     arguments.refuse("winogender_dir")
     dataset, data_dir, layout = arguments.dataset, arguments.data_dir, task.files
     files = (arguments.train_files or (), arguments.dev_files or ())

@@ -1,7 +1,6 @@
 """The tasks of the GLUE benchmark (Wang et al. 2019): a table of text tasks.
 
-It has the layout of the release's TSV files, what the labels are called there and in TensorFlow Datasets, and
-how a task is scored.
+Per task: layout of the release's TSV files, label names there and in TensorFlow Datasets, and metrics.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ _TASKS = (
             "mrpc",
             texts=("sentence1", "sentence2"),
             labels=("not_equivalent", "equivalent"),
-            # There train and dev number the rows of the one file that GLUE split into the two.
+            # TensorFlow Datasets numbers the rows of one file, which GLUE split into train and dev.
             rows_are_ranks=True,
         ),
         num_examples=(3_668, 408),
@@ -75,7 +74,7 @@ _TASKS = (
         label_column="is_duplicate",
         metrics=("accuracy", "f1"),
         is_paraphrase=True,
-        # TensorFlow Datasets calls the incomplete rows corrupted and leaves them out as well.
+        # TensorFlow Datasets also leaves out the incomplete rows, as corrupted.
         files=TaskFiles(id_column="id", test_id_column="id", drops_incomplete_rows=True),
         dataset=GlueDataset("qqp", labels=("not_duplicate", "duplicate")),
         num_examples=(363_846, 40_430),

@@ -1,4 +1,4 @@
-"""Heads of text tasks, one class for each kind of label: the loss, and what labels and outputs mean."""
+"""Heads of text tasks, a class per kind of label: the loss, and the meaning of labels and outputs."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ class TextSet:
     source: TextSource
     examples: TextExamples
     features: SequenceFeatures
-    # int32 [examples, most words], where words are tagged
+    # int32 [examples, most words] for word tags
     first_pieces: np.ndarray | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Classification(Network):
-    """A class for each text or pair, from the pooled state of [CLS]."""
+    """A class per text or pair, from the pooled state of [CLS]."""
 
     num_outputs: int = 2
     label_type: ClassVar[type] = np.int32
@@ -60,7 +60,7 @@ class Classification(Network):
         dropout_key: Any = None,
         backend: Any = PLAIN,
     ) -> Any:
-        """Returns [batch, outputs]; `rate` of the pooled state is dropped."""
+        """Returns [batch, outputs]; `rate` is the dropout rate of the pooled state."""
         states, _ = self.encoded(parameters, batch, dropout_key, backend, first_token_only=True)
         pooled = pool(parameters, states, backend)
         return classification_logits(parameters, pooled, rate, dropout_key)
@@ -80,7 +80,7 @@ class Classification(Network):
         return {"logits": self.logits(parameters, batch)}
 
     def loss_weights(self, task: TextTask, labels: np.ndarray) -> np.ndarray | None:
-        """Returns the weight of each class's loss, float32 [classes], 1 on average; None: one."""
+        """Returns the classes' loss weights, float32 [classes], 1 on average; None: unweighted."""
         if task.class_weights is None:
             return None
         classes = labels[labels != NO_TAG].astype(np.int64)
@@ -88,18 +88,18 @@ class Classification(Network):
         return _scaled(task, counts, counts)
 
     def weighted(self, weights: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """Returns the weights of a batch's losses, from those of the classes."""
-        found: np.ndarray = weights[labels]
-        return found
+        """Returns the loss weights of a batch from those of the classes."""
+        loss_weights: np.ndarray = weights[labels]
+        return loss_weights
 
     def columns(
         self, answers: np.ndarray, texts: TextSet, rows: np.ndarray, task: TextTask
     ) -> dict[str, Any]:
-        """Returns labels, predictions, scores and further columns as `EvaluationSet` has them.
+        """Returns labels, predictions, scores and further columns for `EvaluationSet`.
 
         Args:
-          answers: float32 [rows, outputs], logits; of tags [rows, most words], their numbers.
-          rows: int64 [rows], of the set.
+          answers: logits, float32 [rows, outputs]; for tags their numbers [rows, most words].
+          rows: rows of the set, int64 [rows].
         """
         merge, labels = texts.source.merge, texts.examples.labels
         predictions, scores, outputs = outcome(answers, regression=task.labels is None, merge=merge)
@@ -113,7 +113,7 @@ class Classification(Network):
 
 
 class Regression(Classification):
-    """A number for each text or pair, trained on squared errors."""
+    """A number per text or pair, trained with squared error."""
 
     label_type = np.float32
 
@@ -123,7 +123,7 @@ class Regression(Classification):
 
 
 class LabelSets(Regression):
-    """Any number of labels for each text: a yes or no for each."""
+    """Any number of labels per text: a binary decision for each label."""
 
     def loss_of(self, logits: Any, batch: Any, backend: Any) -> _Loss:
         del backend
@@ -131,12 +131,12 @@ class LabelSets(Regression):
         return ops.mean(losses), {}
 
     def loss_weights(self, task: TextTask, labels: np.ndarray) -> np.ndarray | None:
-        """Returns the weights of the labels' losses, float32 [2, labels]: where missing, and where there."""
+        """Returns the labels' loss weights, float32 [2, labels]: if absent, and if present."""
         if task.class_weights is None and task.pos_weight is None:
             return None
         present = labels.sum(axis=0, dtype=np.int64)
         weights = positive = np.ones(len(present), np.float32)
-        if task.class_weights is not None:  # every example has a loss for each label
+        if task.class_weights is not None:  # an example has a loss per label
             weights = _scaled(task, present, np.ones_like(present))
         if task.pos_weight == "balanced":
             positive = ((len(labels) - present) / np.maximum(present, 1)).astype(np.float32)
@@ -145,8 +145,8 @@ class LabelSets(Regression):
         return np.stack([weights, weights * positive])
 
     def weighted(self, weights: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        found: np.ndarray = np.where(labels == 1, weights[1], weights[0])
-        return found
+        loss_weights: np.ndarray = np.where(labels == 1, weights[1], weights[0])
+        return loss_weights
 
     def columns(
         self, answers: np.ndarray, texts: TextSet, rows: np.ndarray, task: TextTask
@@ -155,7 +155,7 @@ class LabelSets(Regression):
 
 
 class WordTags(Classification):
-    """A tag for each word, at its first piece (Devlin et al. 2019, section 5.3)."""
+    """A tag per word, at its first piece (Devlin et al. 2019, section 5.3)."""
 
     def logits(
         self,
@@ -165,7 +165,7 @@ class WordTags(Classification):
         dropout_key: Any = None,
         backend: Any = PLAIN,
     ) -> Any:
-        """Returns [rows, length, outputs]; `rate` of the states is dropped."""
+        """Returns [rows, length, outputs]; `rate` is the dropout rate of the states."""
         sequence, packing = self.encoded(parameters, batch, dropout_key, backend)
         positions = packing.tokens if packing else None
         states = ops.cast(sequence, "float32")
@@ -186,7 +186,7 @@ class WordTags(Classification):
         return {**_columns_of_texts(tags, texts, rows, task), "scores": None}
 
 
-# By the kind of the head's record.
+# Heads by the kind in the head's record.
 HEADS: Mapping[str, type[Classification]] = {
     CLASSIFICATION: Classification,
     REGRESSION: Regression,
@@ -198,21 +198,21 @@ HEADS: Mapping[str, type[Classification]] = {
 def _columns_of_texts(
     chosen: np.ndarray, texts: TextSet, rows: np.ndarray, task: TextTask
 ) -> dict[str, Any]:
-    """Returns the columns of sets of labels, or tags, which are written as texts."""
+    """Returns the columns of label sets or tags, which are written as texts."""
     predictions, answers = texts_of_labels(chosen, task)
-    found = {"labels": None, "predictions": predictions, "outputs": {PREDICTION_TEXT: answers}}
+    columns = {"labels": None, "predictions": predictions, "outputs": {PREDICTION_TEXT: answers}}
     if texts.examples.labels is not None:
-        found["labels"], references = texts_of_labels(texts.examples.labels[rows], task)
-        found["extras"] = {ANSWERS: references}
-    return found
+        columns["labels"], references = texts_of_labels(texts.examples.labels[rows], task)
+        columns["extras"] = {ANSWERS: references}
+    return columns
 
 
 def _scaled(task: TextTask, counts: np.ndarray, losses: np.ndarray) -> np.ndarray:
     """Returns a task's class weights, float32 [classes], 1 on average over the losses.
 
     Args:
-      counts: int64 [classes], of training examples.
-      losses: int64 [classes], in which the class's weight counts.
+      counts: training examples per class, int64 [classes].
+      losses: losses per class that its weight multiplies, int64 [classes].
     """
     total = losses.sum()
     if task.class_weights == "balanced":

@@ -1,9 +1,9 @@
-"""Labels of text tasks: a class, a number, a set of labels, or a tag for each word.
+"""Labels of text tasks: a class, a number, a set of labels, or a tag per word.
 
-A set is written as the names of its labels with `|` between them, tags with spaces between them. Both may be
-lists, too: typed ones (JSON lines, Parquet, `datasets`), or texts of lists (`['rude', 'kind']` in CSV). A set
-may also be a vector, with a 0 or 1 for each label. Prediction files have names with `|`, or tags with
-spaces, as `answers` and `prediction_text`.
+Sets are written as names separated by `|`, tags are separated by spaces. Both may be lists, too: typed
+lists (JSON lines, Parquet, `datasets`), or lists as text (`['rude', 'kind']` in CSV). A set may also be a
+vector with a 0 or 1 per label. Prediction files have names separated by `|`, or tags separated by spaces,
+in `answers` and `prediction_text`.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from multiberts.runs.tables import TableRow, as_text
 
 # The tag outside of spans.
 OUTSIDE = "O"
-# In place of the tag of a word that is not there.
+# Padding after the last word's tag.
 NO_TAG = -1
-# More than any classification of texts has; such a column is not of classes.
+# A column with more distinct values does not hold classes.
 _MOST_LABELS = 1000
-# As programs write a label that is missing; "none" and "NONE" are classes of some tasks.
+# Spellings of a missing label; not "none" and "NONE", which are classes of some tasks.
 _MISSING = ("", "nan", "NaN", "None", "null", "NULL", "NA", "<NA>", "N/A", "n/a", "#N/A")
 # The entries of a vector.
 _BITS = dict.fromkeys(("0", "0.0", "False"), 0.0) | dict.fromkeys(("1", "1.0", "True"), 1.0)
 _VECTOR = re.compile(r"[01](?:[\s,;|]+[01])+")
-# Signs between names in place of `|`; those of the second line stand within names as well.
+# Other separators of names than `|`; those of the second line also occur within names.
 _SIGNS = ",;\t\uff0c\u3001\uff1b"
 _SIGNS_WITHIN = "/ "
-# An item of a list that JSON, Python or NumPy wrote as text, and the space or comma after it.
+# An item of a list written by JSON, Python or NumPy, and the space or comma after it.
 _ITEM = re.compile(
     r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|-?\d+\.?\d*|[Tt]rue|[Ff]alse)(?:[\s,]+|$)"""
 )
-# More labels than these are not listed.
+# Messages list this many labels at most.
 _MOST_SHOWN = 20
 
 
 def words_of(row: TableRow, column: str) -> list[str]:
-    """Returns the words of a cell: its list, or its text cut at spaces."""
+    """Returns the words of a cell: its list, or its text split at spaces."""
     is_list = column in row.lists or row[column].startswith(("['", '["'))
     words = (items_of(row, column) if is_list else None) or row[column].split()
     if not words:
@@ -60,7 +60,7 @@ def words_of(row: TableRow, column: str) -> list[str]:
 
 
 def items_of(row: TableRow, column: str) -> list[str] | None:
-    """Returns the items of a cell that is a list, or the text of one; None of other texts."""
+    """Returns the items of a cell that is a list, or a list written as text; None for other texts."""
     if column in row.lists:
         return row.lists[column]
     text = row[column].strip()
@@ -80,10 +80,10 @@ def items_of(row: TableRow, column: str) -> list[str] | None:
 def _names_in(
     row: TableRow, column: str, kind: str | None, labels: Sequence[str] = ()
 ) -> list[str]:
-    """Returns the names of labels in a cell: one, those of a set (or its vector), or a tag for each word.
+    """Returns the label names in a cell: one, those of a set (or its vector), or a tag per word.
 
     Args:
-      labels: all names, where they are known; then a sign that gives such names separates them.
+      labels: all names, if known; the separator is then the one that yields only these names.
     """
     if kind == TOKENS:
         return words_of(row, column)
@@ -118,12 +118,12 @@ def _parts(texts: Iterable[str], sign: str) -> list[str]:
     return [part.strip() for text in texts for part in text.split(sign) if part.strip()]
 
 
-def labels_found(
+def labels_of_rows(
     where: str, rows: Iterable[TableRow], column: str, kind: str | None
 ) -> tuple[str, ...]:
-    """Returns the labels of training examples: sorted, numbers by their value; of vectors `LABEL_0`, ..."""
+    """Returns the labels of training examples: sorted, numbers by value; `LABEL_0`, ... for vectors."""
     first: dict[str, TableRow] = {}  # by name
-    forms: dict[int, TableRow] = {}  # by the length of a vector, 0 for names; the first row of each
+    forms: dict[int, TableRow] = {}  # first row by the length of its vector, 0 for names
     most = 0
     for row in rows:
         names = _names_in(row, column, kind)
@@ -131,9 +131,9 @@ def labels_found(
         most = max(most, len(names))
         for name in names:
             first.setdefault(name, row)
-    labels = sorted(first, key=_place)
+    labels = sorted(first, key=_sort_key)
     if kind == MULTI_LABEL and [*forms] == [most] and most > 1:
-        labels = [f"LABEL_{number}" for number in range(most)]  # as transformers calls them
+        labels = [f"LABEL_{number}" for number in range(most)]  # as in transformers
         note_once(
             f"{where}: {column} has {most} zeros and ones in every row; the labels are called LABEL_0 to "
             f"{labels[-1]}, unless finetune.labels names them"
@@ -155,39 +155,41 @@ def labels_found(
         )
     alike: dict[object, str] = {}
     for label in sorted(labels):
-        is_text, number, _ = _place(label)
-        other = alike.setdefault(label.strip() if is_text else number, label)
-        if other != label:
+        is_text, number, _ = _sort_key(label)
+        earlier = alike.setdefault(label.strip() if is_text else number, label)
+        if earlier != label:
             raise UserError(
-                f"{where}: found the labels {shortened(other)} and {shortened(label)}, which would be two "
+                f"{where}: found the labels {shortened(earlier)} and {shortened(label)}, which would be two "
                 "classes; write them alike, or give finetune.labels"
             )
     return tuple(labels)
 
 
-def _place(label: str) -> tuple[bool, float, str]:
+def _sort_key(label: str) -> tuple[bool, float, str]:
     try:
         return False, float(label), label
     except ValueError:
         return True, 0.0, label
 
 
-def _refuse_joined(column: str, first: Mapping[str, TableRow], other: TableRow, most: int) -> None:
-    """Refuses numbers from 0 to 1 without vectors, as in the row `other`, and names that may be several."""
-    if all(not is_text and 0 <= number <= 1 for is_text, number, _ in map(_place, first)):
-        row = next((first[name] for name in first if name not in _BITS), other)
+def _refuse_joined(
+    column: str, first: Mapping[str, TableRow], plain_row: TableRow, most: int
+) -> None:
+    """Refuses numbers from 0 to 1 outside vectors (as in `plain_row`), and names that may be several."""
+    if all(not is_text and 0 <= number <= 1 for is_text, number, _ in map(_sort_key, first)):
+        row = next((first[name] for name in first if name not in _BITS), plain_row)
         raise UserError(
             f"{row.where}: found {column} {shortened(row.lists.get(column, row[column]))}, and no labels but "
             "numbers from 0 to 1; write names, or in every row a list with a 0 or 1 for each label, or give "
             f"finetune.labels if the names are {listed(first)}"
         )
     for sign in _SIGNS + _SIGNS_WITHIN:
-        # Names that are parted already have no other sign between them, unless the parts are names, too.
+        # Names that `|` separates already need no other separator, unless the parts are names, too.
         is_likely = most < 2 and (sign in _SIGNS or separator_in(first, sign) == sign)
         for name, row in first.items():
             parts = _parts([name], sign)
             if sign in name and (is_likely or {*parts} <= first.keys()):
-                names = sorted({*_parts(first, sign)}, key=_place)
+                names = sorted({*_parts(first, sign)}, key=_sort_key)
                 raise UserError(
                     f"{row.where}: found {column} {shortened(name)}, which may be one label or {len(parts)}; "
                     f"give finetune.labels, all the names ({listed(names)}, if {sign!r} separates them), or "
@@ -196,12 +198,7 @@ def _refuse_joined(column: str, first: Mapping[str, TableRow], other: TableRow, 
 
 
 def label_of(row: TableRow, task: TextTask, cure: str) -> float | list[float]:
-    """Returns the label of a row as numbers.
-
-    Returns:
-      The number of the class, or the value of a regression; of a set, 1 or 0 for each class; of tags, the
-      number of each.
-    """
+    """Returns a row's class number or regression value; for sets 1 or 0 per class; for tags their numbers."""
     if task.labels is None:
         return row.number(task.label_column)
     labels, column = task.labels, task.label_column
@@ -232,16 +229,16 @@ def label_of(row: TableRow, task: TextTask, cure: str) -> float | list[float]:
 
 
 def is_label(row: TableRow, task: TextTask) -> bool:
-    """Returns whether a row has a label; nothing, and -1 in `datasets`, are none unless they are classes."""
+    """Returns whether a row has a label; empty cells and -1 (`datasets`) are labels only as classes."""
     text = row.get(task.label_column, "")
     return text not in (*_MISSING, "-1", "-1.0") or text in (task.labels or ())
 
 
 def described_labels(labels: np.ndarray, task: TextTask) -> str:
-    """Returns which labels examples have and how often, as a line of their training shows them.
+    """Returns the labels of the training examples with their counts, for a note.
 
     Args:
-      labels: as from `label_array`.
+      labels: result of `label_array`.
 
     Example:
       >>> described_labels(np.array([0, 2, 2]), TextTask("tone", ("bad", "fair", "good")))
@@ -266,15 +263,14 @@ def label_array(labels: Sequence[Any], task: TextTask) -> np.ndarray:
     """Returns the labels of all rows as one array.
 
     Returns:
-      float32 [examples]; of sets [examples, classes]; of tags [examples, most words], with `NO_TAG` after
-      the last one.
+      float32 [examples]; for sets [examples, classes]; for tags [examples, most words], padded with `NO_TAG`.
     """
     if task.kind != TOKENS:
         return np.array(labels, np.float32)
-    found = np.full((len(labels), max(map(len, labels))), NO_TAG, np.float32)
+    numbers = np.full((len(labels), max(map(len, labels))), NO_TAG, np.float32)
     for row, tags in enumerate(labels):
-        found[row, : len(tags)] = tags
-    return found
+        numbers[row, : len(tags)] = tags
+    return numbers
 
 
 def check_tags(task: TextTask) -> None:
@@ -293,68 +289,66 @@ def check_tags(task: TextTask) -> None:
 def first_pieces(
     tokenizer: Vocabulary, words: Sequence[Sequence[str]], sequence_length: int
 ) -> np.ndarray:
-    """Returns where the first word piece of each word stands in `[CLS] words [SEP]`.
+    """Returns the position of each word's first piece in `[CLS] words [SEP]`, int32 [examples, most words].
 
-    Returns:
-      int32 [examples, most words]; -1 for words without a piece, for those that are cut off, and after
-      the last one.
+    It is -1 for words without pieces, truncated words, and padding.
     """
     pieces = iter(tokenizer.encode_batch([word for row in words for word in row]))
-    found = np.full((len(words), max(map(len, words), default=0)), -1, np.int32)
+    positions = np.full((len(words), max(map(len, words), default=0)), -1, np.int32)
     for number, row in enumerate(words):
-        place = 1
+        position = 1
         for column in range(len(row)):
             count = len(next(pieces))
-            if count and place < sequence_length - 1:
-                found[number, column] = place
-            place += count
-    return found
+            if count and position < sequence_length - 1:
+                positions[number, column] = position
+            position += count
+    return positions
 
 
-def tags_of_pieces(labels: np.ndarray, places: np.ndarray, length: int) -> np.ndarray:
-    """Returns the tag of each word at its first piece, the only one that is trained.
+def tags_of_pieces(labels: np.ndarray, positions: np.ndarray, length: int) -> np.ndarray:
+    """Returns the tag of each word at its first piece, the only piece that is trained.
 
     Args:
-      labels: [batch, most words], as from `label_array`.
-      places: int32 [batch, most words], as from `first_pieces`.
+      labels: result of `label_array` [batch, most words].
+      positions: result of `first_pieces`, int32 [batch, most words].
 
     Returns:
       int32 [batch, length], `NO_TAG` at other pieces.
     """
-    found = np.full((len(labels), length), NO_TAG, np.int32)
-    rows, columns = np.nonzero(places >= 0)
-    found[rows, places[rows, columns]] = labels[rows, columns]
-    return found
+    tags = np.full((len(labels), length), NO_TAG, np.int32)
+    rows, columns = np.nonzero(positions >= 0)
+    tags[rows, positions[rows, columns]] = labels[rows, columns]
+    return tags
 
 
-def predicted_tags(logits: np.ndarray, places: np.ndarray, task: TextTask) -> np.ndarray:
-    """Returns the tag of each word, that of its first piece; `O` for a word without one.
+def predicted_tags(logits: np.ndarray, positions: np.ndarray, task: TextTask) -> np.ndarray:
+    """Returns the tag of each word's first piece; `O` for words without a piece.
 
     Args:
-      logits: [batch, length, tags].
-      places: int32 [batch, most words], as from `first_pieces`.
+      logits: scores [batch, length, tags].
+      positions: result of `first_pieces`, int32 [batch, most words].
 
     Returns:
       int64 [batch, most words].
     """
     assert task.labels is not None
-    tags = np.take_along_axis(logits.argmax(axis=-1), np.maximum(places, 0), axis=1)
-    return np.where(places >= 0, tags, task.labels.index(OUTSIDE))
+    tags = np.take_along_axis(logits.argmax(axis=-1), np.maximum(positions, 0), axis=1)
+    return np.where(positions >= 0, tags, task.labels.index(OUTSIDE))
 
 
 def texts_of_labels(labels: np.ndarray, task: TextTask) -> tuple[np.ndarray, list[str]]:
-    """Returns sets or tags as a prediction file holds them.
+    """Returns sets or tags as written to prediction files.
 
     Args:
-      labels: [examples, classes] of sets, 1 for those that are there; [examples, most words] of tags.
+      labels: sets [examples, classes], 1 for each label of the set; or tags [examples, most words].
 
     Returns:
-      float32 [examples], 1 where there is any label or span; and the texts.
+      float32 [examples], 1 for examples with a label or span; and the texts.
     """
     assert task.labels is not None
     if task.kind == TOKENS:
         tags = [[task.labels[int(tag)] for tag in row if tag >= 0] for row in labels]
         is_any = [any(tag != OUTSIDE for tag in row) for row in tags]
         return np.array(is_any, np.float32), [" ".join(row) for row in tags]
-    sets = [[name for name, given in zip(task.labels, row, strict=True) if given] for row in labels]
+    sets = [[name for name, bit in zip(task.labels, row, strict=True) if bit] for row in labels]
     return np.array([*map(bool, sets)], np.float32), [SEPARATOR.join(names) for names in sets]

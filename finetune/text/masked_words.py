@@ -1,6 +1,6 @@
-"""Masked words of held-out text: loss and answer of a checkpoint on each, with fixed masks.
+"""Masked words of held-out text: a checkpoint's loss and prediction on each, with fixed masks.
 
-Nothing is trained. Checkpoints of many steps and seeds have one prediction file each, of the same examples.
+The task does not train. All checkpoints, of many steps and seeds, predict the same examples.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class MaskedWordsOptions:
     """Options of the task.
 
     Attributes:
-      num_sequences: of the held-out corpus; the first in an order of their own, the same for all runs.
-      mask_seed: of the masks, in place of those of the corpus.
+      num_sequences: number of sequences of the held-out corpus, the same random ones for all runs.
+      mask_seed: seed of the masks, which replace those of the corpus.
       masked_lm_probability: share of tokens masked.
-      max_predictions_per_sequence: the largest number of masked tokens in a sequence.
+      max_predictions_per_sequence: maximum number of masked tokens per sequence.
     """
 
     num_sequences: PositiveInt = 256
@@ -51,8 +51,8 @@ class MaskedWordsData(FinetuningData):
     """The masked words of a prepared corpus.
 
     Attributes:
-      corpus: the directory that `multiberts prepare` made, of held-out text with the vocabulary of the
-        corpus that was trained on.
+      corpus: directory made by `multiberts prepare` from held-out text, with the vocabulary of the
+        training corpus.
     """
 
     corpus: Path
@@ -102,7 +102,7 @@ class MaskedWordsData(FinetuningData):
 
 
 class MaskedWordsNetwork(MaskedLmNetwork):
-    """The masked-LM head: its loss on masked words, and its answers."""
+    """The masked-LM head's losses and predictions of masked words."""
 
     def predict(self, parameters: Any, batch: Any) -> dict[str, Any]:
         logits = self.masked_lm_logits(parameters, batch)
@@ -114,7 +114,7 @@ class MaskedWordsNetwork(MaskedLmNetwork):
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class MaskedWords(MaskedLmModel):
-    """A model asked for the masked words of sequences."""
+    """A model that predicts the masked words of sequences."""
 
     task = _NAME
     batches: Batches
@@ -132,7 +132,7 @@ class MaskedWords(MaskedLmModel):
         columns: dict[str, list[np.ndarray]] = {"label": [], "prediction": [], "loss": []}
         for number in range(-(-self.num_sequences // size)):
             batch = self.batches.batch(number)
-            found = self.predictor(weights, batch)
+            outputs = self.predictor(weights, batch)
             instances = self.batches.instance_ids(number)[: self.num_sequences - number * size]
             for row, instance in enumerate(instances.tolist()):
                 asked = np.flatnonzero(batch["masked_lm_weights"][row])
@@ -141,11 +141,11 @@ class MaskedWords(MaskedLmModel):
                 shown = [pieces[piece] for piece in batch["input_ids"][row][:length].tolist()]
                 for position in positions:
                     ids.append(f"{_NAME}/{instance}.{position}")
-                    # As the model sees it, but for the word that is asked for, which may have been left.
+                    # The model's input, with the target masked even where the model saw it.
                     texts.append(" ".join([*shown[:position], "[MASK]", *shown[position + 1 :]]))
                 columns["label"].append(batch["masked_lm_ids"][row][asked])
                 for name in ("prediction", "loss"):
-                    columns[name].append(np.asarray(found[name])[row][asked])
+                    columns[name].append(np.asarray(outputs[name])[row][asked])
         labels, predictions, losses = map(np.concatenate, columns.values())
         yield EvaluationSet(
             name=_NAME,

@@ -1,4 +1,4 @@
-"""A model of texts: the whole encoder is trained with a new output layer.
+"""A model of texts: fine-tunes the whole encoder with a new output layer.
 
 Reference: Devlin et al. 2019, section 4.1; google-research/bert, run_classifier.py.
 """
@@ -30,7 +30,7 @@ from multiberts.runs.console import progress, warn
 from multiberts.runs.errors import UserError, counted
 
 
-# At least as many as the sets of one run: a run that uses them in turn must find all of them.
+# At least the sets of one run, which a run uses in turn.
 @functools.lru_cache(maxsize=64)
 def read_texts(
     contents: tuple[FileContent, ...],
@@ -41,29 +41,29 @@ def read_texts(
     """Reads and tokenises a set, once per process for any number of runs.
 
     Args:
-      contents: of the source's files, a key: the same paths may hold something else later.
-      sequence_length: the largest number of tokens in a sequence.
+      contents: contents of the source's files; part of the cache key, as files may change.
+      sequence_length: maximum tokens of a sequence.
     """
     del contents
     examples = source.read()
     for remark in examples.remarks:
         progress(remark)
     first = examples.first_texts
-    # Words may be separated by characters that the tokeniser does not count as spaces.
+    # The file may separate words by characters that are not spaces for the tokeniser.
     if examples.words is not None:
         first = [" ".join(words) for words in examples.words]
     features = text_features(vocabulary, first, examples.second_texts, sequence_length)
 
-    # Texts without a word, as some of QQP's are; a set that has no others is refused.
+    # Some texts are empty, for example in QQP; only a set of empty texts is refused.
     empty = features.first_lengths == 2  # [CLS] [SEP]
     if examples.second_texts is not None:
         empty |= features.lengths == features.first_lengths + 1
-    found = f"{source.files[0]}: {empty.sum()} of {len(empty)} examples have an empty text"
+    problem = f"{source.files[0]}: {empty.sum()} of {len(empty)} examples have an empty text"
     if empty.all():
-        raise UserError(f"{found}; give the file with its texts")
+        raise UserError(f"{problem}; give the file with its texts")
     if empty.any():
         example_id = examples.example_ids[int(empty.argmax())]
-        warn(f"{found}, such as {example_id}; the model is given none there")
+        warn(f"{problem}, such as {example_id}; the model gets an empty text")
     if features.num_cut:
         progress(
             f"{source.files[0]}: {features.num_cut} of {counted(len(features), 'example')} are longer than "
@@ -71,14 +71,14 @@ def read_texts(
         )
     if examples.words is None:
         return TextSet(source, examples, features)
-    places = first_pieces(vocabulary, examples.words, sequence_length)
+    positions = first_pieces(vocabulary, examples.words, sequence_length)
     number = sum(map(len, examples.words))
-    if lost := number - int((places > 0).sum()):
+    if lost := number - int((positions > 0).sum()):
         warn(
             f"{source.files[0]}: {lost} of {number} words have no piece within {sequence_length} tokens; "
             "they are not trained on, and the answer is O"
         )
-    return TextSet(source, examples, features, places)
+    return TextSet(source, examples, features, positions)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -86,8 +86,8 @@ class TextModel(Model):
     """An encoder with a head for labels of texts or pairs.
 
     Attributes:
-      train: the texts to train on; None for a trained model.
-      evaluation: the sets to predict.
+      train: training texts; None for a trained model.
+      evaluation: sets to predict.
     """
 
     task: TextTask
@@ -127,8 +127,8 @@ class TextModel(Model):
         inputs = packed_batch(features, rows, packed_shapes(features, len(rows), shards), shards)
         labels = self.train.examples.labels[rows].astype(self.network.label_type)
         if self.train.first_pieces is not None:
-            places, length = self.train.first_pieces[rows], inputs["input_ids"].shape[1]
-            tags = tags_of_pieces(labels, places, length)
+            positions, length = self.train.first_pieces[rows], inputs["input_ids"].shape[1]
+            tags = tags_of_pieces(labels, positions, length)
             labels = at_packed_tokens(tags, inputs, NO_TAG, shards)
         batch = {**inputs, "labels": labels}
         if self._loss_weights is not None:
@@ -149,13 +149,15 @@ class TextModel(Model):
         examples, task = texts.examples, self.task
         rows = np.arange(len(texts.features)) if rows is None else rows
         per_word = texts.first_pieces
-        # Logits, or the numbers of the words' tags.
+        # Logits, or tag numbers.
         width = task.num_outputs if per_word is None else per_word.shape[1]
         answers = np.zeros((len(rows), width), np.float32)
-        for places, found in predicted_batches(self.predictor, weights, texts.features, rows):
-            logits = found["logits"]
-            answers[places] = (
-                logits if per_word is None else predicted_tags(logits, per_word[rows[places]], task)
+        for indices, outputs in predicted_batches(self.predictor, weights, texts.features, rows):
+            logits = outputs["logits"]
+            answers[indices] = (
+                logits
+                if per_word is None
+                else predicted_tags(logits, per_word[rows[indices]], task)
             )
         columns = self.network.columns(answers, texts, rows, task)
         extras = {

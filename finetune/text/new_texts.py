@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from multiberts.evaluate.readers.rows import TEXT_NAMES
-from multiberts.finetune.data_files import LINES_SUFFIX, check_form
+from multiberts.finetune.data_files import check_form, has_text_lines
 from multiberts.finetune.text.labels import is_label
 from multiberts.finetune.text.readers import examples_of, with_labels
 from multiberts.finetune.text.task import TOKENS, TextExamples, TextTask
 from multiberts.runs.errors import UserError, counted, listed
 from multiberts.runs.files import PathLike, read_lines
-from multiberts.runs.tables import column_names, has_tagged_words, read_rows
+from multiberts.runs.tables import column_names, read_rows
 
 _USUAL_WORDS = (("tokens",), ("words",))
 _USUAL_PAIRS: tuple[tuple[str, ...], ...] = (
@@ -29,9 +29,9 @@ class NewTextReader:
     """Reads texts or pairs by the names of their columns; ids are `<task>/<set>/<row>`, from 0.
 
     Attributes:
-      task: of the model.
-      text_columns: as the user named them; empty: the task's own, or those with usual names.
-      label_column: as the user named it, which must be there; None: the task's, which need not be.
+      task: the model's task.
+      text_columns: the user's column names; empty: the task's columns, or the usual names.
+      label_column: the user's label column, which must exist; None: the task's, which is optional.
     """
 
     task: TextTask
@@ -45,9 +45,7 @@ class NewTextReader:
     def __call__(self, files: tuple[Path, ...], name: str) -> TextExamples:
         """Reads the file of the set `name`."""
         (path,) = files
-        if path.name.removesuffix(".gz").endswith(LINES_SUFFIX) and not (
-            self.task.kind == TOKENS and has_tagged_words(path)
-        ):
+        if has_text_lines(path, of_words=self.task.kind == TOKENS):
             texts = self._lines(path)
             return TextExamples(
                 example_ids=[f"{self.task.name}/{name}/{row}" for row in range(len(texts[0]))],
@@ -58,7 +56,7 @@ class NewTextReader:
             )
         columns, label = self._columns(path), self.label_column or self.task.label_column
         task = dataclasses.replace(self.task, text_columns=columns, label_column=label)
-        # Words may be lists, where cells have types.
+        # Words may be lists in typed tables.
         lists = columns if self.task.kind == TOKENS else ()
         cure = "correct the file"
         rows = [
@@ -70,7 +68,7 @@ class NewTextReader:
         return examples_of(enumerate(rows), task, name, cure, is_labelled=is_labelled)
 
     def _lines(self, path: Path) -> list[list[str]]:
-        """Returns the texts of a file with an example per line; a tab parts the texts of a pair."""
+        """Returns the texts of a file with an example per line; a tab separates the texts of a pair."""
         rows = [line.split("\t") for line in read_lines(path)]
         wanted = 2 if self.pairs else 1
         for number, row in enumerate(rows, start=1):
@@ -82,7 +80,7 @@ class NewTextReader:
                     f"{path} line {number}: found {counted(len(row), 'part')} between tabs, expected "
                     f"{form}, as task {self.task.name} has; correct the line"
                 )
-        return [[row[place] for row in rows] for place in range(wanted)]
+        return [[row[column] for row in rows] for column in range(wanted)]
 
     def _columns(self, path: Path) -> tuple[str, ...]:
         usual = _USUAL_PAIRS if self.pairs else tuple((name,) for name in TEXT_NAMES)
@@ -92,28 +90,28 @@ class NewTextReader:
         names = column_names(path)
         if self.label_column is not None and self.label_column not in names:
             raise _lacking(path, names, repr(self.label_column), "name it with --label_column")
-        own = [self.text_columns or self.task.text_columns]
+        task_columns = [self.text_columns or self.task.text_columns]
         if not self.text_columns:
-            own.append(self.task.dataset_texts)
-        found = _first(own, names)
-        if found is None and not self.text_columns:
+            task_columns.append(self.task.dataset_texts)
+        columns = _first(task_columns, names)
+        if columns is None and not self.text_columns:
             pair = None if self.pairs else _first(_USUAL_PAIRS, names)
-            found = _first(usual, names) if pair is None else None
-        if found is not None:
-            return found
+            columns = _first(usual, names) if pair is None else None
+        if columns is not None:
+            return columns
         taken = "pairs" if self.pairs else "single texts"
-        wanted = " and ".join(map(repr, own[0]))
+        wanted = " and ".join(map(repr, task_columns[0]))
         raise _lacking(
             path, names, f"{wanted}, as the model takes {taken}", "name it with --text_columns"
         )
 
 
 def columns_of_files(files: Sequence[PathLike]) -> tuple[str, ...]:
-    r"""Returns the names of a task's text columns where only the files show whether it is of pairs.
+    r"""Returns the text columns of files, for a model that does not record whether it takes pairs.
 
     Args:
-      files: tables with columns of usual names, or lines of text, in which a tab parts the texts of a
-        pair; none where only published sets are read, which are of pairs.
+      files: tables with columns of usual names, or lines of text with a tab between the texts of a pair;
+        no files: the columns of a pair, for published sets.
 
     Example:
       >>> path = getfixture("tmp_path") / "new.jsonl"
@@ -121,9 +119,9 @@ def columns_of_files(files: Sequence[PathLike]) -> tuple[str, ...]:
       >>> columns_of_files([path])
       ('premise', 'hypothesis')
     """
-    found: dict[int, tuple[Path, tuple[str, ...]]] = {}
+    columns_by_count: dict[int, tuple[Path, tuple[str, ...]]] = {}
     for path in map(Path, files):
-        if path.name.removesuffix(".gz").endswith(LINES_SUFFIX):
+        if has_text_lines(path, of_words=False):
             is_pair = any("\t" in line for line in read_lines(path)[:1])
             columns = _USUAL_PAIRS[0] if is_pair else TEXT_NAMES[:1]
         else:
@@ -138,13 +136,13 @@ def columns_of_files(files: Sequence[PathLike]) -> tuple[str, ...]:
                     "name them with --text_columns",
                 )  # fmt: skip
             columns = pair or others
-        found.setdefault(len(columns), (path, columns))
-    if len(found) > 1:
+        columns_by_count.setdefault(len(columns), (path, columns))
+    if len(columns_by_count) > 1:
         raise UserError(
-            f"{found[1][0]} has single texts and {found[2][0]} pairs, expected the same of all files; give "
-            "those that the model takes"
+            f"{columns_by_count[1][0]} has single texts and {columns_by_count[2][0]} pairs, expected the "
+            "same of all files; give those that the model takes"
         )
-    return next((columns for _, columns in found.values()), _USUAL_PAIRS[0])
+    return next((columns for _, columns in columns_by_count.values()), _USUAL_PAIRS[0])
 
 
 def _first(choices: Sequence[tuple[str, ...]], names: Sequence[str]) -> tuple[str, ...] | None:
@@ -152,5 +150,5 @@ def _first(choices: Sequence[tuple[str, ...]], names: Sequence[str]) -> tuple[st
 
 
 def _lacking(path: Path, names: list[str], wanted: str, cure: str) -> UserError:
-    found = listed(map(repr, names)) or "no column"
-    return UserError(f"{path}: found the columns {found}, expected {wanted}; {cure}")
+    columns = listed(map(repr, names)) or "no column"
+    return UserError(f"{path}: found the columns {columns}, expected {wanted}; {cure}")

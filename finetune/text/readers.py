@@ -1,12 +1,10 @@
 """Readers of texts with labels: tables by columns, and TensorFlow Datasets.
 
-TSV files are raw tab-separated lines: quotes are text, balanced or not, and a byte order mark may come
-first. A file is read by the names in its header, so it may have more columns than those that are needed (of
-MNLI, train has 12 and dev 16).
+TSV files are raw tab-separated lines: quotes are text, balanced or not, and a byte order mark is allowed.
+Columns are found by the names in the header, so further columns are ignored (MNLI's train has 12, dev 16).
 
-The examples of TensorFlow Datasets, their order and their ids are those of the TSV files: rows are put
-in the order of `idx`, and classes are matched by their names, as the numbers differ (MNLI's class 0 is
-entailment there).
+TensorFlow Datasets gives the same examples, order and ids as the TSV files: rows are sorted by `idx`, and
+classes are matched by name, as the numbers differ (MNLI's class 0 is entailment there).
 """
 
 from __future__ import annotations
@@ -28,13 +26,13 @@ from multiberts.runs.files import PathLike
 from multiberts.runs.parameters import shortened
 from multiberts.runs.tables import TableRow, column_names, read_rows, table_of_files
 
-# Columns of the Hub's `glue`, as of TensorFlow Datasets.
+# Columns of the Hub's `glue`, and of TensorFlow Datasets.
 _ROW, _HUB_LABEL = "idx", "label"
 
 
 @dataclasses.dataclass(frozen=True)
 class TableReader:
-    """Reads one table of a task: the release's TSV, or for the user's own any form of `runs.tables`.
+    """Reads one table of a task: the release's TSV, or for users' tasks any form of `runs.tables`.
 
     Attributes:
       split: the split's name in example ids, such as `train` or `dev_mismatched`.
@@ -44,16 +42,16 @@ class TableReader:
     split: str
 
     def __call__(self, files: tuple[Path, ...], _name: str) -> TextExamples:
-        """Reads the file; its ids name the split, not the set."""
+        """Reads the file; its ids contain the split, not the set."""
         return read_examples(table_of_files(files), self.task, self.split)
 
 
 def read_examples(path: PathLike, task: TextTask, split: str) -> TextExamples:
-    """Reads one table; a file of a test split may have no labels.
+    """Reads one table; labels are optional in test splits.
 
     Returns:
-      The examples; ids are `<task>/<split>/<row>`, rows counted from 0 without the header, or numbered by
-      `idx` of the Hub's files, which may be shuffled or a part.
+      The examples; ids are `<task>/<split>/<row>`, with rows counted from 0 below the header, or numbered
+      by `idx` in the Hub's files, which may be shuffled or incomplete.
     """
     columns = column_names(path)
     task = _with_columns(task, columns)
@@ -63,7 +61,7 @@ def read_examples(path: PathLike, task: TextTask, split: str) -> TextExamples:
     id_column = files.id_column if is_labelled else files.test_id_column
     id_columns = [id_column] if id_column in columns else []
     short_rows: list[int] = []
-    words = task.text_columns if task.kind == TOKENS else ()  # may be lists, where cells have types
+    words = task.text_columns if task.kind == TOKENS else ()  # may be lists in typed tables
     rows = read_rows(
         path,
         () if words else task.text_columns,
@@ -78,7 +76,7 @@ def read_examples(path: PathLike, task: TextTask, split: str) -> TextExamples:
     def numbered() -> Iterator[tuple[int, TableRow]]:
         before = -1
         for count, row in enumerate(rows):
-            number = count + len(short_rows)  # rows that are left out keep their numbers
+            number = count + len(short_rows)  # dropped rows keep their numbers
             if id_columns == [_ROW]:
                 index = row.integer(_ROW)
                 if not task.dataset.rows_are_ranks:
@@ -98,11 +96,11 @@ def read_examples(path: PathLike, task: TextTask, split: str) -> TextExamples:
 
     cure = "; correct the line, or give finetune.labels for a task of your own"
     read: Iterable[tuple[int, TableRow]] = [*numbered()] if may_lack else numbered()
-    looked_at, rest = itertools.tee(read)
+    looked_at, numbered_rows = itertools.tee(read)
     task = with_labels(task, columns, (row for _, row in looked_at))
-    del looked_at  # else it would keep all rows
+    del looked_at  # otherwise `tee` keeps all rows in memory
     has_labels = is_labelled and (not may_lack or any(is_label(row, task) for _, row in read))
-    examples = examples_of(rest, task, split, cure, is_labelled=has_labels)
+    examples = examples_of(numbered_rows, task, split, cure, is_labelled=has_labels)
     if not short_rows:
         return examples
     remark = f"{path}: left out {counted(len(short_rows), 'row')} with fewer columns than the header (line "
@@ -111,7 +109,7 @@ def read_examples(path: PathLike, task: TextTask, split: str) -> TextExamples:
 
 
 def _with_columns(task: TextTask, columns: Sequence[str]) -> TextTask:
-    """Returns a task with the columns of a file: those of the release, or of the Hub and `run_glue`."""
+    """Returns a task with a file's columns: those of the release, or of the Hub and `run_glue`."""
     pair = TextTask.text_columns if len(task.text_columns) == 2 else task.text_columns
     ways = (task.text_columns, task.dataset_texts, pair)
     texts = next((way for way in ways if {*way} <= {*columns}), None)
@@ -126,19 +124,19 @@ def _with_columns(task: TextTask, columns: Sequence[str]) -> TextTask:
 
 
 def with_labels(task: TextTask, columns: Sequence[str], rows: Iterable[TableRow]) -> TextTask:
-    """Returns a task with its labels as the rows of a file write them: as the release, or as the Hub does."""
-    known, names = task.dataset, task.labels
-    if known.name is None or names is None:
+    """Returns a task with its labels as a file writes them: as in the release, or as in the Hub's files."""
+    dataset, names = task.dataset, task.labels
+    if dataset.name is None or names is None:
         return task
     row = next((row for row in rows if row.get(task.label_column, "") not in ("", "-1")), None)
     label = None if row is None else row[task.label_column]
     if row is None or label in names:
         return task
-    if known.labels and label in known.labels:
-        return dataclasses.replace(task, labels=known.labels)
-    if label not in known.numbers:
+    if dataset.labels and label in dataset.labels:
+        return dataclasses.replace(task, labels=dataset.labels)
+    if label not in dataset.numbers:
         return task
-    order = ", ".join(map(" ".join, sorted(zip(known.numbers, names, strict=True))))
+    order = ", ".join(map(" ".join, sorted(zip(dataset.numbers, names, strict=True))))
     if _ROW not in columns:
         raise UserError(
             f"{row.where}: found the class number {label} under {task.label_column!r}, and nothing that says "
@@ -148,7 +146,7 @@ def with_labels(task: TextTask, columns: Sequence[str], rows: Iterable[TableRow]
     note_once(
         f"{row.path} has the column {_ROW!r} of the Hub's glue, so class numbers are read as there: {order}"
     )
-    return dataclasses.replace(task, labels=known.numbers)
+    return dataclasses.replace(task, labels=dataset.numbers)
 
 
 def examples_of(
@@ -159,11 +157,11 @@ def examples_of(
     *,
     is_labelled: bool,
 ) -> TextExamples:
-    """Returns the examples of numbered rows, whose cells are named as the task's columns.
+    """Returns the examples of numbered rows with the task's columns.
 
     Args:
       split: the set's name in the ids `<task>/<split>/<number>`.
-      cure: for the message on an unknown label.
+      cure: end of the message about an unknown label.
     """
     example_ids: list[str] = []
     texts: list[list[str]] = [[] for _ in task.text_columns]
@@ -191,10 +189,10 @@ class DatasetReader:
     """Reads one split of a dataset.
 
     Attributes:
-      dataset: its name, such as `glue/rte`.
-      datasets_dir: the folder of prepared datasets; None: the default of TensorFlow Datasets.
+      dataset: the dataset's name, such as `glue/rte`.
+      datasets_dir: folder of prepared datasets; None: the default of TensorFlow Datasets.
       split: our name of the split, as in example ids.
-      there: the library's name of the split; None: the usual one.
+      there: the library's name of the split; None: the usual name.
     """
 
     dataset: str
@@ -204,13 +202,13 @@ class DatasetReader:
     there: str | None = None
 
     def open(self) -> DatasetSplit:
-        """Finds the split, and prepares the dataset if necessary."""
+        """Opens the split; prepares the dataset if necessary."""
         _check_name(self.dataset, self.task)
         splits = SPLITS[self.split] if self.there is None else (self.there,)
         return open_split(self.dataset, splits, self.datasets_dir)
 
     def __call__(self, _files: tuple[Path, ...], _name: str) -> TextExamples:
-        """Reads the split; it is opened by the dataset's name, and its ids name the split."""
+        """Reads the split; its ids contain the split, not the set."""
         return read_dataset(self.open(), self.task, self.split)
 
 
@@ -218,10 +216,10 @@ def read_dataset(source: DatasetSplit, task: TextTask, split: str) -> TextExampl
     """Reads one split.
 
     Returns:
-      The examples in the order of `idx`, or as stored if there is no `idx`; labels are None for a test
-      split that has none throughout.
+      The examples sorted by `idx`, or as stored without `idx`; labels are None for a test split without
+      any label.
     """
-    # `label` in the library's GLUE, a column's name in others.
+    # The library's GLUE has `label`, other datasets the task's column.
     label = "label" if task.dataset.name and "label" in source.features else task.label_column
     wanted = (*task.dataset_texts, label)
     source.require(wanted, f"choose the dataset of task {task.name}")
@@ -251,7 +249,7 @@ def read_dataset(source: DatasetSplit, task: TextTask, split: str) -> TextExampl
     is_labelled = split not in task.files.test_splits or len(lacking) < len(rows)
     if is_labelled and lacking and task.labels is not None and not task.has_texts:
         raise UserError(
-            f"{lacking[0].where}: found label -1, which means that there is none; choose another split or "
+            f"{lacking[0].where}: found label -1, which means no label; choose another split or "
             "correct the dataset"
         )
     cure = "; correct finetune.labels"
@@ -260,10 +258,15 @@ def read_dataset(source: DatasetSplit, task: TextTask, split: str) -> TextExampl
 
 
 def _labels_there(source: DatasetSplit, task: TextTask, label: str) -> tuple[str, ...] | None:
-    """Returns the label names in a dataset, in the order of the task's."""
+    """Returns the dataset's label names in the order of the task's labels."""
     names = source.label_names(label)
-    is_own = task.dataset.name is None and names is None
-    if task.labels is None or task.has_texts or is_own or set(names or ()) == set(task.labels):
+    is_user_task = task.dataset.name is None and names is None
+    if (
+        task.labels is None
+        or task.has_texts
+        or is_user_task
+        or set(names or ()) == set(task.labels)
+    ):
         return task.labels
     expected = task.dataset.labels or task.labels
     if set(names or ()) != set(expected):
@@ -275,11 +278,11 @@ def _labels_there(source: DatasetSplit, task: TextTask, label: str) -> tuple[str
 
 
 def dataset_row(source: DatasetSplit, row: int, example: Mapping[str, Any], label: str) -> TableRow:
-    """Returns an example as the row of a table, from 0; class numbers are names, and sequences are lists.
+    """Returns an example as a table row, numbered from 0, with class names and with sequences as lists.
 
     Args:
-      example: values by feature, as `DatasetSplit.examples` yields them.
-      label: the feature with the labels; that of an example without one is "" or -1.
+      example: values by feature, from `DatasetSplit.examples`.
+      label: the label feature, which is "" or -1 for an example without a label.
     """
     cells: dict[str, str] = {}
     lists: dict[str, list[str]] = {}
@@ -300,20 +303,20 @@ def dataset_row(source: DatasetSplit, row: int, example: Mapping[str, Any], labe
     for name, value in example.items():
         is_list, names = isinstance(value, np.ndarray), source.label_names(name)
         texts = [text(each, names) for each in (value.tolist() if is_list else [value])]
-        given = [text for text in texts if text]
-        cells[name] = " ".join(given)
+        nonempty = [text for text in texts if text]
+        cells[name] = " ".join(nonempty)
         if is_list:
-            lists[name] = given if name == label else texts
+            lists[name] = nonempty if name == label else texts
     return TableRow(f"dataset {source.name}", row, cells, lists, unit="row")
 
 
 def _check_name(dataset: str, task: TextTask) -> None:
-    """Refuses the GLUE data of another task, which might have the same features."""
-    family, _, rest = dataset.partition("/")
-    config = rest.partition(":")[0].partition("/")[0]
+    """Refuses GLUE data of another task, which may have the same features."""
+    builder, _, config_name = dataset.partition("/")
+    config = config_name.partition(":")[0].partition("/")[0]
     name = task.dataset.name
-    known = {name, *(f"{name}_{kind}" for kind in ("matched", "mismatched"))}
-    if family.partition(":")[0] == "glue" and config not in known:
+    configs = {name, *(f"{name}_{kind}" for kind in ("matched", "mismatched"))}
+    if builder.partition(":")[0] == "glue" and config not in configs:
         expected = f"glue/{name}" if name else "another dataset"
         raise UserError(
             f"dataset {dataset} is not the one of task {task.name}, expected {expected}; correct "

@@ -1,6 +1,6 @@
-"""Tasks of texts: their files' layout, the sets that they are read from, and what a reader returns.
+"""Text tasks: layout of their files, sources of their sets, and the examples that readers return.
 
-GLUE (`text.glue`) is a table of them; a task of the user's own (`text.own`) is one more.
+GLUE (`text.glue`) is a table of them; users define others (`text.user_tasks`).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class TaskFiles:
     """The files of a task.
 
     Attributes:
-      id_column: a column of labelled files whose values must not repeat where it is there, or None.
-      header: the columns of labelled files without a line that names them; None: the first line does.
-      test_id_column: one that numbers the rows of a file without labels from 0, or None.
-      dev_split: the name of the file that the set `dev` is read from.
-      further_dev_splits: other labelled files for evaluation.
-      test_splits: files without labels, but always with a line that names the columns.
-      drops_incomplete_rows: whether rows with fewer columns are known faults of the release and are
-        left out; their numbers are not given to others.
+      id_column: optional column of unique ids in labelled files, or None.
+      header: column names of labelled files without a header; None: the first line is the header.
+      test_id_column: column that numbers the rows of unlabelled files from 0, or None.
+      dev_split: name of the file of the set `dev`.
+      further_dev_splits: other labelled evaluation files.
+      test_splits: unlabelled files, which always have a header.
+      drops_incomplete_rows: whether to drop rows with missing columns, known faults of the release;
+        other rows keep their numbers.
     """
 
     id_column: str | None = None
@@ -51,11 +51,11 @@ class GlueDataset:
     """A task among the `glue` data sets of TensorFlow Datasets.
 
     Attributes:
-      name: the task's there; None: it is not there.
-      texts: the features with the texts; None: they are called as the files' columns.
-      labels: the label names in the order of the task's; None: they are the same.
-      numbers: the class numbers of the Hub's `glue` in the order of the task's labels, where these are names.
-      rows_are_ranks: whether the number of a row is its rank there, and not its `idx`.
+      name: the task's name there; None: the task is missing there.
+      texts: text features; None: same names as the files' columns.
+      labels: label names in the order of the task's; None: the same names.
+      numbers: class numbers of the Hub's `glue` in the order of the task's labels, if these are names.
+      rows_are_ranks: whether a row's number is its rank by `idx`, not `idx`.
     """
 
     name: str | None = None
@@ -67,21 +67,21 @@ class GlueDataset:
 
 @dataclasses.dataclass(frozen=True)
 class TextTask:
-    """Single texts or pairs with a class, a number, a set of labels, or a tag for each word.
+    """Single texts or pairs with a class, a number, a set of labels, or a tag per word.
 
     Attributes:
-      name: the task's name, as in example ids.
-      labels: the label names in the order of the classes; None for a regression.
-      text_columns: the one or two columns with the text.
-      metrics: names in evaluate.metrics.register, the first one being the task's score.
-      kind: `classification`, a regression among it; `multi_label_classification`, any number of labels for
-        each text; or `token_classification`, a tag for each word.
-      class_weights: by which the losses of the classes' examples are multiplied, or `balanced`, for
-        weights inverse to their numbers of training examples; None: one.
-      pos_weight: of sets of labels, by which a label's loss is multiplied where it is there, or `balanced`:
-        the number of training examples without it for each one with it; None: one.
-      is_paraphrase: whether class 1 means that two texts say the same.
-      num_examples: in the published training set, and in the labelled sets for evaluation.
+      name: the task's name in example ids.
+      labels: label names in the order of the classes; None for a regression.
+      text_columns: the one or two text columns.
+      metrics: names in evaluate.metrics.register, the first one is the task's score.
+      kind: `classification`, including regression; `multi_label_classification`, any number of labels per
+        text; or `token_classification`, a tag per word.
+      class_weights: loss weights of the classes, or `balanced`: inverse to their numbers of training
+        examples; None: one.
+      pos_weight: for sets of labels, loss weights of present labels, or `balanced`: the ratio of training
+        examples without and with the label; None: one.
+      is_paraphrase: whether class 1 means that two texts are paraphrases.
+      num_examples: sizes of the published training set, and of the labelled evaluation sets.
     """
 
     name: str
@@ -105,24 +105,24 @@ class TextTask:
 
     @property
     def text_names(self) -> tuple[str, ...]:
-        """Returns how a prediction file calls the texts: as the data set does, where it can."""
+        """Returns the names of the texts in prediction files: the data set's names if they are valid."""
         if all(map(is_column_name, self.dataset_texts)):
             return self.dataset_texts
         return ("text", "second_text")[: len(self.dataset_texts)]
 
     @property
     def head_kind(self) -> str:
-        """Returns the kind of the head, as in `bert.checkpoint.fine_tuned.TaskHead`."""
+        """Returns the kind of the head, see `bert.checkpoint.fine_tuned.TaskHead`."""
         return REGRESSION if self.labels is None else self.kind
 
     @property
     def has_texts(self) -> bool:
-        """Returns whether answers are texts: sets of labels, or tags."""
+        """Returns whether answers are written as texts: sets of labels, or tags."""
         return self.kind != "classification"
 
     @property
     def num_outputs(self) -> int:
-        """Classes, or 1 for a regression."""
+        """Number of classes, or 1 for a regression."""
         return 1 if self.labels is None else len(self.labels)
 
 
@@ -134,7 +134,7 @@ def table_task(
 ) -> TextTask:
     """Returns a task of single texts or pairs in a table with named columns.
 
-    Pairs in the default columns may be numbered in a column `index`, as GLUE's are.
+    Pairs in the default columns may have GLUE's column `index`.
 
     Args:
       labels: names of the classes; None for a regression.
@@ -176,14 +176,13 @@ class TextExamples:
     """The examples of one set.
 
     Attributes:
-      example_ids: stable across runs, such as `<task>/<split>/<row>`.
-      first_texts: the single text, or the first of the pair.
-      second_texts: the second of the pair, or None.
-      labels: float32 [examples]: class numbers, or the values of a regression; [examples, classes] of sets
-        of labels, [examples, most words] of tags; None where they are not published, as GLUE's
-        test sets.
+      example_ids: ids that are stable across runs, such as `<task>/<split>/<row>`.
+      first_texts: single texts, or first texts of pairs.
+      second_texts: second texts of pairs, or None.
+      labels: float32 [examples]: class numbers, or values of a regression; [examples, classes] for sets of
+        labels, [examples, most words] for tags; None where unpublished, as in GLUE's test sets.
       extras: further columns that describe the examples, as in evaluate.prediction_files.predictions.
-      remarks: one line each about what was left out, for the user to see.
+      remarks: messages about rows that were left out.
     """
 
     example_ids: list[str]
@@ -196,7 +195,7 @@ class TextExamples:
 
 
 class TextReader(Protocol):
-    """Reads one set; two equal readers return the same examples from the same files."""
+    """Reads one set; equal readers return the same examples from the same files."""
 
     def __call__(self, files: tuple[Path, ...], name: str, /) -> TextExamples:
         """Reads the files of the set `name`."""
@@ -207,13 +206,12 @@ class TextReader(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class TextSource:
-    """Where one set of texts lies and how it is read.
+    """The files and the reader of one set of texts.
 
     Attributes:
       name: the set's name: `train`, `dev`, `dev_mismatched`, `test`, `hans`, ...
-      metrics: names in evaluate.metrics.register, the main one first; they score it if it has labels.
-      merge: for each class of the set the model's outputs that it combines; None where the classes are
-        the model's own.
+      metrics: names in evaluate.metrics.register, the main one first, used if the set has labels.
+      merge: the model's outputs that each class of the set combines; None if the classes are the model's.
     """
 
     name: str
@@ -229,21 +227,21 @@ class TextSource:
 def outcome(
     logits: np.ndarray, *, regression: bool, merge: Merge | None
 ) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-    """Returns what a prediction file holds for a model's logits on a set.
+    """Returns a prediction file's columns for a model's logits on a set.
 
-    Where the set has other classes than the model, the most likely output decides, and the answer is
-    the class it belongs to (McCoy et al. 2019, section 4.2: neutral and contradiction count as
-    non-entailment). The scores are then logits of the summed probabilities, so their largest is not
-    always the answer; the model's own logits are kept too.
+    If the set has other classes than the model, the answer is the class of the most likely output (McCoy
+    et al. 2019, section 4.2: neutral and contradiction count as non-entailment). The scores are then
+    logits of the summed probabilities, whose maximum may be another class; the model's logits are
+    returned, too.
 
     Args:
-      logits: float32 [examples, outputs].
+      logits: scores of the model, float32 [examples, outputs].
       regression: whether the only output is a number.
-      merge: as in `TextSource`.
+      merge: see `TextSource`.
 
     Returns:
       predictions [examples]; scores float32 [examples, classes]; further columns float32 [examples]:
-      `logit_0`, `logit_1`, ... where classes were merged.
+      `logit_0`, `logit_1`, ... if classes were merged.
     """
     if regression:
         return logits[:, 0], logits, {}

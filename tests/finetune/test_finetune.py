@@ -601,8 +601,8 @@ def test_some_empty_texts_are_warned_of(
         **{**SMALL, "num_epochs": 0.2},
     )
     assert capsys.readouterr().err.splitlines()[0] == (
-        f"warning: {file}: 1 of 37 examples have an empty text, such as pair/dev/1; the model is given "
-        "none there"
+        f"warning: {file}: 1 of 37 examples have an empty text, such as pair/dev/1; the model gets an "
+        "empty text"
     )
 
 

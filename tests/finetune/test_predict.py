@@ -207,6 +207,9 @@ def test_a_model_of_another_program_takes_what_the_file_has(
     named = [line["scores"] for line in answers(capsys, model, tables[0], text_columns=["premise"])]
     np.testing.assert_allclose(lines, named * 2, atol=1e-5)
     assert not np.allclose(named, expected, atol=1e-3)
+    # Lines that look like words with tags are texts to a classifier.
+    tagged = answers(capsys, model, file("tagged.txt", "mary O", "paul O"))
+    assert [line["example_id"][-9:] for line in tagged] == ["/tagged/0", "/tagged/1"]
     both = file("both.tsv", "text\tpremise\thypothesis", "a\tb\tc")
     for files, message in (
         ([both], "expected one with text or two of a pair, as the model does not say which it takes"),

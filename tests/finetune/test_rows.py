@@ -31,8 +31,8 @@ def test_a_fold_is_a_fifth_of_the_examples_and_cuts_none(sizes: list[int], fold:
     """Examples of several rows each, such as questions with their windows."""
     groups = np.repeat(1000 + 7 * np.arange(len(sizes)), sizes)
     rows = rows_of(groups, held_out_fold=fold)
-    assert sorted([*rows.kept, *rows.held_out]) == list(range(len(groups)))
-    inside, outside = set(groups[rows.held_out]), set(groups[rows.kept])
+    assert sorted([*rows.trainable, *rows.held_out]) == list(range(len(groups)))
+    inside, outside = set(groups[rows.held_out]), set(groups[rows.trainable])
     assert not inside & outside
     assert abs(len(inside) - len(sizes) / 5) < 1
     assert rows_of(groups, held_out_fold=fold, finetune_seed=9).held_out.tolist() == (

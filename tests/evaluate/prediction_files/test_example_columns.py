@@ -92,11 +92,14 @@ def test_floats_written_one_by_one_are_read_as_well():
     ("second", "message"),
     [
         (b"no example at all", r"tf\.train\.Example"),
-        ({"x": np.ones((1, 2), np.float32)}, "found 2 values"),
+        (
+            {"x": np.ones((1, 2), np.float32)},
+            r"feature 'x': found 2 values \(float_list\), expected 1 value \(float_list\) as in record 1$",
+        ),
         ({"x": np.ones((1, 1), np.int64)}, "int64_list"),
-        ({"x": [["text"]]}, "texts in x, .* 1 values"),
-        ({"y": np.ones((1, 1), np.float32)}, "found no feature x"),
-        (b"", "found no feature x"),
+        ({"x": [["text"]]}, "'x': found texts, expected 1 value "),
+        ({"y": np.ones((1, 1), np.float32)}, "'x': found nothing, expected 1 value "),
+        (b"", "'x': found nothing, expected 1 value "),
     ],
 )
 def test_the_first_record_unlike_the_others_is_named(second, message):

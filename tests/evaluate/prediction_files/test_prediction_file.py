@@ -103,7 +103,7 @@ def test_a_column_that_was_read_before_is_the_same_array(tmp_path: Path):
         tmp_path / "z", **BASE, extras={"heuristic": ["p", "r"], "subcase": ["p", "q"]}
     )
     known: dict = {}
-    x, y, z = (read_file(tmp_path / name, known=known) for name in ("x", "y", "z"))
+    x, y, z = (read_file(tmp_path / name, cache=known) for name in ("x", "y", "z"))
     assert x.example_ids is y.example_ids is z.example_ids
     assert x.extras["heuristic"] is y.extras["heuristic"]
     assert z.extras["heuristic"].tolist() == ["p", "r"]

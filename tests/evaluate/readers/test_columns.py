@@ -201,7 +201,7 @@ def test_a_harness_that_had_other_documents_is_refused(tmp_path: Path) -> None:
         (tmp_path / f"seed_{seed}").mkdir()
         text = "\n".join(map(json.dumps, lines))
         (tmp_path / f"seed_{seed}/samples_t_2025-01-01T00-00-00.0.jsonl").write_text(text)
-    with pytest.raises(UserError, match="'doc_hash' .*--example"):
+    with pytest.raises(UserError, match="'doc_hash' for the example 0, .*--example"):
         read_rows(str(tmp_path))
 
 

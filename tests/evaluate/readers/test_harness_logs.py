@@ -141,7 +141,7 @@ def test_runs_of_helm_name_their_task_and_their_model(
     assert capsys.readouterr().err == ""
     for part in ("mmlu:subject=logic,method=joint", "subject=logic,method=joint"):
         assert [*read_arms(str(tmp_path), task=part)] == [""]
-    assert "left out is org_b, without a log of mmlu:subject=logic" in capsys.readouterr().err
+    assert "left out org_b, without a log of mmlu:subject=logic" in capsys.readouterr().err
 
 
 def test_tasks_of_unlike_metrics_are_read_one_by_one(
@@ -159,7 +159,7 @@ def test_tasks_of_unlike_metrics_are_read_one_by_one(
     assert [*read_arms(str(tmp_path), task="cola")] == ["org__a", "org__b"]
     assert capsys.readouterr().err == ""
     assert [*read_arms(str(tmp_path), task="sst2")] == [""]
-    assert "left out is org__b, without a log of sst2" in capsys.readouterr().err
+    assert "left out org__b, without a log of sst2" in capsys.readouterr().err
     tasks = read_tasks(str(tmp_path), ColumnNames(), may_name=True)
     assert {name: rows.read.logged_metric for name, rows in tasks.items()} == {
         "cola": "mcc", "sst2": "",

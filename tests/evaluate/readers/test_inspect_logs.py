@@ -63,7 +63,7 @@ def test_a_task_is_read_without_the_scorers_of_another(
     assert sorted(arms) == ["mockllm/a", "mockllm/b", "mockllm/c"]
     assert "without a log" not in capsys.readouterr().err
     read_arms(str(TASKS), ColumnNames(score="grader.right"), "graded")
-    assert "left out is mockllm/c, without a log of graded" in capsys.readouterr().err
+    assert "left out mockllm/c, without a log of graded" in capsys.readouterr().err
 
 
 def test_epochs_of_the_only_log_of_a_model_are_repeats(

@@ -8,7 +8,7 @@ import pytest
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.finetune.coreference.frozen_states import TOKENS, SpanStates
 from multiberts.finetune.coreference.heads import (
-    KEPT,
+    POOLING,
     PairNetwork,
     initial_parameters,
     pair_batch,
@@ -45,7 +45,7 @@ def spans_and_pairs(seed: int = 0) -> tuple[list[np.ndarray], MentionPairs]:
 
 
 def states_of(representation: str, spans: list[np.ndarray]) -> SpanStates:
-    if KEPT[representation] == TOKENS:
+    if POOLING[representation] == TOKENS:
         offsets = np.cumsum([0, *map(len, spans)])
         return SpanStates(np.concatenate(spans), offsets)
     mean = np.stack([span.mean(axis=0) for span in spans])
@@ -96,7 +96,7 @@ def by_torch(
     return dense("coreference/output", hidden).numpy()
 
 
-@pytest.mark.parametrize("representation", KEPT)
+@pytest.mark.parametrize("representation", POOLING)
 def test_scores_are_those_of_torch(representation: str) -> None:
     spans, pairs = spans_and_pairs()
     given = weights(representation)

@@ -12,7 +12,7 @@ from multiberts.bert.checkpoint.checkpoint import read_checkpoint
 from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.evaluate.prediction_files.run_file import read_run
 from multiberts.finetune.coreference.frozen_states import span_states
-from multiberts.finetune.coreference.heads import KEPT, pair_logits
+from multiberts.finetune.coreference.heads import POOLING, pair_logits
 from multiberts.finetune.coreference.task import TASKS
 from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.task import DataArguments
@@ -337,7 +337,7 @@ def test_winogender_is_answered_by_the_likelier_mention(
     weights = model.initial_parameters(0)
     answers = {found.name: found for found in model.evaluate(weights)}["winogender"]
     pairs = model.pairs.sets["winogender"]
-    states = span_states({"": pairs}, read, KEPT["endpoints"], compile_step=False)[""]
+    states = span_states({"": pairs}, read, POOLING["endpoints"], compile_step=False)[""]
     logits = pair_logits(
         "endpoints", model.predictor, weights, pairs, states, np.arange(len(pairs.labels))
     )

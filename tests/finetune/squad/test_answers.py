@@ -15,7 +15,7 @@ import pytest
 from multiberts.bert.vocabulary import Vocabulary
 from multiberts.evaluate.metrics.squad import answer_words as normalised
 from multiberts.finetune.squad.answers import (
-    NOTHING_FOUND,
+    NO_CANDIDATE,
     AnswerFinder,
     SquadOptions,
     UnanswerableOptions,
@@ -293,7 +293,7 @@ def test_cases_hold_what_they_should(vocabulary: Path) -> None:
     assert any(np.bincount(found.question).max() >= 4 for found in windows)
     scores = [[one[0] for one in case.candidates(q)] for case in cases for q in range(12)]
     assert any(len(set(row)) < len(row) for row in scores)
-    assert any(case.finder.answer(q).best == NOTHING_FOUND for case in cases for q in range(12))
+    assert any(case.finder.answer(q).best == NO_CANDIDATE for case in cases for q in range(12))
     answered = [bool(case.finder.answer(q).chosen.text) for case in cases for q in range(12)]
     assert 0.1 < np.mean(answered) < 0.9
 

@@ -1,7 +1,7 @@
-"""The fine-tuned model that a run keeps: the last one, or the best of those that it evaluated.
+"""The fine-tuned model that a run saves: the last one, or the best one that it evaluated.
 
 A checkpoint in the released layout (`bert/checkpoint/checkpoint.py`): the encoder, the head's variables,
-and a record of what they were trained on (`bert/checkpoint/fine_tuned.py`).
+and a record of their training (`bert/checkpoint/fine_tuned.py`).
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ MODEL_FILES = tuple(f"{MODEL}/{name}" for name in (*FILES, PROVENANCE))
 
 
 def model_files(run_dir: Path) -> list[str]:
-    """Returns the files of a run's model, with what a cased one has besides."""
+    """Returns the files of a run's model; a cased model has one more."""
     cased = f"{MODEL}/{TOKENIZER_CONFIG}"
     return [*MODEL_FILES, *([cased] if (run_dir / cased).is_file() else [])]
 
 
 @dataclasses.dataclass(frozen=True)
 class _Selection:
-    """By which score models are compared, and when training ends.
+    """The score that models are compared by, and when training ends.
 
     Attributes:
-      patience: training ends after this number of scores that are not better than the best; None: never.
+      patience: number of scores without improvement after which training ends; None: unlimited.
     """
 
     evaluation_set: str
@@ -67,16 +67,16 @@ class _Selection:
             sets[HELD_OUT] = next(iter(sets.values()), ("accuracy",))
         name = settings.keep_set or next(iter(sets), None)
         if name is None or not sets.get(name):
-            known = ", ".join(name for name, metrics in sets.items() if metrics) or "none"
+            scored_sets = ", ".join(name for name, metrics in sets.items() if metrics) or "none"
             raise UserError(
                 f"finetune.keep_set is {settings.keep_set!r}, but the sets of task {settings.task} with "
-                f"labels are: {known}; choose one of them"
+                f"labels are: {scored_sets}; choose one of them"
             )
         metric = settings.keep_metric or sets[name][0]
-        known_metrics = [*sets[name]]
+        set_metrics = [*sets[name]]
         direction = METRICS[metric].higher_is_better if metric in METRICS else None
-        if metric not in known_metrics or direction is None:
-            usable = [name for name in known_metrics if name in METRICS]
+        if metric not in set_metrics or direction is None:
+            usable = [name for name in set_metrics if name in METRICS]
             raise UserError(
                 f"finetune.keep_metric is {metric!r}, expected a metric of evaluation set {name} that has "
                 f"a better direction ({', '.join(usable) or 'none'}); {nearest(metric, usable)}"
@@ -88,13 +88,13 @@ class _Selection:
 
 
 @dataclasses.dataclass
-class KeptModel:
-    """The model of a run's directory, written whole or not at all.
+class FineTunedModel:
+    """The model in a run's directory, written atomically.
 
     Attributes:
-      provenance: the model's, in which `epochs` is still to be filled in.
-      selection: how the best one is chosen; None: the last one is kept.
-      early: after how many epochs models before the last one are evaluated.
+      provenance: the model's provenance, with `epochs` unset.
+      selection: how the best model is chosen; None: the last one is saved.
+      early: epochs of the models that are evaluated before the last one.
     """
 
     run_dir: Path
@@ -102,7 +102,7 @@ class KeptModel:
     provenance: Mapping[str, Any]
     selection: _Selection | None
     early: Sequence[float]
-    _known: dict[float, float] = dataclasses.field(default_factory=dict)  # scores by epochs
+    _score_of: dict[float, float] = dataclasses.field(default_factory=dict)  # scores by epochs
 
     @classmethod
     def of(
@@ -112,26 +112,28 @@ class KeptModel:
         model: Model,
         start: Checkpoint,
         early: Sequence[float],
-    ) -> KeptModel | None:
-        """Returns what a run keeps; None where it keeps nothing.
+    ) -> FineTunedModel | None:
+        """Returns the model that a run saves; None if it saves none.
 
         Args:
           start: the checkpoint that training starts from.
-          early: after how many epochs models before the last one are evaluated.
+          early: epochs of the models that are evaluated before the last one.
         """
         if settings.keep == "none":
             return None
         selection = None
         if settings.keep == "best":
             selection = _Selection.of(settings, model)
-        known = start.provenance
-        procedure = known["procedure"]
+        origin = start.provenance
+        procedure = origin["procedure"]
         provenance = {
-            **{name: known[name] for name in ("pretrain_seed", "data_seed", "step")},
-            # As in `base+MNLI`: runs that start from it are not mixed with those that start from the encoder.
+            **{name: origin[name] for name in ("pretrain_seed", "data_seed", "step")},
+            # As in `base+MNLI`: runs that start from this model must not mix with runs of the encoder.
             "procedure": procedure and f"{procedure}+{settings.task}",
-            "parent": ancestor(known, start.fingerprint),
-            **{name: known[name] for name in ("corpus", "training", INITIALISED) if name in known},
+            "parent": ancestor(origin, start.fingerprint),
+            **{
+                name: origin[name] for name in ("corpus", "training", INITIALISED) if name in origin
+            },
             FINE_TUNED: {
                 "task": settings.task,
                 "head": model.head.record(),
@@ -154,9 +156,9 @@ class KeptModel:
         return self.run_dir / MODEL
 
     def epochs(self) -> float:
-        """Returns after how many epochs the model was written."""
-        found: float = read_provenance(self.path)[FINE_TUNED]["epochs"]
-        return found
+        """Returns the epochs after which the model was written."""
+        epochs: float = read_provenance(self.path)[FINE_TUNED]["epochs"]
+        return epochs
 
     def offer(
         self,
@@ -166,15 +168,15 @@ class KeptModel:
         *,
         is_last: bool = False,
     ) -> bool:
-        """Keeps a model if it is better than all before it, or the last one where that is asked for.
+        """Saves a model if it is better than all before it, or, without a selection, the last one.
 
         Args:
-          weights: float32 arrays by name, those that were trained.
-          entries: of its predictions, as in run.json.
+          weights: trained weights by name, float32.
+          entries: entries of its predictions in run.json.
           is_last: whether training has ended.
 
         Returns:
-          Whether it was kept, in place of an earlier one.
+          Whether it was saved, replacing an earlier one.
         """
         if self.selection is None:
             is_better = is_last
@@ -183,8 +185,8 @@ class KeptModel:
             score = self._score(entries, None if is_last else epochs)
             is_better = self.selection.best([*before, score]) == len(before)
         if is_better:
-            given = self.start.parameters
-            encoder = {name: given[name] for name in given if name.startswith("bert/")}
+            parameters = self.start.parameters
+            encoder = {name: parameters[name] for name in parameters if name.startswith("bert/")}
             trained = sorted(name for name in weights if not name.startswith("bert/"))
             shapes = {name: list(weights[name].shape) for name in trained}
             record = self.provenance[FINE_TUNED]
@@ -199,12 +201,12 @@ class KeptModel:
         return is_better
 
     def read(self, names: Iterable[str]) -> dict[str, np.ndarray]:
-        """Returns the weights of the model that was kept, those of some names."""
+        """Returns the named weights of the saved model."""
         variables = read_checkpoint(self.path).variables
         return {name: variables[name] for name in names}
 
     def has_lost_patience(self) -> bool:
-        """Returns whether training ends here, as too many models were no better than the best one."""
+        """Returns whether training ends here, after too many models without improvement."""
         if self.selection is None or self.selection.patience is None:
             return False
         scores = self._scores()
@@ -214,12 +216,12 @@ class KeptModel:
 
     def _scores(self) -> list[float]:
         for epochs in self.early:
-            if epochs not in self._known and (entries := written_early(self.run_dir, epochs)):
-                self._known[epochs] = self._score(entries, epochs)
-        return [self._known[epochs] for epochs in self.early if epochs in self._known]
+            if epochs not in self._score_of and (entries := written_early(self.run_dir, epochs)):
+                self._score_of[epochs] = self._score(entries, epochs)
+        return [self._score_of[epochs] for epochs in self.early if epochs in self._score_of]
 
     def _score(self, entries: Entries, epochs: float | None) -> float:
-        """Returns the score by which models are compared; `epochs` None: of the last one."""
+        """Returns the score that models are compared by; `epochs` None: of the last model."""
         assert self.selection is not None
         name = self.selection.evaluation_set
         name = name if epochs is None else set_at(name, epochs)

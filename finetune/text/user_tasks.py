@@ -1,7 +1,7 @@
-"""Tasks of the user's own, by configuration alone: texts or pairs with a class or a number.
+"""Tasks that users define by configuration: texts or pairs with a class or a number.
 
 `finetune.options` names the columns; the data are tables in any form of `runs.tables`, or a name in
-TensorFlow Datasets. Any task name that is not registered is such a task, given its labels or its kind.
+TensorFlow Datasets. Any unregistered task name with labels or a kind is such a task.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from multiberts.finetune.text.data import (
     new_texts,
     text_data,
 )
-from multiberts.finetune.text.labels import check_tags, labels_found, texts_of_labels
+from multiberts.finetune.text.labels import check_tags, labels_of_rows, texts_of_labels
 from multiberts.finetune.text.new_texts import columns_of_files
 from multiberts.finetune.text.readers import dataset_row
 from multiberts.finetune.text.task import (
@@ -43,27 +43,26 @@ from multiberts.runs.tables import read_rows, table_files, table_of_files
 
 
 @dataclasses.dataclass(frozen=True)
-class OwnOptions(TextOptions):
-    """The options of texts and pairs of the user's own.
+class UserTaskOptions(TextOptions):
+    """The options of users' texts and pairs.
 
     Attributes:
-      predict_test: whether the test sets are predicted, too.
-      text_columns: of the files: one name for texts, two for pairs.
-      label_column: of the files, with the label, or all labels of a row.
-      kind: `classification`; `regression`, whose labels are numbers; `multi_label_classification`, any
-        number of labels for a text (a list, names with `|` between them, or a 0 or 1 for each label);
-        `token_classification`, a tag in BIO for each word (lists, or texts with spaces). None:
-        classification, with `finetune.labels`. Where `finetune.labels` is left out, the classes are the
-        labels of the train file, sorted; those of 0 and 1 are called `LABEL_0`, `LABEL_1`, ...
-      metrics: names of the metrics that score it, the main one first; None: accuracy; Pearson, Spearman and
-        the mean squared error; averages of F1 over labels; F1 of spans.
-      class_weights: by which the loss of each class's examples is multiplied, in the order of the
-        classes (scaled so that training examples have 1 on average), or `balanced`: inverse to the
-        numbers of their training examples; None: all alike. Of tags, each word is an example; of several
-        labels, the weight of a label is that of its part of every example's loss.
-      pos_weight: of several labels, by which the loss of each label is multiplied where an example has it,
-        as PyTorch's BCEWithLogitsLoss does; `balanced`: the number of training examples without it for each
-        one that has it; None: one.
+      predict_test: whether to predict the test sets, too.
+      text_columns: text columns of the files: one name for texts, two for pairs.
+      label_column: column with the label, or all labels of a row.
+      kind: `classification`; `regression` of numbers; `multi_label_classification`, any number of labels
+        per text (a list, names separated by `|`, or a 0 or 1 per label); `token_classification`, a BIO tag
+        per word (lists, or texts with spaces). None: classification, with `finetune.labels`. Without
+        `finetune.labels`, the classes are the labels of the train file, sorted; labels of 0 and 1 are
+        called `LABEL_0`, `LABEL_1`, ...
+      metrics: names of the metrics, the main one first; None: accuracy; Pearson, Spearman and the mean
+        squared error; averages of F1 over labels; F1 of spans.
+      class_weights: loss weights of the classes, in their order (scaled to an average of 1 over training
+        examples), or `balanced`: inverse to their numbers of training examples; None: equal weights. For
+        tags each word is an example; for several labels the weight applies to the label's part of every
+        example's loss.
+      pos_weight: for several labels, loss weights of labels on examples that have them, as in PyTorch's
+        BCEWithLogitsLoss; `balanced`: the ratio of training examples without and with the label; None: one.
     """
 
     text_columns: Sequence[str] = TextTask.text_columns
@@ -79,25 +78,27 @@ class OwnOptions(TextOptions):
     pos_weight: Literal["balanced"] | Sequence[PositiveFloat] | None = None
 
 
-def own_data_task(name: str, labels: Sequence[str] | None) -> Task:
-    """Returns a task of the user's own, in the layout of RTE unless the options change it.
+def user_task(name: str, labels: Sequence[str] | None) -> Task:
+    """Returns a user's task, in the layout of RTE unless the options change it.
 
     Args:
-      labels: of the classes; None where `options` have the kind.
+      labels: names of the classes; None if `options` have the kind.
     """
     table_task(name, labels)  # refuses unfit labels
-    return Task(name=name, data=_own_data, settings=OwnOptions, new_data=_own_new_texts)
+    return Task(name=name, data=_data, settings=UserTaskOptions, new_data=_new_texts)
 
 
-def _own_data(arguments: DataArguments, labels: tuple[str, ...] | None = None) -> TextData:
-    """Returns a task of the user's own; `labels` hold where none are given.
+def _data(arguments: DataArguments, labels: tuple[str, ...] | None = None) -> TextData:
+    """Returns a user's data; `labels` are the default labels.
 
-    The columns that are read also decide the numbers.
+    Its parameters include the columns, which also determine results.
     """
-    task = _own_task(arguments, labels)
+    task = _text_task(arguments, labels)
     stated = {
         name: list(value) if isinstance(value, tuple) else value
-        for name, value in without_later_defaults(arguments.complete_options, OwnOptions).items()
+        for name, value in without_later_defaults(
+            arguments.complete_options, UserTaskOptions
+        ).items()
         if name != "predict_test"
     }
     if arguments.labels is None and labels is None and task.labels is not None:
@@ -106,28 +107,28 @@ def _own_data(arguments: DataArguments, labels: tuple[str, ...] | None = None) -
     return dataclasses.replace(data, columns=stated)
 
 
-def _own_new_texts(arguments: NewDataArguments, labels: tuple[str, ...] | None = None) -> TextData:
+def _new_texts(arguments: NewDataArguments, labels: tuple[str, ...] | None = None) -> TextData:
     options = arguments.complete_options
-    if not options["text_columns"]:  # of a model that does not record what it takes
+    if not options["text_columns"]:  # the model does not record whether it takes pairs
         columns = arguments.text_columns or columns_of_files([*arguments.new_files.values()])
         arguments = dataclasses.replace(arguments, options={**options, "text_columns": columns})
-    return new_texts(_own_task(arguments, labels), arguments)
+    return new_texts(_text_task(arguments, labels), arguments)
 
 
-def _own_task(arguments: DataArguments, labels: tuple[str, ...] | None) -> TextTask:
-    """Returns what the options describe; `labels` hold where none are given."""
+def _text_task(arguments: DataArguments, labels: tuple[str, ...] | None) -> TextTask:
+    """Returns the task that the options describe; `labels` are the default labels."""
     options = arguments.complete_options
-    found = arguments.labels or labels
+    classes = arguments.labels or labels
     if options["kind"] == REGRESSION:
         if arguments.labels is not None:
             raise UserError(
                 f"task {arguments.task} is a regression, whose labels are numbers; leave finetune.labels "
                 "out, or correct the option kind"
             )
-        found = None
-    elif found is None:
-        found = _labels_to_train_on(arguments)
-    task = table_task(arguments.task, found, options["text_columns"], options["label_column"])
+        classes = None
+    elif classes is None:
+        classes = _labels_to_train_on(arguments)
+    task = table_task(arguments.task, classes, options["text_columns"], options["label_column"])
     task = _of_kind(task, arguments)
     for name in ("class_weights", "pos_weight"):
         task = _with_weights(task, name, options[name])
@@ -146,7 +147,7 @@ _METRICS = {
 
 
 def _of_kind(task: TextTask, arguments: DataArguments) -> TextTask:
-    """Returns a task whose labels are sets or tags where the option says so."""
+    """Returns a task with labels of the kind that the option names."""
     kind = arguments.complete_options["kind"]
     if kind not in _METRICS:
         return task
@@ -159,7 +160,7 @@ def _of_kind(task: TextTask, arguments: DataArguments) -> TextTask:
     if kind == MULTI_LABEL and split:
         raise UserError(
             f"task {task.name} has the label {shortened(split[0])}, expected names without {SEPARATOR!r}, "
-            "which stands between them; rename it"
+            "which separates names; rename it"
         )
     task = dataclasses.replace(task, kind=kind, metrics=_METRICS[kind])
     if kind == TOKENS:
@@ -188,7 +189,7 @@ def _with_weights(
 
 
 def _checked_metrics(task: TextTask, names: Sequence[str]) -> tuple[str, ...]:
-    """Returns the metrics, each tried on answers of the task's form."""
+    """Returns the metrics after trying each on answers of the task's form."""
     if not names or len(set(names)) < len(names):
         raise UserError(
             f"option metrics of task {task.name} is {list(names)}, expected different names; correct "
@@ -226,7 +227,7 @@ def _checked_metrics(task: TextTask, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _labels_to_train_on(arguments: DataArguments) -> tuple[str, ...]:
-    """Returns the labels of the training set, as `labels_found` finds them."""
+    """Returns the labels of the training set, see `labels_of_rows`."""
     column, kind = arguments.complete_options["label_column"], arguments.complete_options["kind"]
     if arguments.dataset is not None:
         source = open_split(arguments.dataset, SPLITS["train"], arguments.data_dir)
@@ -236,7 +237,7 @@ def _labels_to_train_on(arguments: DataArguments) -> tuple[str, ...]:
             return tuple(names)
         examples = enumerate(source.examples([column]))
         rows = (dataset_row(source, row, example, column) for row, example in examples)
-        return labels_found(source.name, rows, column, kind)
+        return labels_of_rows(source.name, rows, column, kind)
     if arguments.data_dir is not None:
         path = split_file(arguments.data_dir, "train")
     elif arguments.train_files:
@@ -252,16 +253,16 @@ def _labels_of(contents: tuple[FileContent, ...], column: str, kind: str | None)
     cure = "correct the option label_column or the file"
     if kind == MULTI_LABEL:
         cure = "correct the option label_column, or write all labels of a row in one column (rude|kind)"
-    return labels_found(str(path), read_rows(path, (), values=[column], cure=cure), column, kind)
+    return labels_of_rows(str(path), read_rows(path, (), values=[column], cure=cure), column, kind)
 
 
 TASKS: tuple[Task, ...] = tuple(
-    # Pairs of the user's own; `facts` is the task of the synthetic world.
+    # Users' pairs; `facts` is the task of the synthetic world.
     Task(
         name=name,
-        data=functools.partial(_own_data, labels=ENTAILMENT_LABELS),
-        new_data=functools.partial(_own_new_texts, labels=ENTAILMENT_LABELS),
-        settings=OwnOptions,
+        data=functools.partial(_data, labels=ENTAILMENT_LABELS),
+        new_data=functools.partial(_new_texts, labels=ENTAILMENT_LABELS),
+        settings=UserTaskOptions,
     )
     for name in ("pair", "facts")
 )

@@ -15,8 +15,8 @@ from multiberts.bert.checkpoint.checkpoint import read_checkpoint
 from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.evaluate.scoring import scores_of
 from multiberts.finetune import finetuning
+from multiberts.finetune.fine_tuned_model import MODEL_FILES
 from multiberts.finetune.finetuning import finetune
-from multiberts.finetune.kept_model import MODEL_FILES
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import PreemptedError
 from multiberts.tests.checkpoint_command import checkpoint_command
@@ -85,7 +85,7 @@ def test_a_missing_pooler_is_drawn_said_and_recorded(
     runs = {seed: tmp_path / f"run_{seed}" for seed in (1, 2)}
     for seed, run in runs.items():
         finetune(run_dir=str(run), finetune_seed=seed, **call)
-        said = rf"lacks the pooler \(bert/pooler/dense/kernel\), .*: finetune_seed {seed} draws it"
+        said = rf"lacks the pooler \(bert/pooler/dense/kernel\), .*: finetune_seed {seed} initialises it"
         assert re.search(said, capsys.readouterr().err)
         drawn = {
             "finetune_seed": seed,
@@ -187,7 +187,7 @@ def test_training_starts_from_a_kept_model(
     again = {**call, "checkpoint": str(cached)}
     finetune(run_dir=str(second), **again)
     assert (
-        "was fine-tuned on pair: its encoder is taken, the head is new" in capsys.readouterr().err
+        "was fine-tuned on pair: training starts from its encoder, with a new head" in capsys.readouterr().err
     )
     content = json.loads((second / "run.json").read_text())
     assert content["checkpoint"]["name"] == "me/mine@5f0a"
