@@ -280,15 +280,15 @@ def compared(study: Study) -> Verdict:
     """Asks for one interval; with a margin, whether that is kept."""
     options = dict(study.options)
     margin = options.pop("margin", None)
-    found = comparison(study.arms, **options)
+    result = comparison(study.arms, **options)
     claims = {}
-    if study.truth == 0 and found.p_value is not None:
-        claims["p < .05"] = found.p_value < LEVEL
+    if study.truth == 0 and result.p_value is not None:
+        claims["p < .05"] = result.p_value < LEVEL
     if margin is not None:
-        answer = stats.same(found, margin)
+        answer = stats.same(result, margin)
         claims = {"not worse": answer.not_worse, "same": answer.same}
-    sides = [side for side in (found.base, found.experiment) if side is not None]
-    return Verdict([found.ci], claims, any(side.failed_seeds for side in sides))
+    sides = [side for side in (result.base, result.experiment) if side is not None]
+    return Verdict([result.ci], claims, any(side.failed_seeds for side in sides))
 
 
 def compared_by_slice(study: Study) -> Verdict:
@@ -312,8 +312,8 @@ def compared_tasks(study: Study) -> Verdict:
         str(number): stats.TaskData(*pair, metrics[number], labels[number])
         for number, pair in enumerate(pairs)
     }
-    found = stats.compare_tasks(family, n_resamples=DRAWS)
-    mean, p_values = found.macro_average, found.adjusted["holm"]
+    tasks = stats.compare_tasks(family, n_resamples=DRAWS)
+    mean, p_values = tasks.macro_average, tasks.adjusted["holm"]
     claims = {
         "a task": min(p_values) < LEVEL,
         "their mean": mean.p_value is not None and mean.p_value < LEVEL,
@@ -324,8 +324,10 @@ def compared_tasks(study: Study) -> Verdict:
 def compared_arms(study: Study) -> Verdict:
     """Asks `stats.compare_arms`, whose intervals hold the truth all at once."""
     arms = {str(number): arm for number, arm in enumerate(study.arms)}
-    found = stats.compare_arms(arms, **study.options, n_resamples=DRAWS).differences
-    return Verdict([item.ci for item in found], {"any clear": any(item.clear for item in found)})
+    differences = stats.compare_arms(arms, **study.options, n_resamples=DRAWS).differences
+    return Verdict(
+        [item.ci for item in differences], {"any clear": any(item.clear for item in differences)}
+    )
 
 
 def reproduced(study: Study) -> Verdict:

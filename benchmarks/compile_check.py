@@ -155,7 +155,7 @@ TABLE = (
 )
 # One product of this width: the most that a compiler's own estimate grants a program of this library.
 PRODUCT, WIDTH = "product-8192", 8192
-CEILINGS = tuple((PRODUCT, target) for target, found in TARGETS.items() if found.gigahertz)
+CEILINGS = tuple((PRODUCT, target) for target, chip in TARGETS.items() if chip.gigahertz)
 # The packages of the compilers.
 _TPU, _CUDA = "libtpu", "jax-cuda12-plugin"
 _COMMENT = re.compile(r"/\*index=\d+\*/")
@@ -170,9 +170,9 @@ def devices_of(target: str) -> list[Any]:
     """Returns descriptions of a target's devices."""
     from jax.experimental import topologies
 
-    found, platform = TARGETS[target], "cuda" if target == "H200" else "tpu"
+    chip, platform = TARGETS[target], "cuda" if target == "H200" else "tpu"
     described = topologies.get_topology_desc(
-        platform=platform, topology_name=found.topology, **found.options
+        platform=platform, topology_name=chip.topology, **chip.options
     )
     return list(described.devices)
 
@@ -426,9 +426,9 @@ def estimated_cycles(text: str, turns: int) -> int:
       turns: of a loop that does not say its own.
     """
     return sum(
-        times * int(found[1])
+        times * int(cycles[1])
         for line, times in executed(text, turns)
-        if (found := re.search(r'"estimated_cycles":"(\d+)"', line))
+        if (cycles := re.search(r'"estimated_cycles":"(\d+)"', line))
     )
 
 
@@ -457,26 +457,26 @@ def collectives(text: str) -> dict[str, list[int]]:
     sizes: Counter[str] = Counter()
     kinds = "all-reduce|all-gather|reduce-scatter|collective-permute|all-to-all"
     for line, times in executed(text, 1):
-        found = re.search(rf" = (.*?) ({kinds})(?:-start)?\(", line)
-        if found:
-            counts[found[2]] += times
-            for dtype, sides in re.findall(r"\b([a-z]+\d*)\[([\d,]*)\]", found[1]):
+        operation = re.search(rf" = (.*?) ({kinds})(?:-start)?\(", line)
+        if operation:
+            counts[operation[2]] += times
+            for dtype, sides in re.findall(r"\b([a-z]+\d*)\[([\d,]*)\]", operation[1]):
                 size = _BYTES.get(dtype, 0)
                 for side in filter(None, sides.split(",")):
                     size *= int(side)
-                sizes[found[2]] += times * size
+                sizes[operation[2]] += times * size
     return {kind: [counts[kind], sizes[kind]] for kind in sorted(counts)}
 
 
 def versions(target: str) -> dict[str, str]:
     """Returns the versions of JAX and of a target's compiler; `missing` where it is not installed."""
-    found = {}
+    versions_by_package = {}
     for package in ("jax", package_of(target)):
         try:
-            found[package] = version(package)
+            versions_by_package[package] = version(package)
         except PackageNotFoundError:
-            found[package] = "missing"
-    return found
+            versions_by_package[package] = "missing"
+    return versions_by_package
 
 
 def compiled_apart(name: str, target: str, limit: float, known: str = "") -> dict[str, Any]:
@@ -521,8 +521,8 @@ def compiled_apart(name: str, target: str, limit: float, known: str = "") -> dic
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
         return {"compiled": False, "why": (lines or [f"exit status {done.returncode}"])[-1][:300]}
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return report
 
 
 def read_rows(path: Path) -> dict[str, dict[str, Any]]:

@@ -251,8 +251,8 @@ def run_apart(way: str, shape: str, dropout: str, further: list[str]) -> dict[st
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
         return {"failed": lines[-1]}
-    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return found
+    measurement: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return measurement
 
 
 def report_row(way: str, shape: StepShape, row: Mapping[str, Any]) -> float | None:
@@ -295,10 +295,10 @@ def compare(name: str, dropout: str, ways: list[str], further: list[str]) -> boo
     console.report(
         f"{'way':<8}{'sequences/s':>12}{'ms/step':>10}{'MFU':>8}{'GiB':>9}{'first s':>8}  device"
     )
-    found = {way: run_apart(way, name, dropout, further) for way in ways}
-    rates = {way: report_row(way, shape, row) for way, row in found.items()}
+    measurements = {way: run_apart(way, name, dropout, further) for way in ways}
+    rates = {way: report_row(way, shape, row) for way, row in measurements.items()}
     good = None not in rates.values()
-    share = mfu(shape, found[OURS]) if rates.get(OURS) else None
+    share = mfu(shape, measurements[OURS]) if rates.get(OURS) else None
     if share is not None:
         good &= share >= LEAST_MFU
         console.report(

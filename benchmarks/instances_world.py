@@ -71,14 +71,14 @@ def instances_world(
       num_examples: examples of each.
       simulation_seed: names the worlds.
     """
-    found: dict[str, list[tuple[float, float]]] = {}
+    estimates: dict[str, list[tuple[float, float]]] = {}
     for place in range(num_worlds):
         random = np.random.default_rng([simulation_seed, place])
         for name, truth, estimate in one_world(random, num_examples):
-            found.setdefault(name, []).append((truth, estimate))
+            estimates.setdefault(name, []).append((truth, estimate))
         print(f"world {place + 1} of {num_worlds}", flush=True)
     records = []
-    for name, rows in found.items():
+    for name, rows in estimates.items():
         truth, estimate = np.nanmean(rows, axis=0)
         spread = np.nanstd([row[1] for row in rows], ddof=1)
         numbers = {"truth": truth, "estimate": estimate, "SD of an estimate": spread}

@@ -173,17 +173,17 @@ def _in_blocks(function: Callable[[str], int]) -> _Table:
 
 
 def _expansion(character: str, lower_case: bool) -> tuple[int, ...]:
-    found: list[int] = []
+    expansion: list[int] = []
     text = cleaned(character)
     for part in unicodedata.normalize("NFD", text.lower()) if lower_case else text:
         if lower_case and unicodedata.category(part) == "Mn":
-            found += [] if unicodedata.combining(part) else [_DROPPED]
+            expansion += [] if unicodedata.combining(part) else [_DROPPED]
         elif part.isspace():
-            found.append(_SPACE)
+            expansion.append(_SPACE)
         else:
             code = _ITSELF if part == character else ord(part)
-            found += [_SPACE, code, _SPACE] if is_punctuation(part) else [code]
-    return tuple(found)
+            expansion += [_SPACE, code, _SPACE] if is_punctuation(part) else [code]
+    return tuple(expansion)
 
 
 def _class_beside_sigma(character: str) -> int:

@@ -71,11 +71,11 @@ class _Remembered(dict[Any, Any]):
         self._find = find
 
     def __missing__(self, key: str | int) -> Any:
-        found = self._find(key)
+        ids = self._find(key)
         # Text without spaces does not repeat itself, and would fill the memory.
         if isinstance(key, int) or len(key) <= _LONGEST_CHUNK_REMEMBERED:
-            self[key] = found
-        return found
+            self[key] = ids
+        return ids
 
 
 class WordPiece:

@@ -36,7 +36,7 @@ class UserError(Exception):
 
     def __init__(self, message: str):
         line = _OVERLONG.sub(
-            lambda found: f"{found[0][:_MOST_QUOTED]}...", " ".join(message.split())
+            lambda match: f"{match[0][:_MOST_QUOTED]}...", " ".join(message.split())
         )
         if len(line) > _MOST_CHARACTERS:
             half = _MOST_CHARACTERS // 2  # the cure comes last

@@ -384,8 +384,8 @@ def check_fields(
     """Refuses fields that are missing or of another type; the arguments are those of `parse_json_fields`."""
     for name, kind in kinds.items():
         if not fits(values.get(name), kind):
-            found = shortened(values[name]) if name in values else "missing"
-            raise UserError(f"{where}: {name} is {found}, expected {described(kind)}; {cure}")
+            shown = shortened(values[name]) if name in values else "missing"
+            raise UserError(f"{where}: {name} is {shown}, expected {described(kind)}; {cure}")
 
 
 def _integer(digits: str) -> int:

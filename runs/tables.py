@@ -402,10 +402,10 @@ def _typed_rows(
         lacking = [name for name in needed if name not in texts]
         for name in lacking:
             if name in fields:
-                found = "nothing" if fields[name] is None else shortened(fields[name])
+                shown = "nothing" if fields[name] is None else shortened(fields[name])
                 expected = "text" + ("" if name in columns else ", a number or a list of these")
                 raise UserError(
-                    f"{path} {unit} {number}: found {found} under {name!r}, expected {expected}; {cure}"
+                    f"{path} {unit} {number}: found {shown} under {name!r}, expected {expected}; {cure}"
                 )
         if lacking:
             raise UserError(

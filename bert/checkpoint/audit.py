@@ -102,7 +102,9 @@ def audit_checkpoints(*, paths: Sequence[str], html: str | None = None) -> int:
     Returns:
       0 where nothing is wrong, else 1.
     """
-    checkpoints = [found for path in paths for found in _checkpoints_in(path, len(paths) > 1)]
+    checkpoints = [
+        checkpoint for path in paths for checkpoint in _checkpoints_in(path, len(paths) > 1)
+    ]
     findings = _file_faults(checkpoints)
     readable = [checkpoint for checkpoint in checkpoints if checkpoint.tensors]
     if readable:
@@ -307,10 +309,10 @@ def _weight_faults(checkpoints: Sequence[_Checkpoint]) -> Iterator[Finding]:
         first, second = (checkpoints[each[0]] for each in (places, others))
         # Procedures that are paired by their seeds share the initialisation on purpose.
         is_recorded = first.seed is not None and first.seed == second.seed
-        if (found := correlations[places[0], others[0]]) > limit and not is_recorded:
+        if (correlation_between := correlations[places[0], others[0]]) > limit and not is_recorded:
             text = (
                 f"{run} and {other} share an initialisation, or one continues the other: their weights "
-                f"at {first.name} and {second.name} correlate with {found:.2f}."
+                f"at {first.name} and {second.name} correlate with {correlation_between:.2f}."
             )
             yield Finding("initialisation", text, (first.place, second.place))
 

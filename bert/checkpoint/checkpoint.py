@@ -299,16 +299,18 @@ class Checkpoint:
         shapes = parameter_shapes(config)
         expected = {**head, **shapes}
         for name, shape in expected.items():
-            found = parameters[name].shape if name in parameters else None
-            if name in head and found != shape:
-                problem = "is missing" if found is None else f"has shape {found}"
+            parameter_shape = parameters[name].shape if name in parameters else None
+            if name in head and parameter_shape != shape:
+                problem = (
+                    "is missing" if parameter_shape is None else f"has shape {parameter_shape}"
+                )
                 raise UserError(
                     f"{directory}: {name} of the fine-tuned head {problem}, but its record says {shape}; the "
                     "files are of two models: copy the checkpoint again"
                 )
-            if found not in (None, shape):
+            if parameter_shape not in (None, shape):
                 raise UserError(
-                    f"{directory}: {name} has shape {found}, but {config_name} says "
+                    f"{directory}: {name} has shape {parameter_shape}, but {config_name} says "
                     f"{shape}; vocabulary or configuration are of another model: restore the set"
                 )
         for name in parameters:

@@ -35,10 +35,10 @@ def inspect_checkpoint(*, checkpoint: str) -> str:
       checkpoint: a directory in the released TF1 layout or in that of Hugging Face, or
         `hub:<repository>`, which is fetched.
     """
-    found = read_checkpoint(checkpoint, need_vocabulary=False, need_finite=False)
-    directory, config, provenance = found.directory, found.config, found.provenance
-    count = sum(values.size for values in found.variables.values())
-    layout = "Hugging Face" if found.layout == HUGGING_FACE else "TF1, as released"
+    opened = read_checkpoint(checkpoint, need_vocabulary=False, need_finite=False)
+    directory, config, provenance = opened.directory, opened.config, opened.provenance
+    count = sum(values.size for values in opened.variables.values())
+    layout = "Hugging Face" if opened.layout == HUGGING_FACE else "TF1, as released"
     lines = [
         f"directory      {directory}",
         f"layout         {layout}",
@@ -46,7 +46,7 @@ def inspect_checkpoint(*, checkpoint: str) -> str:
         f"{config.num_attention_heads} heads, intermediate {config.intermediate_size}, "
         f"{config.max_position_embeddings} positions, vocabulary {config.vocab_size}",
         f"activation     GELU, {config.gelu} form",
-        f"parameters     {count:,} in {len(found.variables)} variables",
+        f"parameters     {count:,} in {len(opened.variables)} variables",
         *(
             f"{name:<14} {'unknown' if provenance[name] is None else provenance[name]}"
             for name in ALWAYS_KNOWN
@@ -57,16 +57,16 @@ def inspect_checkpoint(*, checkpoint: str) -> str:
     if INITIALISED in provenance:
         names = provenance[INITIALISED]["variables"]
         lines.append(f"drawn          {len(names)} variables: {', '.join(names)}")
-    verdict = "match" if found.files else "not checked: there is no"
-    lines.append(f"checksums      {verdict} {PROVENANCE}{'' if found.files else ' with it'}")
-    paths = [directory / name for name in found.files] or [*directory.iterdir()]
+    verdict = "match" if opened.files else "not checked: there is no"
+    lines.append(f"checksums      {verdict} {PROVENANCE}{'' if opened.files else ' with it'}")
+    paths = [directory / name for name in opened.files] or [*directory.iterdir()]
     for path in sorted(filter(Path.is_file, paths)):
         lines.append(f"  {sha256_of_file(path)}  {path.stat().st_size:>13,} bytes  {path.name}")
     if not vocabulary_file(directory / VOCABULARY).is_file():
         lines.append(f"note           there is no {VOCABULARY}; a stage that reads text needs one")
     rows = [("variable", "shape", "mean", "deviation", "not finite")]
     bad = 0
-    for name, values in found.variables.items():
+    for name, values in opened.variables.items():
         not_finite = int(values.size - np.isfinite(values).sum())
         bad += not_finite
         with np.errstate(invalid="ignore", over="ignore"):

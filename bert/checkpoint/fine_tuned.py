@@ -134,9 +134,9 @@ def check_fine_tuned(record: Any, where: str, cure: str) -> None:
     ):
         for name, kind in fields.items():
             absent = None if fields is _FIELDS_OF_ARGUMENTS else ...
-            found = values.get(name, absent) if isinstance(values, Mapping) else ...
-            if found is ... or not fits(found, kind):
-                shown = "nothing" if found is ... else shortened(found)
+            entry = values.get(name, absent) if isinstance(values, Mapping) else ...
+            if entry is ... or not fits(entry, kind):
+                shown = "nothing" if entry is ... else shortened(entry)
                 raise UserError(
                     f"{where}: {FINE_TUNED} has {name} {shown}, expected {described(kind)}; {cure}"
                 )
@@ -149,9 +149,11 @@ def check_fine_tuned(record: Any, where: str, cure: str) -> None:
     number = {"regression": 1, "question_answering": 2}.get(head["kind"])
     if labels is not None and head["kind"] != "own":
         number = len(labels)
-    found = next((shape[0] for shape in head["variables"].values() if len(shape) == 1), number)
-    if number is not None and len(head["variables"]) == 2 and found != number:
+    num_outputs = next(
+        (shape[0] for shape in head["variables"].values() if len(shape) == 1), number
+    )
+    if number is not None and len(head["variables"]) == 2 and num_outputs != number:
         raise UserError(
             f"{where}: a head of {head['kind']}{f' with {number} labels' if labels else ''} has {number} "
-            f"outputs, but its variables have {found}; {cure}"
+            f"outputs, but its variables have {num_outputs}; {cure}"
         )

@@ -315,10 +315,10 @@ class HuggingFaceFiles:
         """
         path, values = self.config_path, self._fields
         for name, expected in _REQUIRED.items():
-            found = values.get(name, expected)
-            if found != expected:
+            setting = values.get(name, expected)
+            if setting != expected:
                 raise UserError(
-                    f"{path}: {name} is {found!r}, expected {expected!r}; this is not a model that the "
+                    f"{path}: {name} is {setting!r}, expected {expected!r}; this is not a model that the "
                     "BERT here can compute, so take another checkpoint"
                 )
         activation = values.get("hidden_act", "gelu")

@@ -87,17 +87,17 @@ def weight_files(names: Sequence[str]) -> list[str]:
 
 def stored_tensors(source: Source) -> dict[str, StoredTensor]:
     """Returns a checkpoint's tensors of numbers by name, from the headers of its files."""
-    found: dict[str, StoredTensor] = {}
+    tensors: dict[str, StoredTensor] = {}
     for file in weight_files([*source.sizes]):
         read = _in_bundle if file.endswith(".index") else _in_safetensors
-        found |= read(source, file)
-    for name, tensor in found.items():
+        tensors |= read(source, file)
+    for name, tensor in tensors.items():
         end = tensor.offset + math.prod(tensor.shape) * tensor.dtype.itemsize
         size = source.sizes.get(tensor.file)
         if size is None or not 0 <= tensor.offset <= end <= size:
             there = "is missing" if size is None else f"has {size:,}"
             raise ValueError(f"{name} ends at byte {end:,} of {tensor.file}, which {there}")
-    return found
+    return tensors
 
 
 def _in_safetensors(source: Source, file: str) -> dict[str, StoredTensor]:
@@ -183,7 +183,7 @@ def sample(
 
     The middle, as the first rows of word embeddings are those of words that no text holds.
     """
-    found = []
+    arrays = []
     for name in names:
         tensor = tensors[name]
         size = math.prod(tensor.shape)
@@ -192,5 +192,5 @@ def sample(
         content = source.read(
             tensor.file, tensor.offset + (size - count) // 2 * width, count * width
         )
-        found.append(np.frombuffer(content, tensor.dtype))
-    return found
+        arrays.append(np.frombuffer(content, tensor.dtype))
+    return arrays

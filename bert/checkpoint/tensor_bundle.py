@@ -104,7 +104,7 @@ def read_bundle(prefix: Path, is_wanted: Callable[[str], bool]) -> dict[str, np.
       Arrays by name, sorted, of the types in which they are stored.
     """
     entries, num_shards = parse_index(Path(f"{prefix}.index").read_bytes())
-    found = {}
+    arrays = {}
     for name in sorted(filter(is_wanted, entries)):
         entry = entries[name]
         if entry.dtype is None:
@@ -121,8 +121,8 @@ def read_bundle(prefix: Path, is_wanted: Callable[[str], bool]) -> dict[str, np.
             content = data.read(entry.size)
         if len(content) != entry.size or _masked_checksum(content) != entry.checksum:
             raise ValueError(f"the checksum of {name} does not fit its bytes")
-        found[name] = np.frombuffer(content, entry.dtype).reshape(entry.shape)
-    return found
+        arrays[name] = np.frombuffer(content, entry.dtype).reshape(entry.shape)
+    return arrays
 
 
 def parse_index(content: bytes) -> tuple[dict[str, BundleEntry], int]:
@@ -244,11 +244,11 @@ def _handle(offset: int, size: int) -> bytes:
 
 
 def _encoded(number: int) -> bytes:
-    found = bytearray()
+    encoded = bytearray()
     while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
+        encoded.append(number & 0x7F | 0x80)
         number >>= 7
-    return bytes([*found, number])
+    return bytes([*encoded, number])
 
 
 def _field(number: int, value: int) -> bytes:

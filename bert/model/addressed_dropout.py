@@ -110,13 +110,13 @@ def _random_bits(
         )
     else:  # [batch, width]
         strides = (int(shape[1]), 1)
-    found = _coordinates(shape, positions)
+    coordinates = _coordinates(shape, positions)
     # Shapes are static: a step is compiled for each batch shape.
     counter: Array = ops.convert_to_tensor(np.uint32(site * _SITE_MULTIPLIER % 2**32))
     for axis, stride in enumerate(strides):
         step = np.uint32(stride % 2**32)
-        if axis in found:
-            counter = counter + ops.cast(found[axis], "uint32") * step
+        if axis in coordinates:
+            counter = counter + ops.cast(coordinates[axis], "uint32") * step
             continue
         along = [1] * len(strides)
         along[axis] = -1
@@ -130,12 +130,12 @@ def _coordinates(shape: tuple[int, ...], positions: TokenPositions | None) -> di
     if positions is None:
         return {}
     rows, heads = int(shape[0]), (1,) * (len(shape) - 3)
-    found = {len(shape) - 2: ops.reshape(positions.in_sequence, (rows, *heads, -1, 1))}
+    coordinates = {len(shape) - 2: ops.reshape(positions.in_sequence, (rows, *heads, -1, 1))}
     if positions.sequences is not None:
-        found[0] = ops.reshape(positions.sequences, (rows, *heads, -1, 1))
+        coordinates[0] = ops.reshape(positions.sequences, (rows, *heads, -1, 1))
     if positions.keys is not None and heads:
-        found[len(shape) - 1] = ops.reshape(positions.keys, (rows, 1, 1, -1))
-    return found
+        coordinates[len(shape) - 1] = ops.reshape(positions.keys, (rows, 1, 1, -1))
+    return coordinates
 
 
 def _mixed_bits(counter: Array, key: Array) -> Array:

@@ -160,10 +160,10 @@ def check_layers(config: BertConfig, names: Iterable[str], where: PathLike) -> N
       names: of the variables, as released or as in `transformers`.
       where: holds them, for the message.
     """
-    found = {match[1] for name in names if (match := _LAYER.search(name))}
-    if len(found) != config.num_hidden_layers:
+    layers = {match[1] for name in names if (match := _LAYER.search(name))}
+    if len(layers) != config.num_hidden_layers:
         raise UserError(
-            f"{where} holds {len(found)} layers, but its configuration says num_hidden_layers "
+            f"{where} holds {len(layers)} layers, but its configuration says num_hidden_layers "
             f"{config.num_hidden_layers}; it is of another model: restore the pair"
         )
 

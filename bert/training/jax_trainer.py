@@ -191,10 +191,10 @@ class JaxTrainer(Trainer):
         def add(total: Sums, part: tuple[Named, Array]) -> tuple[Sums, None]:
             if at_once == 1:
                 return _add_clipped(total, gradients_of(*part)), None
-            found = jax.vmap(gradients_of)(*part)
+            gradients = jax.vmap(gradients_of)(*part)
             # Clipped where they are added: all of them scaled at once would be stored once more.
             for number in range(at_once):
-                total = _add_clipped(total, jax.tree.map(operator.itemgetter(number), found))
+                total = _add_clipped(total, jax.tree.map(operator.itemgetter(number), gradients))
             return total, None
 
         parts = (shards, keys)

@@ -218,5 +218,5 @@ def _states(run_dir: Path) -> list[Path]:
     return sorted((file for file in files if _NAME.fullmatch(file.name)), key=_step_of)
 
 
-def _damaged(path: Path, found: str) -> UserError:
-    return UserError(f"{path} is damaged ({found}); remove it to resume from an earlier state")
+def _damaged(path: Path, fault: str) -> UserError:
+    return UserError(f"{path} is damaged ({fault}); remove it to resume from an earlier state")

@@ -277,12 +277,12 @@ class _Watch:
         pending, self._pending = self._pending, []
         for step, values in (pair for block in pending for pair in _values_by_step(*block)):
             if not all(math.isfinite(value) for value in values.values()):
-                found = ", ".join(f"{name} {value:g}" for name, value in values.items())
+                shown = ", ".join(f"{name} {value:g}" for name, value in values.items())
                 batch = (
                     f"; its batch: {self._describe_batch(step - 1)}" if self._describe_batch else ""
                 )
                 raise DivergedError(
-                    f"step {step}: training is not finite ({found}); states and checkpoints before it are "
+                    f"step {step}: training is not finite ({shown}); states and checkpoints before it are "
                     f"kept: look at the batch and change learning_rate{batch}"
                 )
         return values

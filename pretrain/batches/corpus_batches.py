@@ -59,14 +59,14 @@ class Batches:
         self.num_instances, self.batch_size = len(self.table), batch_size
         self._store = TokenStore(corpus)
         # Files of several corpora in one directory are found without checksums.
-        for name, found in {
+        for name, count in {
             "instances": self.num_instances,
             "tokens": self._store.num_tokens,
             "pieces": self.vocabulary.size,
         }.items():
-            if found != facts["counts"][name]:
+            if count != facts["counts"][name]:
                 raise UserError(
-                    f"{self.corpus} holds {found} {name}, but its description says {facts['counts'][name]}: "
+                    f"{self.corpus} holds {count} {name}, but its description says {facts['counts'][name]}: "
                     "its files are of several corpora; prepare it again into an empty run_dir"
                 )
         self._masking = masking

@@ -151,11 +151,11 @@ def instance_order(position: np.ndarray, num_instances: int, data_seed: int) -> 
       position: int64, any shape; epoch `position // num_instances` has an order of its own.
     """
     number = position // _POSITIONS_AT_ONCE
-    found = np.empty(position.shape, np.int64)
+    instances = np.empty(position.shape, np.int64)
     for one in np.unique(number):
         of_one = _instances_from(int(one) * _POSITIONS_AT_ONCE, num_instances, data_seed)
-        found[number == one] = of_one[position[number == one] % _POSITIONS_AT_ONCE]
-    return found
+        instances[number == one] = of_one[position[number == one] % _POSITIONS_AT_ONCE]
+    return instances
 
 
 @functools.lru_cache(maxsize=64)

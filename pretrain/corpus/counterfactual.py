@@ -88,7 +88,7 @@ _NAME_PAIRS = {name: number for number, pair in enumerate(_pairs("names")) for n
 
 
 # Kind, purpose of the draws, matches, the number that addresses the draw of each, and its counterpart.
-_Found = tuple[str, str, list[re.Match[str]], np.ndarray, Callable[[re.Match[str]], str]]
+_Swappable = tuple[str, str, list[re.Match[str]], np.ndarray, Callable[[re.Match[str]], str]]
 
 
 # Units that one draw may decide.
@@ -144,20 +144,20 @@ class Swapper:
         """
         edits: list[tuple[tuple[int, int], str]] = []
         counts: dict[str, int] = {}
-        for kind, purpose, found, numbers, counterpart_of in self._found(text, lower_cased):
+        for kind, purpose, matches, numbers, counterpart_of in self._swappable(text, lower_cased):
             if self.unit == "document":
                 purpose, numbers = "counterfactual document", np.zeros_like(numbers)
             elif self.unit == "sentence" and kind != "names":
                 ends = np.array([end.start() for end in re.finditer("\n", text)], np.int64)
                 purpose = "counterfactual sentence"
-                numbers = np.searchsorted(ends, [match.start() for match in found])
+                numbers = np.searchsorted(ends, [match.start() for match in matches])
             bits = hash_bits(purpose, self.counterfactual_seed, document, numbers)
             swapped = [
                 (match.span(), _cased(counterpart_of(match), match[0]))
-                for match, is_chosen in zip(found, uniform(bits) < self.probability, strict=True)
+                for match, is_chosen in zip(matches, uniform(bits) < self.probability, strict=True)
                 if is_chosen
             ]
-            counts |= {kind: len(found), f"swapped_{kind}": len(swapped)}
+            counts |= {kind: len(matches), f"swapped_{kind}": len(swapped)}
             edits += swapped
         parts, last = [], 0
         for (start, end), new in sorted(edits):
@@ -182,19 +182,19 @@ class Swapper:
             counts["copied_documents"] += 1
             yield swapped
 
-    def _found(self, text: str, lower_cased: bool) -> Iterator[_Found]:
+    def _swappable(self, text: str, lower_cased: bool) -> Iterator[_Swappable]:
         """Yields what may be exchanged, kind by kind."""
-        found = list(_PRONOUN.finditer(text))
-        numbers = np.arange(len(found))
-        yield "pronouns", "counterfactual", found, numbers, lambda match: counterpart(text, match)
+        matches = list(_PRONOUN.finditer(text))
+        numbers = np.arange(len(matches))
+        yield "pronouns", "counterfactual", matches, numbers, lambda match: counterpart(text, match)
         if self.nouns:
-            found = list(_NOUN.finditer(text))
-            numbers = np.arange(len(found))
-            yield "nouns", "counterfactual noun", found, numbers, _looked_up(NOUN_COUNTERPARTS)
+            matches = list(_NOUN.finditer(text))
+            numbers = np.arange(len(matches))
+            yield "nouns", "counterfactual noun", matches, numbers, _looked_up(NOUN_COUNTERPARTS)
         if self.names:
-            found = [m for m in _NAME.finditer(text) if lower_cased or m[0][0].isupper()]
-            numbers = np.array([_NAME_PAIRS[match[0].lower()] for match in found], np.int64)
-            yield "names", "counterfactual name", found, numbers, _looked_up(NAME_COUNTERPARTS)
+            matches = [m for m in _NAME.finditer(text) if lower_cased or m[0][0].isupper()]
+            numbers = np.array([_NAME_PAIRS[match[0].lower()] for match in matches], np.int64)
+            yield "names", "counterfactual name", matches, numbers, _looked_up(NAME_COUNTERPARTS)
 
 
 def _looked_up(counterparts: dict[str, str]) -> Callable[[re.Match[str]], str]:

@@ -72,8 +72,8 @@ def check_corpus(corpus: PathLike) -> dict[str, Any]:
     return facts
 
 
-def _check_checksum(path: Path, outputs: Mapping[str, RecordedFile], found: str) -> None:
-    if path.name not in outputs or outputs[path.name]["sha256"] != found:
+def _check_checksum(path: Path, outputs: Mapping[str, RecordedFile], checksum: str) -> None:
+    if path.name not in outputs or outputs[path.name]["sha256"] != checksum:
         raise UserError(
             f"{path} does not have the checksum that {path.parent / DONE} states: it changed after "
             f"it was made; {_CURE}"

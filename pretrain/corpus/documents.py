@@ -220,10 +220,10 @@ def check_counts(pieces: Sequence[Piece], counts: Sequence[PieceCounts]) -> None
     for source, number in documents.items():
         if not number:
             raise UserError(f"{source} holds no text, expected sentences; give another file")
-    for (source_format, _), found in groups.items():
-        number = sum(count.documents_with_words for _, count in found)
-        lone = number - sum(count.documents_of_several for _, count in found)
-        first, *others = dict(found)
+    for (source_format, _), counts_by_source in groups.items():
+        number = sum(count.documents_with_words for _, count in counts_by_source)
+        lone = number - sum(count.documents_of_several for _, count in counts_by_source)
+        first, *others = dict(counts_by_source)
         names = f"{first}{f' and {len(others)} more' if others else ''}"
         counted = f"{names}: {lone} of {number} documents have one sentence"
         if number > 1 and lone > _MOST_LONE_SENTENCES * number:
@@ -328,14 +328,14 @@ def _read_json_lines(piece: Piece, text_field: str) -> Iterator[list[str]]:
             ) from error
         text = record.get(text_field) if isinstance(record, dict) else None
         if not isinstance(text, str):
-            found, cure = f"{line[:40]!r}", _AS_JSON_LINES
+            shown, cure = f"{line[:40]!r}", _AS_JSON_LINES
             if isinstance(record, dict) and text_field not in record:
-                found, cure = f"fields {listed(sorted(record))}", "give text_field='FIELD'"
+                shown, cure = f"fields {listed(sorted(record))}", "give text_field='FIELD'"
             elif isinstance(record, dict) and not isinstance(text, dict):  # else columns of pandas
-                found = json.dumps(text)[:40]
+                shown = json.dumps(text)[:40]
                 cure = "leave such lines out, or give text_field='FIELD'"
             raise UserError(
-                f"{_place(path, offset)}: found {found}, expected text in the field {text_field!r}; {cure}"
+                f"{_place(path, offset)}: found {shown}, expected text in the field {text_field!r}; {cure}"
             )
         if {"id", "title"} <= record.keys() and "?curid=" in str(record.get("url")):
             text = _unescaped(text)
@@ -365,8 +365,8 @@ def _read_wikiextractor(piece: Piece) -> Iterator[list[str]]:
                 if piece.end is not None and offset >= piece.end:
                     return
                 lines, started, before_first = [], offset, False
-                found = _TITLE.search(start[1])
-                title = html.unescape(found[1]) if found else ""
+                title_match = _TITLE.search(start[1])
+                title = html.unescape(title_match[1]) if title_match else ""
             elif line.strip() and not before_first:
                 raise UserError(
                     f"{_place(path, offset)}: found {line[:40]!r} outside a document, expected a "

@@ -211,7 +211,7 @@ def number_shards(
     shards: Sequence[tuple[Piece, ...]], counts: Sequence[Sequence[PieceCounts]]
 ) -> list[Shard]:
     """Gives each shard the number of its first document, from what was counted in all."""
-    documents = [sum(count.documents for count in found) for found in counts]
+    documents = [sum(count.documents for count in piece_counts) for piece_counts in counts]
     first = np.cumsum([0, *documents])
     alone = len(shards) == 1
     return [
@@ -309,10 +309,10 @@ def _stored_documents(
             if text.swapper is None:
                 yield sentences
             else:
-                swapped, found = swap_ids(
+                swapped, swap_counts = swap_ids(
                     sentences, vocabulary=vocabulary, swapper=text.swapper, document=number
                 )
-                counts.update(found)
+                counts.update(swap_counts)
                 yield from text.swapper.kept(sentences, swapped, counts)
             number += 1
 

@@ -71,9 +71,9 @@ class TokenStore:
             (DOCUMENT_OFFSETS, self.document_offsets, self.num_sentences, SENTENCE_OFFSETS),
         ):
             if offsets.size < shortest or offsets[0] != 0 or offsets[-1] != expected:
-                found = int(offsets[-1]) if offsets.size else "nothing"
+                end = int(offsets[-1]) if offsets.size else "nothing"
                 raise UserError(
-                    f"{directory / name} ends at {found}, expected {expected}, the length of {counted}; "
+                    f"{directory / name} ends at {end}, expected {expected}, the length of {counted}; "
                     "the files are of different runs: run `multiberts prepare` again into an empty run_dir"
                 )
 

@@ -219,8 +219,8 @@ def pretrain(settings: PretrainingSettings) -> None:
         peak = trainer.devices.peak_flops_per_second(settings.compute_dtype)
 
         def speeds(steps_per_second: float) -> Mapping[str, float]:
-            found = {"sequences_per_second": round(steps_per_second * settings.batch_size, 3)}
-            return found | ({"mfu": round(steps_per_second * flops / peak, 5)} if peak else {})
+            rates = {"sequences_per_second": round(steps_per_second * settings.batch_size, 3)}
+            return rates | ({"mfu": round(steps_per_second * flops / peak, 5)} if peak else {})
 
         with run:
             kept.check_before(saved_step(run.path))

@@ -327,8 +327,10 @@ def _filesystem(protocol: str, url: str) -> tuple[Any, str]:
     is_emulated = protocol in _CLOUD_STORAGE and os.environ.get("STORAGE_EMULATOR_HOST")
     options = {"token": "anon"} if is_emulated else {}
     try:
-        found: tuple[Any, str] = fsspec.url_to_fs(url, use_listings_cache=False, **options)
-        return found
+        filesystem_and_path: tuple[Any, str] = fsspec.url_to_fs(
+            url, use_listings_cache=False, **options
+        )
+        return filesystem_and_path
     except (ImportError, ValueError) as error:
         raise UserError(
             f"{url}: {str(error).splitlines()[0]}; install multiberts[cloud] for gs://, or "
