@@ -264,8 +264,8 @@ class RidgeLearner:
     def fit(self, train: Indices) -> Floats:
         """Weights, the intercept first, [draws, 1 + features], of training sets [draws, n']."""
         draws, samples = len(train), len(self._labels)
-        places = train + samples * np.arange(draws)[:, None]
-        counts = np.bincount(places.ravel(), minlength=draws * samples).reshape(draws, samples)
+        indices = train + samples * np.arange(draws)[:, None]
+        counts = np.bincount(indices.ravel(), minlength=draws * samples).reshape(draws, samples)
         sums = counts.astype(np.float64) @ self._columns
         width = self._x.shape[1]
         normal = np.empty((draws, width, width))

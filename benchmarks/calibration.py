@@ -109,16 +109,16 @@ def answers(
         logs = cluster_sd * random.standard_normal(num_clusters)
         sizes = np.maximum(1, np.rint(size / num_clusters * np.exp(logs))).astype(int)
         options["clusters"] = clusters = np.repeat(np.arange(num_clusters), sizes)
-    places = np.arange(len(clusters))
-    labels = (places < positives if positives else places % 2).astype(int)
+    indices = np.arange(len(clusters))
+    labels = (indices < positives if positives else indices % 2).astype(int)
 
     def of_examples() -> NDArray:
-        effects = random.standard_normal(len(places))
+        effects = random.standard_normal(len(indices))
         if cluster_sd is None:
             return effects
         return (
             math.sqrt(0.3) * effects
-            + math.sqrt(0.7) * random.standard_normal(len(places))[clusters]
+            + math.sqrt(0.7) * random.standard_normal(len(indices))[clusters]
         )
 
     common, u, arms = of_examples(), random.random((3, num_seeds, 1)), []

@@ -211,8 +211,8 @@ def run_peer(root: Path, count: int, threads: int) -> tuple[float, float, list[f
     chosen = runs if count == len(runs) else [runs[n * len(runs) // count] for n in range(count)]
     for number, (rate, seed) in enumerate(chosen):
         sizes = (rate, seed, BATCH_SIZE, EPOCHS, LENGTH)
-        places = (root / "hugging_face", root / "data", root / f"peer_{number}")
-        command = [sys.executable, script, *map(str, places), *map(str, sizes)]
+        paths = (root / "hugging_face", root / "data", root / f"peer_{number}")
+        command = [sys.executable, script, *map(str, paths), *map(str, sizes)]
         wall, cpu, line = timed_process(command, threads)
         walls.append(wall)
         cpus.append(cpu)

@@ -72,11 +72,11 @@ def instances_world(
       simulation_seed: names the worlds.
     """
     estimates: dict[str, list[tuple[float, float]]] = {}
-    for place in range(num_worlds):
-        random = np.random.default_rng([simulation_seed, place])
+    for index in range(num_worlds):
+        random = np.random.default_rng([simulation_seed, index])
         for name, truth, estimate in one_world(random, num_examples):
             estimates.setdefault(name, []).append((truth, estimate))
-        print(f"world {place + 1} of {num_worlds}", flush=True)
+        print(f"world {index + 1} of {num_worlds}", flush=True)
     records = []
     for name, rows in estimates.items():
         truth, estimate = np.nanmean(rows, axis=0)

@@ -83,7 +83,7 @@ def _write_study(root: Path, given: argparse.Namespace, in_words: bool) -> Secon
     random = np.random.default_rng(0)
     number, classes = given.examples, given.classes
     labels = random.integers(0, classes, number)
-    words = np.array([f"answer {place} of some length" for place in range(500)])
+    words = np.array([f"answer {index} of some length" for index in range(500)])
     references = [tuple(words[random.integers(0, 500, 3)].tolist()) for _ in range(number)]
     seconds = []
     for seed in range(given.seeds):

@@ -124,20 +124,20 @@ def _lower_sigma(classes: tf.Tensor) -> tf.Tensor:
     """Returns which sigma a capital one becomes at each place: final after a cased letter and before none."""
     counts = classes != _IGNORED  # [characters], the first and the last of a space
     seen = tf.boolean_mask(classes, counts)
-    place = tf.cumsum(tf.cast(counts, tf.int32))
+    rank = tf.cumsum(tf.cast(counts, tf.int32))
     last = tf.size(seen) - 1
-    before = tf.gather(seen, tf.clip_by_value(place - 2, 0, last))
-    after = tf.gather(seen, tf.clip_by_value(place, 0, last))
+    before = tf.gather(seen, tf.clip_by_value(rank - 2, 0, last))
+    after = tf.gather(seen, tf.clip_by_value(rank, 0, last))
     is_final = (before == _CASED) & (after != _CASED)
     return tf.where(is_final, _FINAL_SIGMA, _MEDIAL_SIGMA)
 
 
 def _in_canonical_order(codes: tf.Tensor, combining: tf.Tensor) -> tf.Tensor:
     """Sorts each run of characters with a combining class above 0 by it, else leaves the order."""
-    places = tf.range(tf.size(codes, tf.int64))  # all are [characters]
+    indices = tf.range(tf.size(codes, tf.int64))  # all are [characters]
     count = tf.size(codes, tf.int64)
     runs = tf.cumsum(tf.cast(combining == 0, tf.int64))
-    keys = (runs * 256 + tf.cast(combining, tf.int64)) * count + places
+    keys = (runs * 256 + tf.cast(combining, tf.int64)) * count + indices
     return tf.gather(codes, tf.math.floormod(tf.sort(keys), tf.maximum(count, 1)))
 
 

@@ -129,13 +129,13 @@ class WordPiece:
         beginnings, start = self._beginnings, 0
         while start < len(word):
             piece, longest = CONTINUATION if start else "", -1
-            for place in range(start, len(word)):
-                piece += word[place]
+            for last in range(start, len(word)):
+                piece += word[last]
                 number = beginnings.get(piece)
                 if number is None:
                     break
                 if number >= 0:
-                    longest, end = number, place + 1
+                    longest, end = number, last + 1
             if longest < 0:
                 return self._unknown
             ids.append(longest)

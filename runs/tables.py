@@ -477,8 +477,8 @@ def read_columnar(path: PathLike) -> pyarrow.Table:
         else:
             refuse_bytes(path, start)
             tables = []
-            for place in files:
-                with place.open("rb") as handle, pyarrow.ipc.open_stream(handle) as reader:
+            for file in files:
+                with file.open("rb") as handle, pyarrow.ipc.open_stream(handle) as reader:
                     tables.append(reader.read_all())
             table = pyarrow.concat_tables(tables)
         table.validate(full=True)

@@ -65,7 +65,7 @@ class _Checkpoint:
         return _named(self.run, self.step)
 
     @property
-    def place(self) -> tuple[str, int | None]:
+    def run_and_step(self) -> tuple[str, int | None]:
         return self.run, self.step
 
 
@@ -217,7 +217,9 @@ def _fault(kind: str, checkpoints: Sequence[_Checkpoint], verb: str, rest: str) 
     *others, last = shown
     names = f"{', '.join(others)} and {last}" if others else last
     verb = verb if others else {"have": "has", "lack": "lacks"}.get(verb, verb)
-    return Finding(kind, f"{names} {verb} {rest}.", tuple(each.place for each in checkpoints))
+    return Finding(
+        kind, f"{names} {verb} {rest}.", tuple(each.run_and_step for each in checkpoints)
+    )
 
 
 def _file_faults(checkpoints: Sequence[_Checkpoint]) -> list[Finding]:
@@ -304,14 +306,16 @@ def _weight_faults(checkpoints: Sequence[_Checkpoint]) -> Iterator[Finding]:
     for place in sorted(range(len(checkpoints)), key=lambda place: _order(checkpoints[place].step)):
         by_run[checkpoints[place].run].append(place)
 
-    for (run, places), (other, others) in itertools.combinations(by_run.items(), 2):
+    for (run, indices), (other_run, other_indices) in itertools.combinations(by_run.items(), 2):
         # The first checkpoints, which are nearest to the initialisation.
-        first, second = (checkpoints[each[0]] for each in (places, others))
+        first, second = (checkpoints[each[0]] for each in (indices, other_indices))
         # Procedures that are paired by their seeds share the initialisation on purpose.
         is_recorded = first.seed is not None and first.seed == second.seed
-        if (correlation_between := correlations[places[0], others[0]]) > limit and not is_recorded:
+        if (
+            correlation_between := correlations[indices[0], other_indices[0]]
+        ) > limit and not is_recorded:
             text = (
-                f"{run} and {other} share an initialisation, or one continues the other: their weights "
+                f"{run} and {other_run} share an initialisation, or one continues the other: their weights "
                 f"at {first.name} and {second.name} correlate with {correlation_between:.2f}."
             )
             yield Finding("initialisation", text, (first.place, second.place))
@@ -353,15 +357,21 @@ def _order(step: int | None) -> tuple[bool, int]:
 
 def _picture(checkpoints: Sequence[_Checkpoint], findings: Sequence[Finding]) -> str:
     """Returns a PNG as a data address: a row for each run, a column for each step."""
-    faults = {place for finding in findings for place in finding.where}
-    there = {each.place for each in checkpoints}
+    faults = {run_and_step for finding in findings for run_and_step in finding.where}
+    there = {each.run_and_step for each in checkpoints}
     runs = sorted({run for run, _ in there}, key=natural_order)
     steps = sorted({step for _, step in there | faults}, key=_order)
     with canvas(2 + 0.45 * max(len(steps), 8), 1.2 + 0.3 * len(runs)) as (figure, axes):
         for (row, run), (column, step) in itertools.product(enumerate(runs), enumerate(steps)):
             # Colour and sign: the picture is read without colours, too.
-            place = (run, step)
-            kind = "missing" if place not in there else "fault" if place in faults else "sound"
+            run_and_step = (run, step)
+            kind = (
+                "missing"
+                if run_and_step not in there
+                else "fault"
+                if run_and_step in faults
+                else "sound"
+            )
             axes.scatter(column, row, s=110, marker="s", color=_COLOURS[kind])
             if kind == "fault":
                 axes.annotate(

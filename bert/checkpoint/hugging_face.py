@@ -114,12 +114,12 @@ def hugging_face_name(name: str) -> str:
     Example:
       `bert/encoder/layer_3/output/dense/kernel` is `bert.encoder.layer.3.output.dense.weight`.
     """
-    place, _, last = name.rpartition("/")
-    place = re.sub(r"layer_(\d+)", r"layer.\1", place).replace("/", ".")
+    layer, _, last = name.rpartition("/")
+    layer = re.sub(r"layer_(\d+)", r"layer.\1", layer).replace("/", ".")
     if last.endswith("_embeddings"):
-        return f"{place}.{last}.weight"
+        return f"{layer}.{last}.weight"
     # The heads' `output_weights` and `output_bias` lie one level higher there.
-    return f"{place}.{'bias' if last in ('bias', 'beta', 'output_bias') else 'weight'}"
+    return f"{layer}.{'bias' if last in ('bias', 'beta', 'output_bias') else 'weight'}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,7 +200,7 @@ def write_files(
     names = {name: hugging_face_name(name) for name in parameter_shapes(config)}
     missing = [name for name in names if name not in parameters]
     if fine_tuned is not None:
-        names = {name: place for name, place in names.items() if name in parameters}
+        names = {name: hugging_face for name, hugging_face in names.items() if name in parameters}
         names |= _head_names(fine_tuned)
     elif missing:
         raise UserError(
@@ -209,8 +209,8 @@ def write_files(
             "with --initialise_missing=PRETRAIN_SEED"
         )
     tensors = {
-        place: np.ascontiguousarray(_transposed(name, parameters[name]), np.float32)
-        for name, place in names.items()
+        hugging_face: np.ascontiguousarray(_transposed(name, parameters[name]), np.float32)
+        for name, hugging_face in names.items()
     }
     # `transformers` requires this mark: the orientation is PyTorch's.
     try:
@@ -378,7 +378,7 @@ class HuggingFaceFiles:
         """
         path = self.directory / self.weights[0]
         ours = {hugging_face_name(name): name for name in parameter_shapes(config)}
-        ours |= {place: name for name, place in _head_names(fine_tuned).items()}
+        ours |= {hugging_face: name for name, hugging_face in _head_names(fine_tuned).items()}
         with opened(path) if path.name == WEIGHTS else _unpickled(path) as stored:
             names = [*stored.keys()]
             ends = (re.search(f"{_CURRENT_WORDS}$", name) for name in names)

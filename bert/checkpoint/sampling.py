@@ -173,7 +173,7 @@ def shared_matrices(checkpoints: Mapping[str, Mapping[str, StoredTensor]]) -> li
             )
     names = sorted(common)
     chosen = np.linspace(0, len(names) - 1, min(_NUM_TENSORS, len(names))).round().astype(int)
-    return [names[place] for place in chosen]
+    return [names[index] for index in chosen]
 
 
 def sample(

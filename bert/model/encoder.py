@@ -54,7 +54,7 @@ def encode(
     dropout_key: Array | None = None,
     compute_dtype: str = "float32",
     first_token_only: bool = False,
-    places: Array | None = None,
+    output_positions: Array | None = None,
     packing: Packing | None = None,
     backend: BackendOps = PLAIN,
 ) -> Array:
@@ -72,19 +72,19 @@ def encode(
       compute_dtype: `float32` or `bfloat16`, of products and of what passes between them.
       first_token_only: whether the last layer computes the first token alone, which is all that the
         pooler reads; it is the same up to rounding.
-      places: int32 [batch, count], tokens that are all that is read of the last layer, any of them several
-        times; it computes no others, and is the same up to rounding. None: all.
-      packing: where several sequences lie in each row of the inputs, with the states of rows of their own,
-        up to rounding. None: one in each.
+      output_positions: int32 [batch, count], may repeat; the last layer computes these tokens alone,
+        the same up to rounding. None: all.
+      packing: positions of several sequences in each row; their states equal those of separate rows up
+        to rounding. None: one sequence per row.
       backend: the operations that a backend may compute in its own way.
 
     Returns:
       [batch, length, hidden] of compute_dtype, of packed rows [rows, length, hidden]; with first_token_only
-      [batch, 1, hidden], with places [batch, count, hidden].
+      [batch, 1, hidden], with output_positions [batch, count, hidden].
 
     Reference: Devlin et al., 2019, section 3; Vaswani et al., 2017, section 3 (post-LN blocks).
     """
-    positions, read = None, (1 if first_token_only else places)
+    positions, read = None, (1 if first_token_only else output_positions)
     keys = input_mask
     if packing is not None:
         positions = packing.tokens
@@ -104,8 +104,8 @@ def encode(
             ops.zeros_like(first_sequences), first_sequences, packing.positions
         )
         bias = _attention_bias(keys, positions)
-    elif places is not None:
-        positions = TokenPositions(places)
+    elif output_positions is not None:
+        positions = TokenPositions(output_positions)
     hidden = _block(run, last, hidden, bias, read, positions)
     if packing is None or not first_token_only:
         return hidden
@@ -126,10 +126,10 @@ def unpack_tokens(values: Array, packing: Packing) -> tuple[Array, Array]:
     begins = ops.take(ops.reshape(packing.firsts, (-1,)), packing.chosen)
     begins = begins + packing.chosen // most * length
     position = ops.arange(length, dtype="int32")
-    places = ops.minimum(begins[:, None] + position, rows * length - 1)
+    indices = ops.minimum(begins[:, None] + position, rows * length - 1)
     # A token there is the sequence's own where it stands as far from its sequence's begin.
-    is_own = ops.equal(ops.take(ops.reshape(packing.positions, (-1,)), places), position)
-    unpacked = ops.take(ops.reshape(values, (-1, width)), places, axis=0)
+    is_own = ops.equal(ops.take(ops.reshape(packing.positions, (-1,)), indices), position)
+    unpacked = ops.take(ops.reshape(values, (-1, width)), indices, axis=0)
     return unpacked, ops.cast(is_own, "int32")
 
 
@@ -166,24 +166,24 @@ def _attention_bias(keys: Array, positions: TokenPositions | None) -> Array:
     return (1.0 - attended) * _MASKED
 
 
-def gather_tokens(values: Array, places: Array | int | None) -> Array:
+def gather_tokens(values: Array, positions: Array | int | None) -> Array:
     """Gathers tokens from their sequences.
 
     Args:
       values: [batch, length, width].
-      places: int32 [batch, count]; an integer: that number of first ones; None: all.
+      positions: int32 [batch, count]; an integer: that number of first ones; None: all.
 
     Returns:
       [batch, count, width].
     """
-    if places is None:
+    if positions is None:
         return values
-    if isinstance(places, int):
-        return values[:, :places]
+    if isinstance(positions, int):
+        return values[:, :positions]
     # Whole rows of one matrix: the gradient then adds rows, not single numbers.
     batch, length, width = ops.shape(values)
     first = ops.arange(batch, dtype="int32")[:, None] * length
-    return ops.take(ops.reshape(values, (-1, width)), places + first, axis=0)
+    return ops.take(ops.reshape(values, (-1, width)), positions + first, axis=0)
 
 
 def pool(parameters: Parameters, sequence_output: Array, backend: BackendOps = PLAIN) -> Array:
@@ -233,10 +233,10 @@ def _embed(
     # Two types at most: a product with one-hot rows has a cheaper gradient than a gather.
     types = ops.one_hot(segment_ids, run.config.type_vocab_size, dtype="float32")
     types = ops.matmul(types, parameters[f"{prefix}/token_type_embeddings"])
-    places = parameters[f"{prefix}/position_embeddings"][: ops.shape(input_ids)[1]]
+    position_embeddings = parameters[f"{prefix}/position_embeddings"][: ops.shape(input_ids)[1]]
     if positions is not None:
-        places = ops.take(places, positions.in_sequence, axis=0)
-    hidden = layer_norm(parameters, f"{prefix}/LayerNorm", words + types + places)
+        position_embeddings = ops.take(position_embeddings, positions.in_sequence, axis=0)
+    hidden = layer_norm(parameters, f"{prefix}/LayerNorm", words + types + position_embeddings)
     return run.dropout(hidden, _EMBEDDING_SITE, positions)
 
 

@@ -205,7 +205,7 @@ def pretraining_loss(
         batch["segment_ids"],
         dropout_key,
         compute_dtype,
-        places=ops.concatenate([ops.zeros_like(masked[:, :1]), masked], axis=1),
+        output_positions=ops.concatenate([ops.zeros_like(masked[:, :1]), masked], axis=1),
         backend=backend,
     )
     logits = word_logits(parameters, config, states[:, 1:], backend)

@@ -293,8 +293,8 @@ def _values_by_step(
 ) -> Iterator[tuple[int, dict[str, float]]]:
     """Yields each update's number, from 1, and its scalars; waits for the device once."""
     columns = {name: np.ravel(np.asarray(values)).tolist() for name, values in metrics.items()}
-    for place, step in enumerate(steps):
-        yield step + 1, {name: values[place] for name, values in columns.items()}
+    for index, step in enumerate(steps):
+        yield step + 1, {name: values[index] for name, values in columns.items()}
 
 
 def _blocks(

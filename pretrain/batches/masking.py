@@ -33,7 +33,7 @@ _POSITIONS_AT_ONCE = 4096
 
 # The place of a token in its sequence rides in the low bits of its random score.
 # No two scores of a row are then equal, so that exactly as many are chosen as are asked for.
-_PLACE_MASK = np.uint64(2**16 - 1)
+_POSITION_MASK = np.uint64(2**16 - 1)
 # Larger than any score: places that are none are sorted last.
 _NO_CANDIDATE = np.uint64(2**64 - 1)
 _NO_HALF = np.uint32(2**32 - 1)
@@ -193,12 +193,12 @@ def _assemble(
         raise ValueError(
             f"an instance has {length.max()} tokens, more than sequence_length {sequence_length}"
         )
-    places = np.arange(sequence_length, dtype=np.int32)
-    in_b = places > a_length + 1  # and the last [SEP], and padding
-    is_text = places < length - 1
+    positions = np.arange(sequence_length, dtype=np.int32)
+    in_b = positions > a_length + 1  # and the last [SEP], and padding
+    is_text = positions < length - 1
     # Where A and B do not reach, a neighbour's token is read and overwritten below.
     source = np.where(in_b, rows["b_start"][:, None] - a_length - 2, rows["a_start"][:, None] - 1)
-    source += places
+    source += positions
     # `take` lets other threads of Python work.
     input_ids = (
         np.asarray(store.tokens).take(source, mode="clip").astype(np.int32)
@@ -275,8 +275,8 @@ def _draws(candidates: np.ndarray, mask_key: tuple[str | int | np.ndarray, ...])
 
 def _scores(candidates: np.ndarray, bits: np.ndarray) -> np.ndarray:
     """Returns scores of the candidates, places in the low bits; `_NO_CANDIDATE` where there is none."""
-    places = np.arange(candidates.shape[1], dtype=np.uint64)
-    return np.where(candidates, bits & ~_PLACE_MASK | places, _NO_CANDIDATE)
+    positions = np.arange(candidates.shape[1], dtype=np.uint64)
+    return np.where(candidates, bits & ~_POSITION_MASK | positions, _NO_CANDIDATE)
 
 
 @functools.lru_cache(maxsize=2)
@@ -301,7 +301,7 @@ def _choose_words(
     starts = is_text & ~continues
     scores = np.sort(_scores(starts, _draws(starts, mask_key)), axis=1)
     is_word = scores != _NO_CANDIDATE
-    words = np.where(is_word, scores & _PLACE_MASK, 0).astype(np.int64)  # first places, in turn
+    words = np.where(is_word, scores & _POSITION_MASK, 0).astype(np.int64)  # first places, in turn
     sizes = np.take_along_axis(_sizes_of_words(continues), words, axis=1)
     taken = _taken_in_turn(np.where(is_word, sizes, sequence_length), count)
     chosen = np.zeros((batch_size, sequence_length), bool)
@@ -311,9 +311,9 @@ def _choose_words(
     first = np.maximum.accumulate(np.where(starts, np.arange(sequence_length), 0), axis=1)
     chosen = is_text & np.take_along_axis(chosen, first, axis=1)
     positions = np.zeros((batch_size, max_predictions), np.int64)
-    row, place = np.nonzero(chosen)
-    number = (np.cumsum(chosen, axis=1) - 1)[row, place]
-    positions[row, number] = place
+    row, position = np.nonzero(chosen)
+    number = (np.cumsum(chosen, axis=1) - 1)[row, position]
+    positions[row, number] = position
     weights = np.arange(max_predictions) < chosen.sum(axis=1)[:, None]
     return positions, weights
 
@@ -321,12 +321,12 @@ def _choose_words(
 def _sizes_of_words(continues: np.ndarray) -> np.ndarray:
     """Counts the pieces of the word that begins at each place, int64 [batch, length]."""
     batch_size, sequence_length = continues.shape
-    places = np.arange(sequence_length)
+    positions = np.arange(sequence_length)
     # A word ends at the next place that does not continue it.
-    opens = np.where(continues, sequence_length, places)
+    opens = np.where(continues, sequence_length, positions)
     opens = np.minimum.accumulate(opens[:, ::-1], axis=1)[:, ::-1]
     end = np.full((batch_size, 1), sequence_length)
-    return np.concatenate([opens[:, 1:], end], axis=1) - places
+    return np.concatenate([opens[:, 1:], end], axis=1) - positions
 
 
 def _taken_in_turn(sizes: np.ndarray, count: np.ndarray) -> np.ndarray:

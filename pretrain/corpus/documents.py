@@ -259,17 +259,17 @@ def _lines(path: Path, begin: int = 0) -> Iterator[_Line]:
             while data := handle.readline(_MOST_BYTES_OF_LINE + 1):
                 if len(data) > _MOST_BYTES_OF_LINE:
                     raise UserError(
-                        f"{_place(path, offset)}: the line is longer than {_MOST_BYTES_OF_LINE:,} bytes, "
+                        f"{_line_of(path, offset)}: the line is longer than {_MOST_BYTES_OF_LINE:,} bytes, "
                         "expected sentences or documents of text; give another file"
                     )
                 try:
                     text = data.decode("utf-8-sig" if offset == 0 else "utf-8")
                 except UnicodeDecodeError as error:
                     # `error.object` lacks the byte order mark that the codec took off.
-                    place = offset + len(data) - len(error.object) + error.start
+                    byte_offset = offset + len(data) - len(error.object) + error.start
                     raise UserError(
-                        f"{_place(path, offset)}: byte 0x{error.object[error.start]:02x} at offset "
-                        f"{place} is not UTF-8; convert the file, for example with iconv"
+                        f"{_line_of(path, offset)}: byte 0x{error.object[error.start]:02x} at offset "
+                        f"{byte_offset} is not UTF-8; convert the file, for example with iconv"
                     ) from error
                 yield offset, text.rstrip("\r\n")
                 offset += len(data)
@@ -281,7 +281,7 @@ def _lines(path: Path, begin: int = 0) -> Iterator[_Line]:
         raise UserError(f"{path} is empty; give a file with text in it")
 
 
-def _place(path: Path, offset: int) -> str:
+def _line_of(path: Path, offset: int) -> str:
     """Returns file and line of an offset, for messages: lines are counted only where there is an error."""
     line = 1
     with open_unpacked(path) as handle:
@@ -323,7 +323,7 @@ def _read_json_lines(piece: Piece, text_field: str) -> Iterator[list[str]]:
         except UserError as error:
             reason = str(error).removeprefix("is ").partition("; ")[0]
             raise UserError(
-                f"{_place(path, offset)}: found {line[:40]!r}, which is {reason}, expected one object a "
+                f"{_line_of(path, offset)}: found {line[:40]!r}, which is {reason}, expected one object a "
                 f"line; set source_format to the file's layout, or, of a table, {_AS_JSON_LINES}"
             ) from error
         text = record.get(text_field) if isinstance(record, dict) else None
@@ -335,7 +335,7 @@ def _read_json_lines(piece: Piece, text_field: str) -> Iterator[list[str]]:
                 shown = json.dumps(text)[:40]
                 cure = "leave such lines out, or give text_field='FIELD'"
             raise UserError(
-                f"{_place(path, offset)}: found {shown}, expected text in the field {text_field!r}; {cure}"
+                f"{_line_of(path, offset)}: found {shown}, expected text in the field {text_field!r}; {cure}"
             )
         if {"id", "title"} <= record.keys() and "?curid=" in str(record.get("url")):
             text = _unescaped(text)
@@ -369,14 +369,14 @@ def _read_wikiextractor(piece: Piece) -> Iterator[list[str]]:
                 title = html.unescape(title_match[1]) if title_match else ""
             elif line.strip() and not before_first:
                 raise UserError(
-                    f"{_place(path, offset)}: found {line[:40]!r} outside a document, expected a "
+                    f"{_line_of(path, offset)}: found {line[:40]!r} outside a document, expected a "
                     'line `<doc id="..." title="...">`; set prepare.source_format to the file\'s '
                     "layout"
                 )
         elif start:
             raise UserError(
-                f"{_place(path, offset)}: found <doc ...> inside the document of "
-                f"{_place(path, started).removeprefix(str(path)).strip()}, expected </doc> first; "
+                f"{_line_of(path, offset)}: found <doc ...> inside the document of "
+                f"{_line_of(path, started).removeprefix(str(path)).strip()}, expected </doc> first; "
                 "extract the file again"
             )
         elif _DOCUMENT_END.match(line):
@@ -389,6 +389,6 @@ def _read_wikiextractor(piece: Piece) -> Iterator[list[str]]:
             lines.append(line)
     if lines is not None:
         raise UserError(
-            f"{_place(path, started)}: the document that starts here has no </doc>; the file was cut "
+            f"{_line_of(path, started)}: the document that starts here has no </doc>; the file was cut "
             "off, extract it again"
         )

@@ -85,11 +85,11 @@ def cut_into_pairing_tasks(store: TokenStore, passes: int) -> list[PairingTask]:
     # Each document draws from an address of its own, so the table is the same however it is cut.
     number = max(1, round(store.num_tokens / TOKENS_PER_TASK))
     # The document in which each share of the tokens begins.
-    places = np.arange(1, number) * (store.num_tokens // number)
-    inner = np.unique(store.document_of(places)).tolist() if number > 1 else []
+    boundaries = np.arange(1, number) * (store.num_tokens // number)
+    inner = np.unique(store.document_of(boundaries)).tolist() if number > 1 else []
     ranges = itertools.pairwise(np.unique([0, *inner, store.num_documents]).tolist())
     tasks = itertools.product(range(passes), ranges)
-    return [PairingTask(place, turn, *part) for place, (turn, part) in enumerate(tasks)]
+    return [PairingTask(index, turn, *part) for index, (turn, part) in enumerate(tasks)]
 
 
 def pair_spans(

@@ -251,14 +251,14 @@ def _unpack(
     workers: Runner,
 ) -> None:
     """Unpacks each `.gz` that holds several shards, and puts these in its place."""
-    packed = [place for place, pieces in enumerate(cut) if is_packed(pieces)]
+    packed = [index for index, pieces in enumerate(cut) if is_packed(pieces)]
     unpack = functools.partial(unpack_shard, directory=shard_dir)
-    plain = workers.run(unpack, [(place, cut[place]) for place in packed], "unpacked")
+    plain = workers.run(unpack, [(index, cut[index]) for index in packed], "unpacked")
     # From the last to the first, so that the places before stay.
-    for place, pieces in reversed(list(zip(packed, plain, strict=True))):
+    for index, pieces in reversed(list(zip(packed, plain, strict=True))):
         parts = cut_into_shards(pieces, text)
-        cut[place : place + 1] = parts
-        counts[place : place + 1] = _looked_over(parts, text, workers)
+        cut[index : index + 1] = parts
+        counts[index : index + 1] = _looked_over(parts, text, workers)
 
 
 def _learn_vocabulary(

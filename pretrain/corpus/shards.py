@@ -162,12 +162,12 @@ def _pieces(whole: Piece, text: Text) -> list[tuple[Piece, int]]:
         if kind not in DIVISIBLE_FORMATS:
             return [(whole, size)]
     number = max(1, min(units, -(-size // SHARD_BYTES)))
-    ends = [units * place // number for place in range(number + 1)]
+    ends = [units * index // number for index in range(number + 1)]
     ranges = list(itertools.pairwise(ends))
     last = len(ranges) - 1
     return [
-        (Piece(source, kind, begin, None if place == last else end), size // number)
-        for place, (begin, end) in enumerate(ranges)
+        (Piece(source, kind, begin, None if index == last else end), size // number)
+        for index, (begin, end) in enumerate(ranges)
     ]
 
 

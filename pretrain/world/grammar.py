@@ -39,7 +39,7 @@ class Field:
 
     name: str
     occupations: tuple[str, ...]
-    places: tuple[str, ...]
+    workplaces: tuple[str, ...]
     tools: tuple[str, ...]
 
 
@@ -208,7 +208,7 @@ def _work_sentence(world: World, worker: Person, field: Field, random: np.random
     start, gender = sentence_start(worker.words), worker.gender
     participant = f"the {choose(random, PARTICIPANTS)}"
     predicate, mood = choose(random, PREDICATES), choose(random, MOODS)
-    place, tool = choose(random, field.places), choose(random, field.tools)
+    workplace, tool = choose(random, field.workplaces), choose(random, field.tools)
     time = choose(random, TIMES)
     kind = random.random()
     first_is_meant = _FIRST_IS_MEANT_SHARE
@@ -225,11 +225,11 @@ def _work_sentence(world: World, worker: Person, field: Field, random: np.random
     if kind < 0.73:
         return f"{start} took {POSSESSIVE[gender]} {tool}."
     if kind < 0.84:
-        return f"{start} was {mood} at {POSSESSIVE[gender]} {place}."
+        return f"{start} was {mood} at {POSSESSIVE[gender]} {workplace}."
     if kind < 0.88:
         return f"{start} was {mood} at work."
     if kind < 0.92:
         return f"{start} used the {tool} in the {time}."
     if kind < 0.96:
         return f"{start} used a tool in the {time}."
-    return f"{sentence_start(participant)} was {mood} at the {place}."
+    return f"{sentence_start(participant)} was {mood} at the {workplace}."

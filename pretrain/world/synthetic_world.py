@@ -202,8 +202,8 @@ def _fact_sentences(first: str, second: str, random: np.random.Generator) -> tup
         told = two_people(f"the {first}", frame, participant, pronoun, predicate)
         return told, f"The {second} said {pronoun} {predicate}."
     if kind == 1:
-        mood, place = choose(random, grammar.MOODS), choose(random, field.places)
-        at_place = f"The {first} was {mood} at {POSSESSIVE[gender]} {place}."
+        mood, workplace = choose(random, grammar.MOODS), choose(random, field.workplaces)
+        at_place = f"The {first} was {mood} at {POSSESSIVE[gender]} {workplace}."
         return at_place, f"The {second} was {mood} at work."
     tool, time = choose(random, field.tools), choose(random, grammar.TIMES)
     used = f"The {first} used the {tool} in the {time}."
@@ -354,9 +354,9 @@ def _event(random: np.random.Generator, worker: str, predicate: str) -> Event:
         said = f"{subject} said {NOMINATIVE[gender]} {predicate}."
         return said, ((f"who {predicate}?", subject),)
     if kind == 1:
-        mood, place = choose(random, grammar.MOODS), choose(random, field.places)
-        sentence = f"{subject} was {mood} at {POSSESSIVE[gender]} {place}."
-        return sentence, ((f"who was {mood}?", subject), (f"{the_worker} was where?", place))
+        mood, workplace = choose(random, grammar.MOODS), choose(random, field.workplaces)
+        sentence = f"{subject} was {mood} at {POSSESSIVE[gender]} {workplace}."
+        return sentence, ((f"who was {mood}?", subject), (f"{the_worker} was where?", workplace))
     tool = choose(random, field.tools)
     if kind == 0:
         verb, sentence = "took", f"{subject} took {POSSESSIVE[gender]} {tool}."

@@ -71,7 +71,7 @@ class Lease:
         self._bucket = bucket
         self._seconds = seconds_until_stale
         self._name = name
-        self._place = place or bucket.url
+        self._shown_as = place or bucket.url
         self._verb = verb
         self._setting = setting
         self._may_vanish = may_vanish
@@ -103,7 +103,7 @@ class Lease:
             elif not has_reported:
                 has_reported = True
                 progress(
-                    f"{self._place} was {self._verb} by process {holder.pid} on {holder.host}: "
+                    f"{self._shown_as} was {self._verb} by process {holder.pid} on {holder.host}: "
                     f"waiting up to {patience:.0f} s for its next sign of life"
                 )
             time.sleep(self._seconds / 60)
@@ -115,7 +115,7 @@ class Lease:
         if holder is not None:
             who = f"process {holder.pid} on {holder.host}"
         error = LeaseHeldError(
-            f"{self._place} is being {self._verb} by {who}; wait for it, stop it, or choose another "
+            f"{self._shown_as} is being {self._verb} by {who}; wait for it, stop it, or choose another "
             f"{self._setting}"
         )
         error.holder = holder
@@ -133,7 +133,7 @@ class Lease:
                     return
                 self._version = None
             raise LeaseLostError(
-                f"{self._place} was taken over by another process, because this one was silent for "
+                f"{self._shown_as} was taken over by another process, because this one was silent for "
                 "too long; the other continues, and nothing more is written from here"
             )
 

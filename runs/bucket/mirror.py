@@ -129,17 +129,17 @@ def restore(
 class Mirror:
     """A run directory in a bucket, and `path`, its local copy while the block runs."""
 
-    def __init__(self, url: str, places: Mapping[str, str] = MappingProxyType({})):
+    def __init__(self, url: str, url_of_path: Mapping[str, str] = MappingProxyType({})):
         """Opens no connection.
 
         Args:
-          places: URLs by local copies, for the frozen configuration in the bucket to name.
+          url_of_path: URLs by local copies, for the frozen configuration in the bucket to name.
         """
         self._bucket = Bucket(url)
         self.path = local_copy(self._bucket)
         # Where it is, the local copy was pushed: an empty bucket is then not that of a new run.
         self._pushed_marker = self.path.with_name(f"{self.path.name}.pushed")
-        self._places = places
+        self._url_of_path = url_of_path
         self._lease = Lease(self._bucket)
         self._seconds = float(os.environ.get(PUSH_VARIABLE, SECONDS_BETWEEN_PUSHES))
         self._entries: dict[str, Entry] = {}
@@ -320,8 +320,8 @@ class Mirror:
             data = file.read_bytes() if details.st_size <= _BYTES_READ_AT_ONCE else None
             if data is not None and name == CONFIG:
                 # It names URLs, not local copies: of inputs, content is compared, not paths.
-                for path in sorted(self._places, key=len, reverse=True):
-                    data = data.replace(path.encode(), self._places[path].encode())
+                for path in sorted(self._url_of_path, key=len, reverse=True):
+                    data = data.replace(path.encode(), self._url_of_path[path].encode())
             digest = sha256_of_file(file) if data is None else hashlib.sha256(data).hexdigest()
             size = details.st_size if data is None else len(data)
             if listed and has_own_name and listed["sha256"] == digest:

@@ -101,7 +101,7 @@ class Bucket:
         missing = sorted(set(wanted) - set(granted))
         if missing:
             raise UserError(
-                f"no permission for {self._place()}: {', '.join(missing)} not granted; ask for the role "
+                f"no permission for {self._root_url()}: {', '.join(missing)} not granted; ask for the role "
                 "Storage Object Admin on it, or choose another bucket"
             )
 
@@ -115,13 +115,13 @@ class Bucket:
         return None
 
     def write(self, name: str, data: bytes) -> None:
-        with self._clear_errors(), self._whole(name) as place:
-            self._filesystem.pipe_file(place, data)
+        with self._clear_errors(), self._whole(name) as path:
+            self._filesystem.pipe_file(path, data)
 
     def put(self, file: Path, name: str) -> None:
         """Writes a whole object from a local file."""
-        with self._clear_errors(), self._whole(name) as place:
-            self._filesystem.put_file(str(file), place)
+        with self._clear_errors(), self._whole(name) as path:
+            self._filesystem.put_file(str(file), path)
 
     def get(self, name: str, file: Path) -> None:
         """Reads an object (the one that the URL names if `name` is empty) into a local file.
@@ -268,22 +268,22 @@ class Bucket:
     @contextlib.contextmanager
     def _whole(self, name: str) -> Iterator[str]:
         """Yields a path to write an object to, so that it appears whole."""
-        place = self._at(name)
+        path = self._at(name)
         if self.protocol != "file":
-            yield place
+            yield path
             return
-        Path(place).parent.mkdir(parents=True, exist_ok=True)
-        unfinished = f"{place}.{os.getpid()}{UNFINISHED_SUFFIX}"
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        unfinished = f"{path}.{os.getpid()}{UNFINISHED_SUFFIX}"
         try:
             yield unfinished
-            os.replace(unfinished, place)
+            os.replace(unfinished, path)
         finally:
             Path(unfinished).unlink(missing_ok=True)
 
     def _at(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
 
-    def _place(self) -> str:
+    def _root_url(self) -> str:
         return f"{self.protocol}://{self.path.partition('/')[0]}"
 
     @contextlib.contextmanager
@@ -294,7 +294,7 @@ class Bucket:
             raise
         except FileNotFoundError as error:
             raise UserError(
-                f"{self._place()} does not exist, or has lost objects of {self.url}; check the name, "
+                f"{self._root_url()} does not exist, or has lost objects of {self.url}; check the name, "
                 "or create the bucket"
             ) from error
         except Exception as error:
