@@ -327,7 +327,7 @@ def _b3_row(
     order, weight = parameters["trend_order"], parameters["trend_weight"]
     rules = Regularisation(trend_order=order, trend_weight=weight, upper=1.0)
     leakages = leakage_levels(p_0, design.injections, purity)
-    known = solve(design.num_train, leakages, b, rules)
+    solution = solve(design.num_train, leakages, b, rules)
     candidates = [value for value in _CANDIDATES if value < purity]
     purities = [purity] * len(candidates)
     searched = search(
@@ -337,7 +337,7 @@ def _b3_row(
         "p_0": p_0,
         "purity": purity,
         "leave one cluster out": float(b[0]),
-        "B3, p_0 known": known.e_0,
+        "B3, p_0 known": solution.e_0,
         "B3, p_0 searched": searched.e_0,
         "searched p_0": searched.p_0,
     }

@@ -132,9 +132,9 @@ def answers(
         if positives:
             centre = np.where(labels == 1, centre, centre_of(0.99, *law))
         chance = expit(centre + seeds * effects + examples * hard)
-        given = np.where(random.random(chance.shape) < chance, labels, 1 - labels)
-        given[random.random(num_seeds) < failing[arm]] = 1
-        arms.append(given)
+        predictions = np.where(random.random(chance.shape) < chance, labels, 1 - labels)
+        predictions[random.random(num_seeds) < failing[arm]] = 1
+        arms.append(predictions)
     base, experiment = (
         score - failing[arm] * (score - 0.5)
         for arm, score in enumerate((accuracy, accuracy + lead))

@@ -293,18 +293,18 @@ def config_of(model: Model) -> Any:
 
 
 def compile_row(
-    name: str, target: str, known: str = "", text: Path | None = None
+    name: str, target: str, reference_digest: str = "", text: Path | None = None
 ) -> dict[str, Any]:
     """Compiles a model's step for a target.
 
     Args:
       name: of `MODELS` or `FINETUNED`, or `product-8192`.
       target: of `TARGETS`.
-      known: a digest; the program of that digest is not compiled again.
+      reference_digest: a digest; the program of that digest is not compiled again.
       text: file for the compiled program, if any.
 
     Returns:
-      A row of the table; with `known` of the same program, its digest alone.
+      A row of the table; with `reference_digest` of the same program, its digest alone.
     """
     devices, turns = devices_of(target), 1
     if name == PRODUCT:
@@ -318,7 +318,7 @@ def compile_row(
         lowered, flops = lowered_step(model, devices), _flops(model) / len(devices)
         turns = model.shards // len(devices)
     digest = hashlib.sha256(lowered.as_text().encode()).hexdigest()[:16]
-    if digest == known:
+    if digest == reference_digest:
         return {"digest": digest}
     # Autotuning needs the device, so tile sizes are not those of a run.
     options = {"xla_gpu_autotune_level": 0, "xla_gpu_deterministic_ops": True}
@@ -403,10 +403,10 @@ def executed(text: str, turns: int) -> Iterator[tuple[str, int]]:
                     re.search(rf"{part}=%?([\w.\-]+)", line)[1]  # type: ignore[index]
                     for part in ("body", "condition")
                 )
-                known = re.search(r"known_trip_count[^0-9]*(\d+)", line) or re.search(
+                trip_count = re.search(r"known_trip_count[^0-9]*(\d+)", line) or re.search(
                     r"s32\[\]\S* constant\((\d+)\)", "\n".join(bodies[condition])
                 )
-                yield from walk(body, times * int(known[1] if known else turns))
+                yield from walk(body, times * int(trip_count[1] if trip_count else turns))
             elif " call(" in line or " conditional(" in line:
                 for called in re.findall(r"(?:to_apply|calls)=%?([\w.\-]+)", line):
                     yield from walk(called, times)
@@ -479,14 +479,16 @@ def versions(target: str) -> dict[str, str]:
     return versions_by_package
 
 
-def compiled_apart(name: str, target: str, limit: float, known: str = "") -> dict[str, Any]:
+def compiled_apart(
+    name: str, target: str, limit: float, reference_digest: str = ""
+) -> dict[str, Any]:
     """Makes a row in a process of its own; see `compile_row`.
 
     Args:
       name: of `MODELS` or `FINETUNED`.
       target: of `TARGETS`.
       limit: seconds, after which the process is stopped.
-      known: a digest that need not be compiled again.
+      reference_digest: a digest that need not be compiled again.
 
     Returns:
       The row, with `compiled` False and `why` where there is no program.
@@ -510,7 +512,7 @@ def compiled_apart(name: str, target: str, limit: float, known: str = "") -> dic
     }
     try:
         done = subprocess.run(
-            [*command, f"--here={known or 'always'}"],
+            [*command, f"--here={reference_digest or 'always'}"],
             env=environment,
             capture_output=True,
             text=True,

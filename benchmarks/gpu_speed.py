@@ -327,9 +327,9 @@ def main() -> int:
         help="of PyTorch per update, where its memory does not suffice",
     )
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.one:
-        way, name, dropout = given.one
+    arguments = parser.parse_args()
+    if arguments.one:
+        way, name, dropout = arguments.one
         rate = DROPOUT[dropout]
         shape = SHAPES[name]
         config = dataclasses.replace(
@@ -337,18 +337,18 @@ def main() -> int:
         )
         shape = dataclasses.replace(shape, config=config)
         try:
-            contender = ours(shape) if way == OURS else torch(shape, given.passes)
+            contender = ours(shape) if way == OURS else torch(shape, arguments.passes)
         except UserError as error:
             console.error(str(error))
             return 2
-        row = measure(contender, steps=given.steps, repeats=given.repeats)
+        row = measure(contender, steps=arguments.steps, repeats=arguments.repeats)
         console.report(json.dumps(row))
         return 0
-    further = [f"--{name}={getattr(given, name)}" for name in ("steps", "repeats", "passes")]
+    further = [f"--{name}={getattr(arguments, name)}" for name in ("steps", "repeats", "passes")]
     results = [
-        compare(name, dropout, given.ways, further)
-        for name in given.shapes
-        for dropout in given.dropout
+        compare(name, dropout, arguments.ways, further)
+        for name in arguments.shapes
+        for dropout in arguments.dropout
     ]
     return 0 if all(results) else 1
 

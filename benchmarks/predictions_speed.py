@@ -44,18 +44,21 @@ def main() -> None:
     parser.add_argument("--classes", type=int, default=3)
     parser.add_argument("--read", help="reads a study that was written, and prints the seconds")
     parser.add_argument("--tensorflow", action="store_true", help="reads with TensorFlow instead")
-    given = parser.parse_args()
-    if given.read:
-        print(*_seconds_to_read(Path(given.read), given.tensorflow))
+    arguments = parser.parse_args()
+    if arguments.read:
+        print(*_seconds_to_read(Path(arguments.read), arguments.tensorflow))
         return
     missed = False
-    size = f"{given.seeds} x {given.runs} runs, {given.examples} examples, {given.classes} classes"
-    for what, in_words in ((size, False), (f"{size}, answers in words", True)):
+    size = (
+        f"{arguments.seeds} x {arguments.runs} runs, {arguments.examples} examples, "
+        f"{arguments.classes} classes"
+    )
+    for study, in_words in ((size, False), (f"{size}, answers in words", True)):
         with tempfile.TemporaryDirectory() as scratch:
-            writing = _write_study(Path(scratch), given, in_words)
+            writing = _write_study(Path(scratch), arguments, in_words)
             reading = min(_in_process(scratch) for _ in range(REPEATS))
             peer = min(_in_process(scratch, "--tensorflow") for _ in range(REPEATS))
-            print(f"{what}: seconds of its cores, seconds on the wall")
+            print(f"{study}: seconds of its cores, seconds on the wall")
             for name, (own, wall), target in (
                 ("writing a file", writing, SECONDS_TO_WRITE),
                 ("reading all", reading, SECONDS_TO_READ),
@@ -78,16 +81,16 @@ def _since(start: Seconds) -> Seconds:
     return time.process_time() - start[0], time.perf_counter() - start[1]
 
 
-def _write_study(root: Path, given: argparse.Namespace, in_words: bool) -> Seconds:
+def _write_study(root: Path, arguments: argparse.Namespace, in_words: bool) -> Seconds:
     """Writes all runs; the median of the seconds that a file took."""
     random = np.random.default_rng(0)
-    number, classes = given.examples, given.classes
+    number, classes = arguments.examples, arguments.classes
     labels = random.integers(0, classes, number)
     words = np.array([f"answer {index} of some length" for index in range(500)])
     references = [tuple(words[random.integers(0, 500, 3)].tolist()) for _ in range(number)]
     seconds = []
-    for seed in range(given.seeds):
-        for run in range(given.runs):
+    for seed in range(arguments.seeds):
+        for run in range(arguments.runs):
             run_dir = root / f"seed_{seed}-run_{run}"
             scores = random.normal(size=(number, classes)).astype(np.float32)
             texts = words[random.integers(0, 500, number)].tolist()

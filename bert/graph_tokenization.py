@@ -72,8 +72,8 @@ class GraphTokenizer(tf.Module):
         """
         words = graph_words(texts, lower_case=self.lower_case)
         is_long = tf.strings.length(words.values, unit="UTF8_CHAR") > MAX_CHARACTERS_PER_WORD
-        known = words.with_values(tf.where(is_long, UNK, words.values))
-        return tf.cast(self._wordpiece.tokenize(known).merge_dims(1, 2), tf.int32)
+        short_words = words.with_values(tf.where(is_long, UNK, words.values))
+        return tf.cast(self._wordpiece.tokenize(short_words).merge_dims(1, 2), tf.int32)
 
 
 def graph_words(texts: Any, *, lower_case: bool = True) -> tf.RaggedTensor:
@@ -96,10 +96,10 @@ def graph_words(texts: Any, *, lower_case: bool = True) -> tf.RaggedTensor:
         codes = tf.where(codes == _SIGMA, _lower_sigma(_look_up(classes, codes)), codes)
 
     expanded = tf.gather(tf.ragged.constant(expansions, tf.int32), _look_up(numbers, codes))
-    given = expanded.value_rowids()
-    rows = tf.gather(rows, given)
+    character_of_code = expanded.value_rowids()
+    rows = tf.gather(rows, character_of_code)
     expanded = expanded.flat_values
-    codes = tf.where(expanded == _ITSELF, tf.gather(codes, given), expanded)
+    codes = tf.where(expanded == _ITSELF, tf.gather(codes, character_of_code), expanded)
 
     if lower_case:
         codes = _in_canonical_order(codes, _look_up(combining, codes))

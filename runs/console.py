@@ -43,8 +43,8 @@ def take_verbosity(arguments: Sequence[str]) -> list[str]:
       []
     """
     global _verbosity  # of the process, like its standard error
-    given = [_FLAGS[text] for text in arguments if text in _FLAGS]
-    _verbosity = given[-1] if given else Verbosity.NORMAL
+    levels = [_FLAGS[text] for text in arguments if text in _FLAGS]
+    _verbosity = levels[-1] if levels else Verbosity.NORMAL
     return [text for text in arguments if text not in _FLAGS]
 
 

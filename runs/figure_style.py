@@ -52,22 +52,22 @@ _SETTINGS: dict[Any, Any] = {
 logging.getLogger("matplotlib.font_manager").setLevel(logging.WARNING)
 
 # The axes of a caller, into which the next figure is drawn.
-_GIVEN: ContextVar[Axes | None] = ContextVar("given axes", default=None)
+_AXES: ContextVar[Axes | None] = ContextVar("given axes", default=None)
 
 
 @contextmanager
 def drawn_into(axes: Axes) -> Iterator[None]:
     """Lets the figure that is made in the block be drawn into given axes, if it has one panel."""
-    token = _GIVEN.set(axes)
+    token = _AXES.set(axes)
     try:
         yield
     finally:
-        _GIVEN.reset(token)
+        _AXES.reset(token)
 
 
 def given_axes() -> Axes | None:
     """Returns the axes that a figure is drawn into; None where it is a figure of its own."""
-    return _GIVEN.get()
+    return _AXES.get()
 
 
 @contextmanager
@@ -89,15 +89,15 @@ def canvas(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    given = _GIVEN.get()
-    if given is not None and columns * rows > 1:
+    caller_axes = _AXES.get()
+    if caller_axes is not None and columns * rows > 1:
         raise UserError(
             f"this figure has {columns * rows} panels, which do not fit into one ax; leave ax out"
         )
     with matplotlib.rc_context(_SETTINGS):
-        if given is not None:
-            figure = cast("Figure", given.figure)
-            yield figure, given if options.get("squeeze", True) else np.array([[given]])
+        if caller_axes is not None:
+            figure = cast("Figure", caller_axes.figure)
+            yield figure, caller_axes if options.get("squeeze", True) else np.array([[caller_axes]])
             return
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)

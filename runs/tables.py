@@ -518,13 +518,15 @@ def _columnar_entries(path: PathLike) -> Iterator[dict[str, Any]]:
     features = (info or {}).get("features") or {}
     names: dict[str, list[str]] = {}
     for column in table.column_names:
-        if known := _class_names(features.get(column)):
-            check_fields({column: known}, {column: list[str]}, f"the class names of {path}", cure)
-            names[column] = known
+        if class_names := _class_names(features.get(column)):
+            check_fields(
+                {column: class_names}, {column: list[str]}, f"the class names of {path}", cure
+            )
+            names[column] = class_names
     for batch in table.to_batches():
         for entry in batch.to_pylist():
-            for column, known in names.items():
-                entry[column] = _named(entry[column], known)
+            for column, class_names in names.items():
+                entry[column] = _named(entry[column], class_names)
             yield entry
 
 

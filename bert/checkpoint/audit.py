@@ -194,12 +194,12 @@ def _checkpoints_in(path: str, is_one_of_several: bool) -> Iterator[_Checkpoint]
         run, step = _run_and_step(
             (folder if is_whole_path else folder.relative_to(root)).as_posix()
         )
-        known = read_provenance(folder)
+        provenance = read_provenance(folder)
         yield _Checkpoint(
             run or folder.resolve().parent.name,
-            step if known["step"] is None else known["step"],
+            step if provenance["step"] is None else provenance["step"],
             folder_source(folder),
-            known["pretrain_seed"],
+            provenance["pretrain_seed"],
         )
 
 
@@ -262,10 +262,10 @@ def _missing_steps(checkpoints: Sequence[_Checkpoint]) -> Iterator[Finding]:
             if step not in counts and 2 * number > len(steps):
                 text = f"{run} has no step {step:,}, which most runs have."
                 yield Finding("files", text, ((run, step),))
-        for given, number in counts.items():
+        for repeated, number in counts.items():
             if number > 1:
-                text = f"{_named(run, given)} is there {number} times, in different places."
-                yield Finding("twice", text, ((run, given),))
+                text = f"{_named(run, repeated)} is there {number} times, in different places."
+                yield Finding("twice", text, ((run, repeated),))
 
 
 def _unlike(
@@ -274,15 +274,15 @@ def _unlike(
     """Yields checkpoints that lack a small file, or have another one than most."""
     for name in names:
         # By the hash that a server states (Git's or SHA-256, so not comparable); a folder states none.
-        known: dict[str, str] = {}
+        digests: dict[str, str] = {}
         contents: dict[int, str | None] = {}
         for each in checkpoints:
             source = each.source
             key = source.hashes.get(name, source.label)
-            if name in source.sizes and key not in known:
+            if name in source.sizes and key not in digests:
                 content = source.read(name, 0, source.sizes[name])
-                known[key] = hashlib.sha256(content).hexdigest()
-            contents[id(each)] = known[key] if name in source.sizes else None
+                digests[key] = hashlib.sha256(content).hexdigest()
+            contents[id(each)] = digests[key] if name in source.sizes else None
         (usual, count), *others = Counter(contents.values()).most_common()
         if not others or usual is None:
             continue

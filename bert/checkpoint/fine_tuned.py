@@ -92,11 +92,11 @@ def foreign_record(
     Args:
       labels: a name per output, which is ignored where the head's kind has none.
     """
-    known = None if kind in ("regression", "question_answering") else [*labels]
+    label_names = None if kind in ("regression", "question_answering") else [*labels]
     shapes = {"output_bias": [len(labels)], "output_weights": [len(labels), hidden_size]}
     return {
         "task": task,
-        "head": {"kind": kind, "labels": known, "num_texts": None, "variables": shapes},
+        "head": {"kind": kind, "labels": label_names, "num_texts": None, "variables": shapes},
         "sequence_length": sequence_length,
         "do_lower_case": None,
         "arguments": {},
@@ -140,11 +140,11 @@ def check_fine_tuned(record: Any, where: str, cure: str) -> None:
                 raise UserError(
                     f"{where}: {FINE_TUNED} has {name} {shown}, expected {described(kind)}; {cure}"
                 )
-    labels, given = head["labels"], record["arguments"].get("labels")
-    if labels is not None and given is not None and [*labels] != [*given]:
+    labels, trained_labels = head["labels"], record["arguments"].get("labels")
+    if labels is not None and trained_labels is not None and [*labels] != [*trained_labels]:
         raise UserError(
             f"{where}: the head has the labels {shortened([*labels])} and the arguments of its training "
-            f"{shortened([*given])}, expected the same; {cure}"
+            f"{shortened([*trained_labels])}, expected the same; {cure}"
         )
     number = {"regression": 1, "question_answering": 2}.get(head["kind"])
     if labels is not None and head["kind"] != "own":

@@ -331,8 +331,8 @@ class HuggingFaceFiles:
         is_open = _GELUS[activation] is None and form == "tanh"
         hidden_act = _GELUS[activation] or GELUS[form]
         names = BertConfig.__dataclass_fields__
-        known = {name: value for name, value in values.items() if name in names}
-        return BertConfig.from_mapping({**known, "hidden_act": hidden_act}, str(path)), is_open
+        settings = {name: value for name, value in values.items() if name in names}
+        return BertConfig.from_mapping({**settings, "hidden_act": hidden_act}, str(path)), is_open
 
     def foreign_record(self, config: BertConfig) -> dict[str, Any] | None:
         """Makes the record of a model that another program fine-tuned from its `config.json`.

@@ -211,13 +211,13 @@ def dense(parameters: Parameters, name: str, inputs: Array, backend: BackendOps)
 
 def layer_norm(parameters: Parameters, name: str, inputs: Array) -> Array:
     """Normalises the last axis in float32 with `<name>/gamma` and `<name>/beta`; of the inputs' type."""
-    given = inputs.dtype
+    dtype = inputs.dtype
     inputs = ops.cast(inputs, "float32")
     mean = ops.mean(inputs, axis=-1, keepdims=True)
     centred = inputs - mean
     variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
     scale = ops.rsqrt(variance + LAYER_NORM_EPSILON) * parameters[f"{name}/gamma"]
-    return ops.cast(centred * scale + parameters[f"{name}/beta"], given)
+    return ops.cast(centred * scale + parameters[f"{name}/beta"], dtype)
 
 
 def gelu(inputs: Array, form: Gelu = "tanh") -> Array:

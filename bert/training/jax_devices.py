@@ -40,7 +40,7 @@ def open_devices(devices: DeviceChoice = AUTO) -> Devices:
     """
     if devices in _opened:
         return _opened[devices]
-    groups = [known for known, opened in _opened.items() if opened.mesh is not None]
+    groups = [number for number, opened in _opened.items() if opened.mesh is not None]
     if devices != 1 and groups:
         raise UserError(
             f"devices is {devices}, but this process trains on {groups[0]} already; start another"
@@ -48,15 +48,15 @@ def open_devices(devices: DeviceChoice = AUTO) -> Devices:
     if devices not in (1, AUTO):
         with contextlib.suppress(RuntimeError):  # JAX has started: what is there is counted below
             jax.config.update("jax_num_cpu_devices", devices)
-    known = known_devices()
-    is_cpu = known[0].platform == "cpu"
+    available = known_devices()
+    is_cpu = available[0].platform == "cpu"
     _keep_programs(is_cpu)
-    number = (1 if is_cpu else len(known)) if devices == AUTO else int(devices)
-    if number > len(known):
+    number = (1 if is_cpu else len(available)) if devices == AUTO else int(devices)
+    if number > len(available):
         cure = "open the devices before anything else of JAX's runs" if is_cpu else "lower it"
-        raise UserError(f"devices is {number}, but JAX has {len(known)}; {cure}")
-    mesh = Mesh(np.array(known[:number]), (DATA,)) if number > 1 else None
-    _opened[devices] = Devices(mesh, number, CPU if is_cpu else known[0].device_kind)
+        raise UserError(f"devices is {number}, but JAX has {len(available)}; {cure}")
+    mesh = Mesh(np.array(available[:number]), (DATA,)) if number > 1 else None
+    _opened[devices] = Devices(mesh, number, CPU if is_cpu else available[0].device_kind)
     return _opened[devices]
 
 

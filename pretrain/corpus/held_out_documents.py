@@ -54,9 +54,9 @@ def hold_out(
       hold_out_seed: of the choice.
     """
     pieces = name_sources(sources, source_format, "hold_out")
-    known = {source_format} if isinstance(source_format, str) else set(source_format)
+    formats = {source_format} if isinstance(source_format, str) else set(source_format)
     expected = f"one of {', '.join(FILE_FORMATS)}, or a list of these"
-    is_known = known.issubset(FILE_FORMATS)
+    is_known = formats.issubset(FILE_FORMATS)
     check_values("hold_out", [("source_format", source_format, is_known, expected)])
     parameters = {
         "source_format": one_or_all([piece.source_format for piece in pieces]),

@@ -116,7 +116,7 @@ def prepare(settings: PreparationSettings) -> None:
         remove(shard_dir)  # what a kill between the last two lines of this function left
         return
     _refuse_copies(sources, marks)
-    given = _given_vocabulary(settings, sources)
+    shared_vocabulary = _vocabulary_of_corpora(settings, sources)
 
     # The text, cut into shards and looked over; those of a run that was killed stay.
     workers: Runner = (
@@ -138,8 +138,8 @@ def prepare(settings: PreparationSettings) -> None:
 
         # The vocabulary, written or learned from the words of all shards.
         outputs = list(_OUTPUTS)
-        if given:
-            outputs += given.write(run.path)[1:]
+        if shared_vocabulary:
+            outputs += shared_vocabulary.write(run.path)[1:]
         elif settings.cased:
             write_json_fields(run.path / TOKENIZER_CONFIG, {"do_lower_case": False})
             outputs.append(TOKENIZER_CONFIG)
@@ -214,7 +214,9 @@ def _refuse_copies(sources: Sequence[Piece], marks: Sequence[str]) -> None:
             )
 
 
-def _given_vocabulary(settings: PreparationSettings, sources: Sequence[Piece]) -> Vocabulary | None:
+def _vocabulary_of_corpora(
+    settings: PreparationSettings, sources: Sequence[Piece]
+) -> Vocabulary | None:
     """Returns the vocabulary that is given, or that of stores; None: it is to be learned."""
     vocabulary = None
     if settings.vocabulary:

@@ -156,7 +156,7 @@ def pretrain(settings: PretrainingSettings) -> None:
             start_weights = start.parameters  # read now, as its provenance knows more after that
             inherited = {
                 "parent": ancestor(start.provenance, run.fingerprints["initial_checkpoint"]),
-                **{n: known for n, known in start.provenance.items() if n == INITIALISED},
+                **{n: entry for n, entry in start.provenance.items() if n == INITIALISED},
             }
         of_checkpoint = ("procedure", "pretrain_seed", "data_seed")
         recorded_elsewhere = (*of_checkpoint, "model", "checkpoint_steps")
