@@ -238,10 +238,10 @@ def true_leakage(clusters: Indices, observed: Indices, min_size: int) -> tuple[f
     np.add.at(both, (observed_codes, clusters), 1)
     tested = sizes[observed_codes] >= min_size
     own_size = sizes[observed_codes][tested]
-    own = both[observed_codes, clusters][tested] - 1
-    elsewhere = both.sum(axis=0)[clusters][tested] - 1 - own
+    in_cluster = both[observed_codes, clusters][tested] - 1
+    elsewhere = both.sum(axis=0)[clusters][tested] - 1 - in_cluster
     return float(np.mean(elsewhere / (len(clusters) - own_size))), float(
-        np.mean(own / (own_size - 1))
+        np.mean(in_cluster / (own_size - 1))
     )
 
 

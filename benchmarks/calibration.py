@@ -204,24 +204,24 @@ def differing(random: Random, num_seeds: int, *, missing: bool = False, **option
 
 def at_the_edge(random: Random, num_seeds: int, *, world: World, unit: float = 100.0) -> Study:
     """Asks of an experiment that is worse whether it is not worse by just as much."""
-    made = world(random, num_seeds)
-    return made._replace(options=made.options | {"margin": -unit * made.truth})
+    study = world(random, num_seeds)
+    return study._replace(options=study.options | {"margin": -unit * study.truth})
 
 
 def borrowing(random: Random, num_seeds: int, *, factor: float) -> Study:
     """Gives the base one seed, and a multiple of the spread of 25 others on other examples."""
-    made = answers(random, num_seeds, design="unpaired", size=500)
+    study = answers(random, num_seeds, design="unpaired", size=500)
     (others,), _, options = answers(random, 25, design="single", size=500)
     sd = 100 * factor * (others == options["labels"]).mean(axis=1).std(ddof=1)
     spread = stats.SeedSpread(sd, 24, "other seeds")
-    return Study([made.arms[0][:1], made.arms[1]], 0.0, made.options | {"seed_sd": spread})
+    return Study([study.arms[0][:1], study.arms[1]], 0.0, study.options | {"seed_sd": spread})
 
 
 def in_slices(random: Random, num_seeds: int) -> Study:
     """Cuts 430 examples into slices of five sizes."""
-    made = answers(random, num_seeds, size=430)
-    return made._replace(
-        options=made.options | {"by": np.repeat([*"abcde"], (30, 40, 60, 100, 200))}
+    study = answers(random, num_seeds, size=430)
+    return study._replace(
+        options=study.options | {"by": np.repeat([*"abcde"], (30, 40, 60, 100, 200))}
     )
 
 
@@ -245,15 +245,15 @@ def tasks(random: Random, num_seeds: int) -> Study:
 def benchmark(random: Random, num_seeds: int, *, seeds: float = 0.3) -> Study:
     """Makes four tasks of unlike sizes and metrics, one of which counts as the mean of two, as GLUE's do."""
     metrics = (("accuracy", "f1"), "accuracy", "matthews", "accuracy")
-    made = [answers(random, num_seeds, size=size, seeds=seeds) for size in (60, 120, 200, 300)]
-    options = {"labels": [study.options["labels"] for study in made], "metrics": metrics}
-    return Study([arm for study in made for arm in study.arms], 0.0, options)
+    studies = [answers(random, num_seeds, size=size, seeds=seeds) for size in (60, 120, 200, 300)]
+    options = {"labels": [study.options["labels"] for study in studies], "metrics": metrics}
+    return Study([arm for study in studies for arm in study.arms], 0.0, options)
 
 
 def models(random: Random, num_seeds: int) -> Study:
     """Makes six equal arms with seeds of their own."""
-    made = [answers(random, num_seeds, design="unpaired") for _ in range(3)]
-    return Study([arm for study in made for arm in study.arms], 0.0, made[0].options)
+    studies = [answers(random, num_seeds, design="unpaired") for _ in range(3)]
+    return Study([arm for study in studies for arm in study.arms], 0.0, studies[0].options)
 
 
 # --- Questions: what is asked of a study -----------------------------------------------------------------
@@ -272,8 +272,8 @@ def comparison(arms: Sequence[NDArray], seed_sd: Any = None, **options: Any) -> 
     base, experiment = (*arms, None)[:2]
     if seed_sd is None:
         return stats.compare(base, experiment, n_resamples=DRAWS, **options)
-    held = stats.compare(base, experiment, n_resamples=DRAWS, resample="examples", **options)
-    return stats.one_seed(held, seed_sd).comparison
+    result = stats.compare(base, experiment, n_resamples=DRAWS, resample="examples", **options)
+    return stats.one_seed(result, seed_sd).comparison
 
 
 def compared(study: Study) -> Verdict:

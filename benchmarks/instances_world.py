@@ -118,7 +118,7 @@ def one_world(random: np.random.Generator, num_examples: int) -> Iterator[tuple[
         if item.num_seeds in (2, 6, 10):
             yield from _of_number(item, of_votes)
     index = analysis.momentum_indices["pearson"]["world"][SIZES]
-    exact = momentum_index(*(own[None] for own in accuracy))
+    exact = momentum_index(*(correct[None] for correct in accuracy))
     for bucket in range(10):
         yield (
             f"6, 12: improvements of examples at {index.edges[bucket + 1]:.1f} correlate",
@@ -129,8 +129,12 @@ def one_world(random: np.random.Generator, num_examples: int) -> Iterator[tuple[
         ("bias_squared", (1 - accuracy[2]) ** 2), ("pretrain_seed", pre[2]), ("finetune_seed", fine[2])
     ):  # fmt: skip
         yield f"7: large, {name}", float(truth.mean()), parts.parts[name].mean
-    for size, own in zip(SIZES, accuracy, strict=True):
-        yield f"8: accuracy of {size}", float(own.mean()), analysis.accuracies["world"][size].mean
+    for size, correct in zip(SIZES, accuracy, strict=True):
+        yield (
+            f"8: accuracy of {size}",
+            float(correct.mean()),
+            analysis.accuracies["world"][size].mean,
+        )
     yield "10: relative bias, decaying", new_seeds_bias(random, logits, 1), pair.relative_biases[0]
     yield (
         "10: relative bias, improving",

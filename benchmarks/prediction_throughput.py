@@ -139,7 +139,7 @@ def main() -> int:
         for label, (wall, cpu) in {**alone, "ours, no engine named": numpy}.items():
             print(f"{label:24}{wall:8.1f}{cpu:8.1f}")
     differing = sum(
-        one != other for one, other in zip(answers["ours"], answers["pipeline"], strict=True)
+        one != peer for one, peer in zip(answers["ours"], answers["pipeline"], strict=True)
     )
     print(f"{differing} of {examples} labels differ")
     return int(differing > 0)

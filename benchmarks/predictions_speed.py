@@ -59,13 +59,13 @@ def main() -> None:
             reading = min(_in_process(scratch) for _ in range(REPEATS))
             peer = min(_in_process(scratch, "--tensorflow") for _ in range(REPEATS))
             print(f"{study}: seconds of its cores, seconds on the wall")
-            for name, (own, wall), target in (
+            for name, (cpu, wall), target in (
                 ("writing a file", writing, SECONDS_TO_WRITE),
                 ("reading all", reading, SECONDS_TO_READ),
                 ("TensorFlow's reader", peer, None),
             ):
                 judged = "" if target is None else f"   (target {target:g})"
-                print(f"  {name:20} {own:8.3f} {wall:8.3f}{judged}")
+                print(f"  {name:20} {cpu:8.3f} {wall:8.3f}{judged}")
             missed |= writing[0] > SECONDS_TO_WRITE or reading[0] > SECONDS_TO_READ
     sys.exit(int(missed))
 
@@ -73,8 +73,8 @@ def main() -> None:
 def _in_process(folder: str, *flags: str) -> Seconds:
     command = [sys.executable, "-m", "benchmarks.predictions_speed", "--read", folder, *flags]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    own, wall = done.stdout.split()
-    return float(own), float(wall)
+    cpu, wall = done.stdout.split()
+    return float(cpu), float(wall)
 
 
 def _since(start: Seconds) -> Seconds:
@@ -112,8 +112,8 @@ def _write_study(root: Path, arguments: argparse.Namespace, in_words: bool) -> S
             facts |= {"step": 2_000_000, "learning_rate": 2e-5, "finetune_seed": run}
             write_run(run_dir, {**facts, "evaluation_sets": {"dev": entry}})
             (run_dir / DONE).write_text("{}")
-    own, wall = np.median(seconds, axis=0).tolist()
-    return own, wall
+    cpu, wall = np.median(seconds, axis=0).tolist()
+    return cpu, wall
 
 
 def _seconds_to_read(root: Path, tensorflow: bool) -> Seconds:

@@ -239,7 +239,7 @@ class Workers:
                     for at, worker in workers.items()
                     if at not in self._running and _num_tasks(worker) >= worker["nthreads"]
                 }
-                self._num_ready = {at: _num_tasks(one, "ready") for at, one in workers.items()}
+                self._num_ready = {at: _num_tasks(tasks, "ready") for at, tasks in workers.items()}
         for task in lost:
             task.cancel()  # it would wait for that very worker
         self._feed()

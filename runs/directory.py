@@ -243,7 +243,7 @@ class RunDirectory:
         self._stage = stage
         self._another = another
         self._renewed_by = {f"{stage}.{name}" for name in renewed_by}
-        self._held = contextlib.ExitStack()
+        self._open_until_exit = contextlib.ExitStack()
         self._lease: Lease | None = None
         self._large_inputs: dict[str, dict[str, Any]] = {}
         self.fingerprints: dict[str, str] = {}
@@ -347,7 +347,7 @@ class RunDirectory:
             raise UserError(
                 f"cannot write {self.path}: {error.strerror}; choose another run_dir"
             ) from error
-        self._held.callback(os.close, lock)
+        self._open_until_exit.callback(os.close, lock)
         try:
             # Other processes are kept out, without waiting for one that goes on.
             try:
@@ -366,8 +366,8 @@ class RunDirectory:
                 folder = path.with_name(f".{path.name}.lease")
                 self._lease = Lease(Bucket(f"file://{folder}"))
                 self._lease.acquire()
-                self._held.callback(remove, folder)
-                self._held.callback(self._lease.release)
+                self._open_until_exit.callback(remove, folder)
+                self._open_until_exit.callback(self._lease.release)
 
             # Another run may have come between the first look and the lock, or this one been finished.
             self._refuse_other_run()
@@ -386,7 +386,7 @@ class RunDirectory:
 
     def __exit__(self, *exception: object) -> None:
         self._lease = None
-        self._held.close()
+        self._open_until_exit.close()
 
     def finish(self, outputs: Sequence[str]) -> None:
         """Writes the DONE marker with the size and SHA-256 of each output.

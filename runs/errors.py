@@ -89,12 +89,12 @@ def disk_full_line(error: BaseException | None) -> str | None:
     while error is not None and error not in chain:
         chain.append(error)
         error = error.__cause__ or error.__context__
-    full = [one for one in chain if isinstance(one, OSError) and one.errno in _FULL]
+    full = [each for each in chain if isinstance(each, OSError) and each.errno in _FULL]
     # Errors of TensorFlow's own writers only say it.
-    is_said = any(os.strerror(code) in str(one) for one in chain for code in _FULL)
+    is_said = any(os.strerror(code) in str(each) for each in chain for code in _FULL)
     if not full and not is_said:
         return None
-    told = [str(one) for one in chain if isinstance(one, UserError)]
+    told = [str(each) for each in chain if isinstance(each, UserError)]
     if told:
         return told[0]
     if not full:

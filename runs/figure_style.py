@@ -117,9 +117,9 @@ def figure_bytes(figure: Figure, kind: FigureKind = "svg") -> bytes:
 
 def _lay_out(figure: Figure, dots_per_inch: float) -> None:
     """Computes the layout once, by the sizes of letters in a PNG, so that it is the same in all kinds."""
-    engine, own = figure.get_layout_engine(), figure.dpi
+    engine, dpi = figure.get_layout_engine(), figure.dpi
     if engine is not None:
         figure.dpi = dots_per_inch
         engine.execute(figure)
-        figure.dpi = own
+        figure.dpi = dpi
         figure.set_layout_engine("none")

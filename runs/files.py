@@ -119,7 +119,7 @@ class OwnFiles(contextlib.AbstractContextManager["OwnFiles"]):
 
     def __init__(self, folder: Path):
         self._folder = os.path.abspath(folder)
-        self._made: set[str] = set()
+        self._created: set[str] = set()
         self.removed: set[str] = set()
         self.removed_folder = False
 
@@ -140,7 +140,7 @@ class OwnFiles(contextlib.AbstractContextManager["OwnFiles"]):
         with _SWAPPING:
             return sorted(
                 name
-                for name in self._made.union(names) - self.removed
+                for name in self._created.union(names) - self.removed
                 if not os.path.isfile(f"{self._folder}/{name}")
             )
 
@@ -156,11 +156,11 @@ class OwnFiles(contextlib.AbstractContextManager["OwnFiles"]):
         names = {os.path.relpath(file, self._folder) for file in files}
         with _SWAPPING:
             if removed:
-                self._made -= names
+                self._created -= names
                 self.removed |= names
                 self.removed_folder |= changed == self._folder
             else:
-                self._made |= names
+                self._created |= names
                 self.removed -= names
 
 

@@ -229,8 +229,10 @@ def _file_faults(checkpoints: Sequence[_Checkpoint]) -> list[Finding]:
         names = [*checkpoint.source.sizes]
         if not weight_files(names):
             pickled = any(map(_PICKLED.fullmatch, names))
-            what = "only pickled weights, which cannot be read in part" if pickled else "no weights"
-            findings.append(_fault("files", [checkpoint], "have", what))
+            description = (
+                "only pickled weights, which cannot be read in part" if pickled else "no weights"
+            )
+            findings.append(_fault("files", [checkpoint], "have", description))
             continue
         try:
             checkpoint.tensors = stored_tensors(checkpoint.source)
@@ -243,10 +245,10 @@ def _file_faults(checkpoints: Sequence[_Checkpoint]) -> list[Finding]:
     for each in checkpoints:
         if each.tensors:
             by_state["an" if has_optimizer_state(each.source, each.tensors) else "no"].append(each)
-    what, few = min(by_state.items(), key=lambda item: len(item[1]))
+    description, few = min(by_state.items(), key=lambda item: len(item[1]))
     if few:
         findings.append(
-            _fault("optimiser", few, "have", f"{what} optimiser state, unlike the others")
+            _fault("optimiser", few, "have", f"{description} optimiser state, unlike the others")
         )
     return findings
 

@@ -501,10 +501,10 @@ def ancestor(provenance: Mapping[str, Any], sha256: str) -> dict[str, Any]:
 
 def same_bits(first: np.ndarray, second: np.ndarray) -> bool:
     """Returns whether two float32 arrays agree in shape and in every bit: 0 is not -0, NaN can be NaN."""
-    one, other = (
+    first_bits, second_bits = (
         np.ascontiguousarray(values, np.float32).view(np.uint32) for values in (first, second)
     )
-    return first.shape == second.shape and np.array_equal(one, other)
+    return first.shape == second.shape and np.array_equal(first_bits, second_bits)
 
 
 def _require(path: Path) -> None:

@@ -126,8 +126,8 @@ def convert_checkpoints(
         for name, value in options.items():
             if value is not None:
                 raise UserError(f"--to saved_model does not take --{name}; leave it out")
-        made = export_saved_model(sources[0], target, vocabulary=vocabulary)
-        return f"{sources[0]} -> {made} (who loads it imports tensorflow_text first)"
+        saved_model = export_saved_model(sources[0], target, vocabulary=vocabulary)
+        return f"{sources[0]} -> {saved_model} (who loads it imports tensorflow_text first)"
     lines = []
     for source in sources:
         directory, is_new = convert_checkpoint(source, target, to, vocabulary=vocabulary, **options)
@@ -147,20 +147,20 @@ def compare_checkpoints(*, first: str, second: str, strict: bool = False) -> int
     Returns:
       0; of a strict comparison 1 where they are not equal bit for bit.
     """
-    one, other = (
+    first, second = (
         read_checkpoint(name, need_vocabulary=False, need_finite=False) for name in (first, second)
     )
     lines = [
-        f"{field.name}: {getattr(one.config, field.name)} and {getattr(other.config, field.name)}"
-        for field in dataclasses.fields(one.config)
-        if getattr(one.config, field.name) != getattr(other.config, field.name)
+        f"{field.name}: {getattr(first.config, field.name)} and {getattr(second.config, field.name)}"
+        for field in dataclasses.fields(first.config)
+        if getattr(first.config, field.name) != getattr(second.config, field.name)
     ]
-    paths = [vocabulary_file(each.directory / VOCABULARY) for each in (one, other)]
+    paths = [vocabulary_file(each.directory / VOCABULARY) for each in (first, second)]
     # A directory without one (a model saved alone) says nothing about its vocabulary.
     if all(map(Path.is_file, paths)):
         contents = {Vocabulary.open(path).checksum for path in paths}
         lines += [f"{VOCABULARY}: the files differ"] * (len(contents) > 1)
-    variables, others = one.variables, other.variables
+    variables, others = first.variables, second.variables
     names = sorted(variables.keys() | others.keys())
     rows = [
         row for name in names if (row := _difference(name, variables.get(name), others.get(name)))

@@ -60,10 +60,10 @@ def dropout(
     """
     if key is None or rate == 0.0:
         return values
-    kept = kept_elements(ops.shape(values), rate, key, site, positions)
+    is_kept = kept_elements(ops.shape(values), rate, key, site, positions)
     # In float32: 1 / (1 - rate) itself, rounded to bfloat16, would move every mean.
     scaled = ops.cast(ops.cast(values, "float32") * (1.0 / (1.0 - rate)), values.dtype)
-    return ops.where(kept, scaled, ops.zeros_like(values))
+    return ops.where(is_kept, scaled, ops.zeros_like(values))
 
 
 def kept_elements(

@@ -53,8 +53,8 @@ def _look_up_forward(words: Array, ids: Array) -> tuple[Array, tuple[Array, Arra
     return look_up_words(words, ids), (words, ids)
 
 
-def _look_up_backward(kept: tuple[Array, Array], gradient: Array) -> tuple[Array, None]:
-    return _gradient_of_words(*kept, gradient), None
+def _look_up_backward(saved: tuple[Array, Array], gradient: Array) -> tuple[Array, None]:
+    return _gradient_of_words(*saved, gradient), None
 
 
 look_up_words.defvjp(_look_up_forward, _look_up_backward)
@@ -99,8 +99,8 @@ def _attend_forward(
     factor = 1.0
     if dropout_key is not None and rate > 0.0:
         factor = 1.0 / (1.0 - rate)
-        kept = kept_elements(scores.shape, rate, dropout_key, site, positions)
-        signed = jnp.where(kept, exponentials, -exponentials)
+        is_kept = kept_elements(scores.shape, rate, dropout_key, site, positions)
+        signed = jnp.where(is_kept, exponentials, -exponentials)
     # Made together, in the product that makes scores, and not again where they are read.
     signed, sums = jax.lax.optimization_barrier(
         (signed.astype(value.dtype), jnp.sum(exponentials, axis=-1, keepdims=True))
@@ -111,10 +111,10 @@ def _attend_forward(
 
 
 def _attend_backward(
-    rate: float, site: int, kept: tuple[Any, ...], gradient: Array
+    rate: float, site: int, saved: tuple[Any, ...], gradient: Array
 ) -> tuple[Array | None, ...]:
     del rate, site  # the signs have what was dropped
-    scaled, key, value, bias, signed, sums, shares, mixed = kept
+    scaled, key, value, bias, signed, sums, shares, mixed = saved
     shared = _scaled(gradient, shares)
     d_value = jnp.matmul(jnp.maximum(signed, 0).swapaxes(2, 3), shared)
     d_kept = jnp.matmul(shared, value.swapaxes(2, 3)).astype(jnp.float32)

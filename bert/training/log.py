@@ -190,10 +190,10 @@ def whole_lines(texts: Iterable[bytes]) -> list[dict[str, Any]]:
     return lines
 
 
-def _opened(path: Path, kept: list[dict[str, Any]]) -> io.FileIO:
+def _opened(path: Path, lines: list[dict[str, Any]]) -> io.FileIO:
     """Opens a log to add to, cut down to the lines that are kept."""
     if path.exists():
-        write_atomically(path, "".join(json.dumps(line) + "\n" for line in kept))
+        write_atomically(path, "".join(json.dumps(line) + "\n" for line in lines))
     try:
         # Unbuffered: a kill loses nothing, and a failed write is not tried again on closing.
         return open(path, "ab", buffering=0)

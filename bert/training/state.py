@@ -144,9 +144,9 @@ def save_state(state: TrainingState, run_dir: Path) -> None:
     state.save(_path(run_dir, state.step))
     # Later states are there where they were damaged, and training resumed from an earlier one.
     others = _states(run_dir)
-    kept = [path for path in others if _step_of(path) <= state.step][-KEPT_STATES:]
+    newest = [path for path in others if _step_of(path) <= state.step][-KEPT_STATES:]
     for old in others:
-        if old not in kept:
+        if old not in newest:
             remove(old)
 
 

@@ -363,8 +363,8 @@ def batches_ahead(
         for _ in range(threads):
             begin_job()
         while jobs:
-            job, made = jobs.popleft()
-            batches = made.result()
+            job, pending = jobs.popleft()
+            batches = pending.result()
             begin_job()
             for steps in job:
                 yield steps, batches[steps.start - job[0].start : steps.stop - job[0].start]

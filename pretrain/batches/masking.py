@@ -152,9 +152,9 @@ def instance_order(position: np.ndarray, num_instances: int, data_seed: int) -> 
     """
     number = position // _POSITIONS_AT_ONCE
     instances = np.empty(position.shape, np.int64)
-    for one in np.unique(number):
-        of_one = _instances_from(int(one) * _POSITIONS_AT_ONCE, num_instances, data_seed)
-        instances[number == one] = of_one[position[number == one] % _POSITIONS_AT_ONCE]
+    for block in np.unique(number):
+        block_order = _instances_from(int(block) * _POSITIONS_AT_ONCE, num_instances, data_seed)
+        instances[number == block] = block_order[position[number == block] % _POSITIONS_AT_ONCE]
     return instances
 
 

@@ -165,7 +165,7 @@ class Swapper:
             last = end
         return Swapped("".join([*parts, text[last:]]), counts)
 
-    def kept(
+    def variants(
         self, original: Sentences, swapped: Sentences, counts: Counter[str]
     ) -> Iterator[Sentences]:
         """Yields what stays of a document: the new sentences, with `copies` behind the old ones.

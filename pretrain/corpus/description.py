@@ -31,8 +31,8 @@ def read_description(corpus: PathLike) -> dict[str, Any]:
     cure = "give a directory that multiberts prepare has finished"
     for name in (DESCRIPTION, DONE):
         if not (Path(corpus) / name).is_file():
-            what = "does not exist" if not Path(corpus).exists() else f"has no {name}"
-            raise UserError(f"{corpus} {what}; {cure}")
+            fault = "does not exist" if not Path(corpus).exists() else f"has no {name}"
+            raise UserError(f"{corpus} {fault}; {cure}")
     content = read_bytes(path)
     _check_checksum(path, read_done(corpus), hashlib.sha256(content).hexdigest())
     return parse_json_fields(content, str(path), _FACTS, cure)

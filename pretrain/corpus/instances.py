@@ -239,10 +239,10 @@ def _random_span(
 ) -> tuple[int, int]:
     """Sentences [first, last) from a uniform start in another document, filled to the target."""
     for _ in range(_TRIES_FOR_ANOTHER_DOCUMENT):
-        other = _integer(uniform, 0, documents.size - 2)
-        if other != document:
+        random_document = _integer(uniform, 0, documents.size - 2)
+        if random_document != document:
             break
-    begin, end = int(documents[other]), int(documents[other + 1])
+    begin, end = int(documents[random_document]), int(documents[random_document + 1])
     first = _integer(uniform, begin, end - 1)
     # At least one sentence, however long A is.
     return first, bisect_left(bounds, bounds[first] + target, first + 1, end)

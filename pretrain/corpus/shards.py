@@ -100,7 +100,7 @@ class Text:
                     # Sentences hold no line feed, so it can stand between them meanwhile.
                     swapped = self.swapper.swap("\n".join(sentences), document=number)
                     counts.update(swapped.counts)
-                    yield from self.swapper.kept(sentences, swapped.text.split("\n"), counts)
+                    yield from self.swapper.variants(sentences, swapped.text.split("\n"), counts)
                 number += 1
 
 
@@ -129,14 +129,14 @@ def cut_into_shards(sources: Sequence[Piece], text: Text) -> list[tuple[Piece, .
       The pieces of each shard; in order they tile the sources.
     """
     shards: list[list[Piece]] = [[]]
-    held = 0
+    shard_bytes = 0
     for source in sources:
         for piece, size in _pieces(source, text):
-            if shards[-1] and held + size > SHARD_BYTES:
+            if shards[-1] and shard_bytes + size > SHARD_BYTES:
                 shards.append([])
-                held = 0
+                shard_bytes = 0
             shards[-1].append(piece)
-            held += size
+            shard_bytes += size
     return [tuple(shard) for shard in shards]
 
 
@@ -154,8 +154,8 @@ def _pieces(whole: Piece, text: Text) -> list[tuple[Piece, int]]:
     else:
         path = Path(source)
         if not path.is_file():
-            what = "is a directory" if path.is_dir() else "does not exist"
-            raise UserError(f"{path} {what}, expected a file; check prepare.sources")
+            fault = "is a directory" if path.is_dir() else "does not exist"
+            raise UserError(f"{path} {fault}, expected a file; check prepare.sources")
         units = size = path.stat().st_size
         if is_gzip(path):
             return [(whole, _UNPACKED * size)]
@@ -313,7 +313,7 @@ def _stored_documents(
                     sentences, vocabulary=vocabulary, swapper=text.swapper, document=number
                 )
                 counts.update(swap_counts)
-                yield from text.swapper.kept(sentences, swapped, counts)
+                yield from text.swapper.variants(sentences, swapped, counts)
             number += 1
 
 
@@ -344,12 +344,12 @@ def finished_whole(path: Path) -> Iterator[Path]:
     Unlike `runs.files.replaced` it lets two workers make the same thing at once, as Dask may: what
     they make is the same, and the first stays.
     """
-    own = path.with_name(f"{path.name}.{uuid.uuid4().hex}{UNFINISHED_SUFFIX}")
-    with replaced(own) as temporary:
+    unfinished = path.with_name(f"{path.name}.{uuid.uuid4().hex}{UNFINISHED_SUFFIX}")
+    with replaced(unfinished) as temporary:
         yield temporary
     try:
-        os.rename(own, path)
+        os.rename(unfinished, path)
     except OSError:
-        remove(own)
+        remove(unfinished)
         if not path.exists():
             raise

@@ -126,9 +126,11 @@ def write_token_store(
         for group in _grouped(documents):
             tokens, lengths = vocabulary.encode_flat([text for texts in group for text in texts])
             document = np.repeat(np.arange(len(group)), [len(texts) for texts in group])
-            kept = lengths > 0
-            sentences = np.bincount(document[kept], minlength=len(group))  # [documents]
-            writer.append(tokens, np.cumsum(lengths[kept]), np.cumsum(sentences[sentences > 0]))
+            has_tokens = lengths > 0
+            sentences = np.bincount(document[has_tokens], minlength=len(group))  # [documents]
+            writer.append(
+                tokens, np.cumsum(lengths[has_tokens]), np.cumsum(sentences[sentences > 0])
+            )
     return writer.counts
 
 
@@ -234,13 +236,13 @@ def _store_writer(directory: PathLike) -> Iterator[_StoreWriter]:
 
 def _grouped(documents: Iterable[list[str]]) -> Iterator[list[list[str]]]:
     group: list[list[str]] = []
-    held = 0
+    num_sentences = 0
     for document in documents:
         group.append(document)
-        held += len(document)
-        if held >= _SENTENCES_AT_ONCE:
+        num_sentences += len(document)
+        if num_sentences >= _SENTENCES_AT_ONCE:
             yield group
-            group, held = [], 0
+            group, num_sentences = [], 0
     if group:
         yield group
 

@@ -104,11 +104,11 @@ class KeptCheckpoints:
 
         It could not be made again: training is past it.
         """
-        for kept in self.steps:
-            if not step or kept > step:
+        for saved in self.steps:
+            if not step or saved > step:
                 continue
-            directory, state = checkpoint_path(self.run_dir, kept), self.run_dir / STATE
-            if self._unfetched(kept):
+            directory, state = checkpoint_path(self.run_dir, saved), self.run_dir / STATE
+            if self._unfetched(saved):
                 continue  # it is in the bucket
             if not directory.exists():
                 raise UserError(

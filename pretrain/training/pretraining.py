@@ -160,7 +160,7 @@ def pretrain(settings: PretrainingSettings) -> None:
             }
         of_checkpoint = ("procedure", "pretrain_seed", "data_seed")
         recorded_elsewhere = (*of_checkpoint, "model", "checkpoint_steps")
-        kept = KeptCheckpoints(
+        checkpoints = KeptCheckpoints(
             run.path,
             settings.kept_steps,
             config=config,
@@ -213,7 +213,7 @@ def pretrain(settings: PretrainingSettings) -> None:
                     num_batches=settings.evaluation_batches,
                     compile_step=settings.compile_step,
                 )
-            kept.write(step, weights, measured)
+            checkpoints.write(step, weights, measured)
             return measured
 
         peak = trainer.devices.peak_flops_per_second(settings.compute_dtype)
@@ -223,7 +223,7 @@ def pretrain(settings: PretrainingSettings) -> None:
             return rates | ({"mfu": round(steps_per_second * flops / peak, 5)} if peak else {})
 
         with run:
-            kept.check_before(saved_step(run.path))
+            checkpoints.check_before(saved_step(run.path))
             train(
                 trainer,
                 schedule,
@@ -245,7 +245,7 @@ def pretrain(settings: PretrainingSettings) -> None:
                 ),
                 description=f"{settings.procedure} seed {settings.pretrain_seed}",
             )
-            run.finish(kept.outputs())
+            run.finish(checkpoints.outputs())
             remove_states(run.path)
 
 

@@ -39,7 +39,7 @@ class Field:
 
     name: str
     occupations: tuple[str, ...]
-    workplaces: tuple[str, ...]
+    places: tuple[str, ...]
     tools: tuple[str, ...]
 
 
@@ -208,7 +208,7 @@ def _work_sentence(world: World, worker: Person, field: Field, random: np.random
     start, gender = sentence_start(worker.words), worker.gender
     participant = f"the {choose(random, PARTICIPANTS)}"
     predicate, mood = choose(random, PREDICATES), choose(random, MOODS)
-    workplace, tool = choose(random, field.workplaces), choose(random, field.tools)
+    workplace, tool = choose(random, field.places), choose(random, field.tools)
     time = choose(random, TIMES)
     kind = random.random()
     first_is_meant = _FIRST_IS_MEANT_SHARE

@@ -202,7 +202,7 @@ def _fact_sentences(first: str, second: str, random: np.random.Generator) -> tup
         told = two_people(f"the {first}", frame, participant, pronoun, predicate)
         return told, f"The {second} said {pronoun} {predicate}."
     if kind == 1:
-        mood, workplace = choose(random, grammar.MOODS), choose(random, field.workplaces)
+        mood, workplace = choose(random, grammar.MOODS), choose(random, field.places)
         at_place = f"The {first} was {mood} at {POSSESSIVE[gender]} {workplace}."
         return at_place, f"The {second} was {mood} at work."
     tool, time = choose(random, field.tools), choose(random, grammar.TIMES)
@@ -354,7 +354,7 @@ def _event(random: np.random.Generator, worker: str, predicate: str) -> Event:
         said = f"{subject} said {NOMINATIVE[gender]} {predicate}."
         return said, ((f"who {predicate}?", subject),)
     if kind == 1:
-        mood, workplace = choose(random, grammar.MOODS), choose(random, field.workplaces)
+        mood, workplace = choose(random, grammar.MOODS), choose(random, field.places)
         sentence = f"{subject} was {mood} at {POSSESSIVE[gender]} {workplace}."
         return sentence, ((f"who was {mood}?", subject), (f"{the_worker} was where?", workplace))
     tool = choose(random, field.tools)

@@ -149,7 +149,7 @@ class Mirror:
         self._unfetched: set[str] = set()
         self._is_finished = False
         self._holds_lease = False
-        self._own = OwnFiles(self.path)
+        self._local_files = OwnFiles(self.path)
         self._folder: int | None = None
         self._lost: UserError | None = None
         self._ended = threading.Event()
@@ -193,7 +193,7 @@ class Mirror:
                 if self._holds_lease:
                     self.push()
             finally:
-                self._own.__exit__()
+                self._local_files.__exit__()
                 if self._folder is not None:
                     os.close(self._folder)
                 if self._holds_lease:
@@ -208,7 +208,7 @@ class Mirror:
     def _watch_local_copy(self) -> None:
         # Held open, so that no other folder gets its number.
         self._folder = os.open(self.path, os.O_RDONLY)
-        self._own.__enter__()
+        self._local_files.__enter__()
 
     def push(self) -> None:
         """Pushes all files that are new or have changed.
@@ -256,7 +256,7 @@ class Mirror:
         self._check_local_copy({*self._entries, *names})
         is_ending = (self.path / DONE).exists() and not self._is_finished
         for name, entry in self._entries.items():
-            leaves = name in self._own.removed
+            leaves = name in self._local_files.removed
             if _is_state(name):
                 # Until DONE is in the bucket, a restart from there needs the state.
                 leaves = self._is_finished or (leaves and not is_ending)
@@ -284,7 +284,7 @@ class Mirror:
 
         `names` are of files that were there; those never fetched and states of a finished run do not count.
         """
-        if self._own.removed_folder:
+        if self._local_files.removed_folder:
             return
         if self._folder is not None:
             # Gone, too, if it, or a mount above it, was taken away.
@@ -294,7 +294,7 @@ class Mirror:
             if not is_there:
                 raise self._lost_copy("the whole folder")
         has_ended = (self.path / DONE).exists()
-        lost = self._own.lost(
+        lost = self._local_files.lost(
             name
             for name in names
             if name not in self._unfetched and not (has_ended and _is_state(name))

@@ -90,7 +90,7 @@ def test_documents_hold_one_field(world: Path) -> None:
     field_of = {
         word: field.name
         for field in grammar.FIELDS
-        for word in (*field.occupations, *field.workplaces, *field.tools)
+        for word in (*field.occupations, *field.places, *field.tools)
     }
     for document in documents(world):
         fields = {field_of[w] for sentence in document for w in words(sentence) if w in field_of}
