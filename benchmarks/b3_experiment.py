@@ -105,7 +105,7 @@ def b3_experiment(
     few minutes on one core.
 
     Args:
-      run_dir: where to write `results.csv`, `table.md` and `figure.svg`.
+      run_dir: folder for `results.csv`, `table.md` and `figure.svg`.
       noises: shares of each true cluster's samples that the observed clustering gets wrong.
       directions: `one` or `two`; see the module.
       num_repetitions: worlds for each noise; the same ones for every noise.
@@ -187,8 +187,8 @@ def make_world(parameters: Mapping[str, Any], num_clusters: int, *key: int) -> C
     """Clusters made afresh; the direction w is (1, ..., 1) / sqrt(features) in every world.
 
     Args:
-      parameters: those of `b3_experiment`.
-      num_clusters: how many.
+      parameters: parameters of `b3_experiment`.
+      num_clusters: number of clusters.
       key: names the world beside simulation_seed.
     """
     generator = _generator(parameters["simulation_seed"], *key)
@@ -407,10 +407,10 @@ class Summary(NamedTuple):
     """An estimator at one noise.
 
     Attributes:
-      mean: of its estimates.
+      mean: mean of the estimates.
       bias: mean of estimate - truth.
       bias_error: its standard error over repetitions.
-      root_mean_square: of estimate - truth.
+      root_mean_square: root mean square of estimate - truth.
     """
 
     mean: float

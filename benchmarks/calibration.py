@@ -535,7 +535,7 @@ def calibrate(
     """Simulates every cell that is not there yet, then writes counts and page.
 
     Args:
-      run_dir: where to write.
+      run_dir: output folder.
       simulation_seed: names the data, with the condition, the number of seeds and the trial.
       num_trials: trials per cell.
       num_processes: cells in hand at a time; changes no number.

@@ -68,11 +68,11 @@ class FinetunedModel:
 
     Attributes:
       batch_size: examples of a step.
-      length: of its rows.
-      has_spans: whether answers are spans, as SQuAD's are; else one of three classes.
-      is_trained: whether the step is an update; else a prediction.
-      packed_rows: that the examples lie in, at most four in each; None: each has its own.
-      compute_dtype: of the products.
+      length: length of the rows.
+      has_spans: whether answers are spans, as in SQuAD; else one of three classes.
+      is_trained: whether the step is an update or a prediction.
+      packed_rows: number of packed rows, at most four examples in each; None: one row per example.
+      compute_dtype: dtype of the products.
     """
 
     batch_size: int
@@ -107,10 +107,10 @@ class Target:
     """Accelerators of one host.
 
     Attributes:
-      topology: as the compiler's plug-in calls it.
+      topology: name of the topology in the compiler's plug-in.
       memory: bytes per JAX device, which is half a chip on v2.
       gigahertz: the clock of the compiler's cycles, where it estimates any.
-      options: of the topology.
+      options: options of the topology.
     """
 
     topology: str
@@ -298,8 +298,8 @@ def compile_row(
     """Compiles a model's step for a target.
 
     Args:
-      name: of `MODELS` or `FINETUNED`, or `product-8192`.
-      target: of `TARGETS`.
+      name: key of `MODELS` or `FINETUNED`, or `product-8192`.
+      target: key of `TARGETS`.
       reference_digest: a digest; the program of that digest is not compiled again.
       text: file for the compiled program, if any.
 
@@ -393,8 +393,8 @@ def executed(text: str, turns: int) -> Iterator[tuple[str, int]]:
     """Yields each instruction that a compiled program runs, and how often.
 
     Args:
-      text: of the program (HLO).
-      turns: of a loop that does not say its own.
+      text: HLO text of the program.
+      turns: iterations of a loop whose HLO text does not state them.
     """
     bodies, entry = computations(text)
 
@@ -424,8 +424,8 @@ def estimated_cycles(text: str, turns: int) -> int:
     Transfers between devices have no estimate.
 
     Args:
-      text: of the program (HLO).
-      turns: of a loop that does not say its own.
+      text: HLO text of the program.
+      turns: iterations of a loop whose HLO text does not state them.
     """
     return sum(
         times * int(cycles[1])
@@ -444,8 +444,8 @@ def kernels(text: str, turns: int) -> int:
     """Returns the number of kernels that a compiled program for GPUs launches.
 
     Args:
-      text: of the program (HLO).
-      turns: of a loop that does not say its own.
+      text: HLO text of the program.
+      turns: iterations of a loop whose HLO text does not state them.
     """
     return sum(times for line, times in executed(text, turns) if _LAUNCHED.search(line))
 
@@ -487,8 +487,8 @@ def compiled_apart(
     """Makes a row in a process of its own; see `compile_row`.
 
     Args:
-      name: of `MODELS` or `FINETUNED`.
-      target: of `TARGETS`.
+      name: key of `MODELS` or `FINETUNED`.
+      target: key of `TARGETS`.
       limit: seconds, after which the process is stopped.
       reference_digest: a digest that need not be compiled again.
 

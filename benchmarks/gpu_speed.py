@@ -61,11 +61,11 @@ class StepShape:
     """The batch of a step.
 
     Attributes:
-      config: of the model, with dropout.
+      config: model configuration, with dropout.
       batch_size: sequences per step.
       length: pieces per sequence.
       predictions: per sequence.
-      gradient_shards: of our recipe.
+      gradient_shards: gradient shards of our recipe.
     """
 
     config: BertConfig
@@ -160,7 +160,7 @@ def torch(shape: StepShape, passes: int = 1) -> Contender:
     """Returns PyTorch's way, on one device.
 
     Args:
-      shape: of the step.
+      shape: shape of the step.
       passes: forward and backward passes per update, each with its part of the batch.
     """
     import torch
@@ -205,8 +205,8 @@ def measure(contender: Contender, *, steps: int, repeats: int) -> dict[str, Any]
 
     Args:
       contender: ready to train.
-      steps: of a repeat.
-      repeats: of which the best counts.
+      steps: steps in each repeat.
+      repeats: number of repeats; the best counts.
 
     Returns:
       `seconds` per step, `first` seconds, `memory` bytes, `device`.

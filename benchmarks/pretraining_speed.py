@@ -176,7 +176,7 @@ def gathered_loss(model: Any, batch: Mapping[str, Any]) -> Any:
     """Returns the loss of `transformers`' model, its vocabulary scored at masked positions alone.
 
     Args:
-      model: of `torch_model`.
+      model: model from `torch_model`.
       batch: tensors by the original's names; `input_mask` may be absent where nothing is padded.
     """
     from torch.nn.functional import cross_entropy

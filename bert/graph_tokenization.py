@@ -43,7 +43,7 @@ class GraphTokenizer(tf.Module):
         """Makes the tables.
 
         Args:
-          vocabulary_path: one piece per line and nothing else; an asset of a saved model.
+          vocabulary_path: file with one piece per line and nothing else; an asset of a saved model.
           lower_case: false for a cased model.
         """
         import tensorflow_text as tf_text

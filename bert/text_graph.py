@@ -82,7 +82,7 @@ def shortened(segments: list[tf.RaggedTensor], most: int) -> list[tf.RaggedTenso
     Tokens are dropped at the end of the longer one; of two equally long ones from the second.
 
     Args:
-      segments: one or two, int32 [batch, (pieces)].
+      segments: one or two arrays, int32 [batch, (pieces)].
     """
     if len(segments) == 1:
         return [segments[0][:, :most]]

@@ -85,8 +85,8 @@ class WordPiece:
         """Prepares the look-up of pieces.
 
         Args:
-          ids: by piece.
-          lower_case: whether text is lower-cased and loses its accents.
+          ids: {piece: id}.
+          lower_case: whether to lower-case text and strip accents.
         """
         self._ids, self._lower_case = ids, lower_case
         self._unknown = _as_bytes(ids[UNK])

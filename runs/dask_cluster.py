@@ -147,11 +147,11 @@ class Workers:
         """Looks which workers there are.
 
         Args:
-          name: of the cluster, in messages.
-          prefix: with which its tasks' keys begin, as those of no other client do.
+          name: name of the cluster, for messages.
+          prefix: prefix of its tasks' keys, unique to this client.
           are_own: whether this process has started them, so that it is the code that has changed if theirs
             is another.
-          losses: how often a call is tried again whose worker is lost.
+          losses: retries of a call whose worker is lost.
           waiting_for: returns what is missing where no worker can work.
         """
         self._client = client

@@ -191,9 +191,9 @@ class RunDirectory:
 
     Attributes:
       path: the directory.
-      done: whether the run has finished and its outputs are there.
-      is_renewed: whether a run of other inputs lies there, which this one replaces.
-      fingerprints: what each input holds, as SHA-256 by name (joined with `+` where several).
+      done: whether the run has finished and its outputs exist.
+      is_renewed: whether this run replaces a run with other inputs.
+      fingerprints: {input name: SHA-256 of its content} (several joined with `+`).
 
     Example:
       >>> def count_words(run_dir, text):
@@ -233,7 +233,7 @@ class RunDirectory:
             than `parameters` and `inputs`; None is left out. They are kept, not compared.
           renewed_by: inputs that may hold something else now; the run is then not done, and is made
             again in its directory.
-          another: what to do for a run with other parameters, for the message.
+          another: advice for a run with other parameters, for the message.
 
         Raises:
           UserError: the directory belongs to a run with other parameters or inputs, holds

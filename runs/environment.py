@@ -120,7 +120,7 @@ def check_engine(name: str, where: str) -> str:
 
     Args:
       name: `tensorflow` or `jax`.
-      where: what named it, for the message.
+      where: origin of the name, for the message.
     """
     if name not in ENGINES:
         raise UserError(f"{where} is {name!r}, not an engine; {nearest(name, ENGINES)}")

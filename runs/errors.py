@@ -60,7 +60,7 @@ def in_keywords(message: str, which: str = "") -> str:
     """Returns a message to people at a command line as one to people in Python.
 
     Args:
-      message: with flags such as `--seed=COLUMN`.
+      message: text with flags such as `--seed=COLUMN`.
       which: added where the message names flags with values.
 
     Example:
@@ -108,7 +108,7 @@ def check_values(function: str, rows: Iterable[tuple[str, Any, bool, str]]) -> N
 
     Args:
       function: name of the command's function, as in Gin.
-      rows: of each parameter its name, its value, whether that is valid, and what is expected.
+      rows: (name, value, whether it is valid, expected value) of each parameter.
 
     Raises:
       UserError: naming the parameter, its value and what is expected.
@@ -149,8 +149,8 @@ def counted(count: float, noun: str, form: str = "") -> str:
 
     Args:
       count: the number.
-      noun: in the singular, with a plural in s.
-      form: of the number, as in a format string.
+      noun: singular noun with a plural in s.
+      form: format of the number, as in a format string.
 
     Example:
       >>> counted(1, "run"), counted(0, "run"), counted(1200, "pre-training seed", ",")

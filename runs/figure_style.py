@@ -79,7 +79,7 @@ def canvas(
     Args:
       width, height: in inches.
       columns: number of panels in a row.
-      **options: of `matplotlib.figure.Figure.subplots`, such as `sharey` or `squeeze`.
+      **options: arguments of `matplotlib.figure.Figure.subplots`, such as `sharey` or `squeeze`.
 
     Yields:
       The figure and its axes, as `subplots` returns them.

@@ -134,7 +134,7 @@ class OwnFiles(contextlib.AbstractContextManager["OwnFiles"]):
         """Returns the files that are gone though this process did not remove them, sorted.
 
         Args:
-          names: of files that were there before the block, relative to the folder; those that were made in
+          names: files that existed before the block, relative to the folder; files made in
             it count anyway.
         """
         with _SWAPPING:
@@ -324,9 +324,9 @@ def parse_json(
 
     Args:
       data: UTF-8.
-      where: what holds the data, for messages.
-      cure: what to do about it, for messages.
-      allow_halves: whether half of a surrogate pair (`\\ud800`), which no file can hold, may be in a text.
+      where: source of the data, for messages.
+      cure: advice, for messages.
+      allow_halves: whether to accept half of a surrogate pair (`\\ud800`), which no file can hold.
     """
     if not data:
         raise UserError(f"{where} is empty; {cure}")

@@ -47,7 +47,7 @@ class TableRow(dict[str, str]):
     Attributes:
       line: the number of its (first) line there, from 1; of a table without lines, of the row.
       lists: the cells that hold a list of texts, by column.
-      unit: what the rows of the table are counted in, `line` or `row`.
+      unit: unit of row numbers, `line` or `row`.
     """
 
     __slots__ = ("line", "lists", "path", "unit")
@@ -121,17 +121,17 @@ def read_rows(
     line feed ends a row; CSV cells may be quoted. A byte order mark may come first.
 
     Args:
-      columns: those that must be there, each once, in any order; further ones are read along. Where
-        cells have types (JSON, Parquet, `datasets`) these must be texts, and others are left out.
+      columns: required columns, each once, in any order; further ones are read too. Where cells have
+        types (JSON, Parquet, `datasets`) required cells must be texts, and other cells are left out.
       values: further columns that must be there, whose typed cells may also be numbers, read as text, or
         lists of either, read into `TableRow.lists`.
       optional: like `values`, but they may be missing; "" where a typed cell is empty.
       header: the names of all columns, for a file whose first line is a row already.
       separator: the tab or the comma, where the file's name does not show which.
       unique: the columns that must differ, taken together, between any two rows.
-      short_rows: where given, rows with fewer cells than the header are passed over and their line
-        numbers are appended to it (blank lines are only passed over). Otherwise they are refused.
-      cure: what to do about a file of another layout, for messages.
+      short_rows: list to which the line numbers of rows with fewer cells than the header are appended;
+        these rows are skipped, as are blank lines. None: short rows are refused.
+      cure: advice for a file of another layout, for messages.
 
     Example:
       >>> path = getfixture("tmp_path") / "pairs.tsv"
@@ -306,8 +306,8 @@ def parse_json_rows(path: PathLike, text: str, cure: str) -> tuple[Any, list[int
     """Parses JSON, and JSON lines.
 
     Args:
-      path: for messages.
-      cure: what to do about text that is not JSON, likewise.
+      path: path for messages.
+      cure: advice for text that is not JSON, for messages.
 
     Returns:
       What it holds, of several lines a list; and the numbers of lines that are JSON by themselves, from 1.

@@ -313,14 +313,12 @@ def _weight_faults(checkpoints: Sequence[_Checkpoint]) -> Iterator[Finding]:
         first, second = (checkpoints[each[0]] for each in (indices, other_indices))
         # Procedures that are paired by their seeds share the initialisation on purpose.
         is_recorded = first.seed is not None and first.seed == second.seed
-        if (
-            correlation_between := correlations[indices[0], other_indices[0]]
-        ) > limit and not is_recorded:
+        if (correlation := correlations[indices[0], other_indices[0]]) > limit and not is_recorded:
             text = (
                 f"{run} and {other_run} share an initialisation, or one continues the other: their weights "
-                f"at {first.name} and {second.name} correlate with {correlation_between:.2f}."
+                f"at {first.name} and {second.name} correlate with {correlation:.2f}."
             )
-            yield Finding("initialisation", text, (first.place, second.place))
+            yield Finding("initialisation", text, (first.run_and_step, second.run_and_step))
 
     lengths: dict[tuple[int | None, int | None], dict[str, float]] = defaultdict(dict)
     for before, after in itertools.chain.from_iterable(map(itertools.pairwise, by_run.values())):

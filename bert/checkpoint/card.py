@@ -50,8 +50,8 @@ def model_card(
     """Returns the text of a card. What is not known is marked as unknown.
 
     Args:
-      provenance: as `Checkpoint` has it; of the run see `facts_of_run`.
-      has_heads: whether the pre-training heads are there.
+      provenance: provenance of the `Checkpoint`; for facts of the run see `facts_of_run`.
+      has_heads: whether the checkpoint has the pre-training heads.
       layout: `tf1` or `hugging_face`, for the lines that load it.
       scores: rows as from `read_scores`.
       lower_case: false for a cased model.

@@ -82,9 +82,9 @@ class Checkpoint:
     Equal to any other of the same directory, content and vocabulary, so a key for caches.
 
     Attributes:
-      name: as it was asked for; a directory or `hub:<repository>`.
-      directory: where it lies.
-      layout: how it is stored, `tf1` or `hugging_face`.
+      name: the user's name for it; a directory or `hub:<repository>`.
+      directory: folder of its files.
+      layout: storage layout, `tf1` or `hugging_face`.
       config: the model's sizes.
       provenance: `procedure`, `pretrain_seed`, `data_seed`, `step`, None where unknown; and what
         else is known: `parent` (the checkpoint that it continues, see `ancestor`), `training` and
@@ -125,9 +125,9 @@ class Checkpoint:
 
         Args:
           name: a directory or `hub:<repository>[@<revision>]`, which is fetched.
-          need_vocabulary: whether a `vocab.txt` of the right size must be there.
-          vocabulary: in place of its `vocab.txt`.
-          need_finite: whether weights that are NaN or infinite are refused.
+          need_vocabulary: whether a `vocab.txt` of the right size is required.
+          vocabulary: vocabulary to use instead of its `vocab.txt`.
+          need_finite: whether NaN or infinite weights are refused.
           initialise_missing: a `pretrain_seed`, whose values at step 0 a missing pooler and missing heads
             get; `provenance["initialised"]` then says which. None: nothing is made up.
           gelu: the form that the weights were trained with; None: as the configuration says it.
@@ -380,7 +380,7 @@ def write_checkpoint(
     """Writes a checkpoint directory, whole or not at all; the same arguments give the same bytes.
 
     Args:
-      directory: to be made (an existing one is replaced).
+      directory: new folder (an existing one is replaced).
       parameters: float32 arrays by released variable name; of a fine-tuned model the head's, too.
       vocabulary: written as `vocab.txt`.
       provenance: `procedure`, `pretrain_seed`, `data_seed`, `step`, and further facts as JSON

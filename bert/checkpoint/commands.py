@@ -100,8 +100,8 @@ def convert_checkpoints(
         `multiberts-seed_0`, or `multiberts-seed_0-step_20k`.
       vocabulary: `vocab.txt`, where the source has none.
       corpus: `corpus.json`, for the card, where the run is not there.
-      scores: for the card: `scores.csv` of `multiberts evaluate`, any CSV or JSON rows with metric and
-        score, or a JSON object of scores by metric.
+      scores: file of scores for the card: `scores.csv` of `multiberts evaluate`, CSV or JSON rows with
+        metric and score, or a JSON object of scores by metric.
       initialise_missing: draw a missing pooler and missing pre-training heads as at step 0 of this
         pretrain_seed; the card says so.
       gelu: the form of GELU that the weights were trained with, which is recorded. Else `gelu` in a Hugging
@@ -141,26 +141,28 @@ def compare_checkpoints(*, first: str, second: str, strict: bool = False) -> int
 
     Args:
       first: directory of a checkpoint, or `hub:<repository>`.
-      second: of another, in either layout.
+      second: the same for the other checkpoint, in either layout.
       strict: list every variable that differs, and exit with 1 where anything does.
 
     Returns:
       0; of a strict comparison 1 where they are not equal bit for bit.
     """
-    first, second = (
+    opened = tuple(
         read_checkpoint(name, need_vocabulary=False, need_finite=False) for name in (first, second)
     )
+    configs = [checkpoint.config for checkpoint in opened]
     lines = [
-        f"{field.name}: {getattr(first.config, field.name)} and {getattr(second.config, field.name)}"
-        for field in dataclasses.fields(first.config)
-        if getattr(first.config, field.name) != getattr(second.config, field.name)
+        f"{field.name}: {before} and {after}"
+        for field in dataclasses.fields(configs[0])
+        for before, after in [[getattr(config, field.name) for config in configs]]
+        if before != after
     ]
-    paths = [vocabulary_file(each.directory / VOCABULARY) for each in (first, second)]
+    paths = [vocabulary_file(each.directory / VOCABULARY) for each in opened]
     # A directory without one (a model saved alone) says nothing about its vocabulary.
     if all(map(Path.is_file, paths)):
         contents = {Vocabulary.open(path).checksum for path in paths}
         lines += [f"{VOCABULARY}: the files differ"] * (len(contents) > 1)
-    variables, others = first.variables, second.variables
+    variables, others = (checkpoint.variables for checkpoint in opened)
     names = sorted(variables.keys() | others.keys())
     rows = [
         row for name in names if (row := _difference(name, variables.get(name), others.get(name)))

@@ -56,7 +56,7 @@ class TaskHead:
     Attributes:
       kind: `classification`, `regression`, `multi_label_classification`, `token_classification`,
         `question_answering`, `coreference`, or a name of the task's own.
-      labels: of the outputs in their order; None where they have no names.
+      labels: names of the outputs, in order; None: no names.
       num_texts: 1 where it takes single texts, 2 where it takes pairs; None where it takes something
         else, or that is not known.
 
@@ -123,7 +123,7 @@ def check_fine_tuned(record: Any, where: str, cure: str) -> None:
 
     Args:
       record: the field `finetuned`.
-      cure: for the message.
+      cure: advice for the message.
     """
     parts: Mapping[str, Any] = record if isinstance(record, Mapping) else {}
     head: Any = parts.get("head")

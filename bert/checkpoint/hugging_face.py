@@ -282,7 +282,7 @@ class HuggingFaceFiles:
     """A checkpoint's files in this layout; each is read when first asked for.
 
     Attributes:
-      directory: where they lie.
+      directory: folder of the files.
       config_path: the file with the model's sizes: `config.json`, or `bert_config.json` as in 2019.
       weights: the name of the one file of weights.
     """
@@ -371,7 +371,7 @@ class HuggingFaceFiles:
         again are understood. Variables outside encoder and pre-training heads are left out with a note.
 
         Args:
-          fine_tuned: of a fine-tuned model, its record.
+          fine_tuned: record of a fine-tuned model.
 
         Returns:
           float32 arrays by released variable name; and None, as the step is not stored.

@@ -33,7 +33,7 @@ class Source:
     Attributes:
       label: its path, or `hub:<repository>@<revision>`.
       sizes: bytes by file name.
-      hashes: by file name, where the server states them: content with one hash need not be read twice.
+      hashes: {file name: hash} if the server states them; files with equal hashes are read once.
       read_range: returns `size` bytes of a file from `offset` on.
       num_read: bytes read so far.
     """

@@ -63,7 +63,7 @@ def write_bundle(prefix: Path, tensors: Mapping[str, np.ndarray]) -> None:
     """Writes `<prefix>.index` and `<prefix>.data-00000-of-00001`.
 
     Args:
-      tensors: by name, of float32 or int64; their bytes follow each other in this order.
+      tensors: {name: array}, float32 or int64, written in this order.
     """
     numbers = {dtype: number for number, dtype in _types().items()}
     entries, offset = {b"": _HEADER}, 0
@@ -98,7 +98,7 @@ def read_bundle(prefix: Path, is_wanted: Callable[[str], bool]) -> dict[str, np.
     """Reads tensors, verifying their checksums.
 
     Args:
-      is_wanted: by name.
+      is_wanted: whether to read the tensor of a name.
 
     Returns:
       Arrays by name, sorted, of the types in which they are stored.
@@ -129,7 +129,7 @@ def parse_index(content: bytes) -> tuple[dict[str, BundleEntry], int]:
     """Returns where each tensor lies, and the number of shards.
 
     Args:
-      content: of `<prefix>.index`.
+      content: bytes of `<prefix>.index`.
     """
     try:
         (magic,) = struct.unpack("<Q", content[-8:])

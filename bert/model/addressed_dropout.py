@@ -52,8 +52,8 @@ def dropout(
       rate: the share dropped, in [0, 1).
       key: uint32 [2], or None for no dropout.
       site: the number of this dropout among those of the model; each draws its own bits.
-      positions: of the tokens (the last axis but one), so that those that were gathered from their
-        sequences, or packed with others in a row, keep their bits; None: one after the other.
+      positions: positions of the tokens (second-last axis), so that gathered or packed tokens keep the
+        bits of their own sequence; None: 0, 1, 2, ...
 
     Returns:
       Like `values`.
@@ -77,8 +77,8 @@ def kept_elements(
 
     Args:
       rate: the share dropped.
-      key: as `dropout` takes it; not None.
-      positions: as `dropout` takes them.
+      key: dropout key, uint32 [2].
+      positions: positions of the tokens, see `dropout`.
     """
     # Whole numbers are compared, which every engine does alike; a threshold on floats would be rounded.
     return ops.greater_equal(

@@ -70,13 +70,13 @@ def encode(
       segment_ids: int32 [batch, length], 0 or 1.
       dropout_key: uint32 [2] in training; None for none.
       compute_dtype: `float32` or `bfloat16`, of products and of what passes between them.
-      first_token_only: whether the last layer computes the first token alone, which is all that the
-        pooler reads; it is the same up to rounding.
+      first_token_only: whether the last layer computes only the first token, the pooler's input; the
+        same up to rounding.
       output_positions: int32 [batch, count], may repeat; the last layer computes these tokens alone,
         the same up to rounding. None: all.
       packing: positions of several sequences in each row; their states equal those of separate rows up
         to rounding. None: one sequence per row.
-      backend: the operations that a backend may compute in its own way.
+      backend: operations with a version per backend.
 
     Returns:
       [batch, length, hidden] of compute_dtype, of packed rows [rows, length, hidden]; with first_token_only
@@ -153,7 +153,7 @@ def _attention_bias(keys: Array, positions: TokenPositions | None) -> Array:
 
     Args:
       keys: int32 [batch, length], 1 for a piece; of packed rows the sequences' numbers.
-      positions: of the queries, in packed rows.
+      positions: positions of the queries in packed rows.
 
     Returns:
       float32 [batch, 1, 1, length]; of packed rows [batch, 1, queries, length].
@@ -192,7 +192,7 @@ def pool(parameters: Parameters, sequence_output: Array, backend: BackendOps = P
     Args:
       parameters: arrays by released name.
       sequence_output: float32 or bfloat16 [batch, length, hidden].
-      backend: as `encode` takes it.
+      backend: operations with a version per backend.
 
     Returns:
       float32 [batch, hidden].

@@ -23,11 +23,11 @@ class AdamSettings:
     """The optimiser's settings besides the learning rate.
 
     Attributes:
-      weight_decay_rate: for all but layer normalisation and biases.
+      weight_decay_rate: decay of all weights except layer normalisation and biases.
       beta_1: share of the mean gradient that each update keeps.
       beta_2: likewise, of the mean squared gradient.
       epsilon: added to the root of the mean squared gradient.
-      bias_correction: whether the moments are corrected for their start at zero.
+      bias_correction: whether moments are corrected for their initial zeros.
       factor_of: name -> factor of a variable's learning rate; 0 keeps it as it is, and out
         of the gradient's norm. None: one.
     """
@@ -87,8 +87,8 @@ def clipping_scale(
     """Returns the factor that brings a shard's gradient to a norm over all variables of at most 1.
 
     Args:
-      gradients: by name.
-      square: how a backend squares elements that are summed next.
+      gradients: {variable name: gradient}.
+      square: backend's function that squares elements before a sum.
 
     Returns:
       The factor, and the norm without it (float32 scalars).
@@ -113,12 +113,12 @@ def adam_update(
 
     Args:
       parameter: float32 array.
-      gradient: of the same shape, as are m and v.
+      gradient: gradient, same shape; m and v too.
       m: mean of gradients.
       v: mean of squared gradients.
       learning_rate: float32 scalar.
-      decays: whether this variable's weights do.
-      corrections: by which m and v are divided for the update, as from `bias_corrections`; None: one.
+      decays: whether weight decay applies to this variable.
+      corrections: divisors of m and v, see `bias_corrections`; None: 1.
 
     Returns:
       The new parameter, m and v.

@@ -53,7 +53,7 @@ class ForwardPass:
     """A forward pass over named arrays, compiled once for every checkpoint of the same sizes.
 
     Attributes:
-      is_compiled: whether each shape of a batch is compiled, so that few shapes are better than small ones.
+      is_compiled: whether each batch shape is compiled, so that few shapes beat small shapes.
     """
 
     is_compiled = True
@@ -80,7 +80,7 @@ class ForwardPass:
         NumPy where there is little to compute, `compile_step` is `auto`, and `is_engine_open`.
 
         Args:
-          num_rows: that kernels multiply, such as word pieces.
+          num_rows: rows of the matrix products, such as word pieces.
         """
         weights = sum(array.size for name, array in parameters.items() if name.endswith("kernel"))
         is_little = num_rows * weights <= _FEW_PRODUCTS

@@ -35,7 +35,7 @@ def open_devices(devices: DeviceChoice = AUTO) -> Devices:
     besides).
 
     Args:
-      devices: how many; `auto`: all accelerators, or one CPU where there are none. More than one without
+      devices: number of devices; `auto`: all accelerators, or one CPU without any. More than one without
         accelerators: that many parts of the CPU, each a device of its own.
     """
     if devices in _opened:

@@ -84,7 +84,7 @@ class JaxTrainer(Trainer):
         """Compiles an update of accelerators: all make it, each with its part of what is divided.
 
         Args:
-          update: of a state and further arguments.
+          update: function of a state and further arguments.
         """
         if self.devices.mesh is not None:
             update = jax.shard_map(
@@ -105,7 +105,7 @@ class JaxTrainer(Trainer):
 
         Args:
           state: `jax.ShapeDtypeStruct` with shardings, as the others are.
-          arrays: of the batch, by name.
+          arrays: {name: array of the batch}.
         """
         lowered: jax.stages.Lowered = self._compiled.lower(state, arrays, learning_rate)
         return lowered

@@ -47,7 +47,7 @@ class TrainingLog(contextlib.AbstractContextManager["TrainingLog"]):
 
         Args:
           step: finished updates; 0 drops every line.
-          tensorboard: whether to write `directory/tensorboard` too.
+          tensorboard: whether to also write `directory/tensorboard`.
         """
         self._path = directory / METRICS
         # Entries of step 0 come before the first update, and are written again with it.

@@ -43,7 +43,7 @@ class TrainingState:
       m: means of gradients.
       v: means of squared gradients.
       step: finished updates.
-      machine: on what it was trained (devices, processor, versions), which may change last bits.
+      machine: devices, processor and versions of the training, which may change last bits.
     """
 
     parameters: Arrays

@@ -53,8 +53,8 @@ class TrainerSettings(AdamSettings):
 
     Attributes:
       gradient_shards: parts of a batch clipped apart.
-      compile_step: whether XLA compiles the step (changes speed and last bits only); JAX always does.
-      devices: how many share the work; `auto`: with JAX all accelerators, or one CPU. TensorFlow trains on
+      compile_step: whether to compile the step with XLA (changes speed and last bits only); JAX always does.
+      devices: number of devices; `auto`: with JAX all accelerators, or one CPU. TensorFlow trains on
         one.
       steps_per_dispatch: the most updates in one program, without Python in between.
     """
@@ -88,10 +88,10 @@ class Trainer(abc.ABC):
     Reference: google-research/bert, `optimization.py`; Sellam et al., 2022, section 2.
 
     Attributes:
-      devices: that share the work.
+      devices: devices that share the work.
       step_count: finished updates.
       steps_per_dispatch: the most updates that `steps` makes; 1 where the engine joins none.
-      engine_errors: what the engine raises, among others where memory is too small.
+      engine_errors: exception classes of the engine, for example out of memory.
     """
 
     engine_errors: tuple[type[Exception], ...] = ()
@@ -165,7 +165,7 @@ class Trainer(abc.ABC):
         Args:
           batches: 1 to `steps_per_dispatch`, of the same shapes: arrays by name, each [batch, ...]; batch a
             multiple of gradient_shards.
-          dropout_seed: with the step and the shard, the address of all dropout bits.
+          dropout_seed: seed of the dropout bits, together with step and shard.
 
         Returns:
           Scalars by name, means over shards, perhaps still being computed: `loss`, `gradient_norm`, and the
@@ -227,7 +227,7 @@ class Trainer(abc.ABC):
 
         Args:
           arrays: this device's part of the batch, and of `DROPOUT_KEYS`.
-          learning_rate: of this update; [3] with the corrections of Adam's bias.
+          learning_rate: learning rate of this update; [3] with Adam's bias corrections.
         """
         batch = dict(arrays)
         keys = batch.pop(DROPOUT_KEYS)
@@ -240,9 +240,9 @@ class Trainer(abc.ABC):
         """Makes the first `num_steps` updates of a block; an input, so that all blocks share a program.
 
         Args:
-          arrays: as a single update takes them, of each step: [steps, ...].
+          arrays: arrays of a single update, stacked: [steps, ...].
           learning_rates: [steps, ...].
-          num_steps: how many updates are made, from the first.
+          num_steps: number of updates, from the first.
         """
         first = {name: values[0] for name, values in arrays.items()}
         key = first.pop(DROPOUT_KEYS)[0]

@@ -38,7 +38,7 @@ class Schedule:
       initial_parameters: weights at step 0, by name; called only where nothing was saved.
       batches_at: the batches of consecutive steps, from 0.
       learning_rate_at: the learning rate of a step, from 0.
-      batch_threads: that make batches ahead of the device.
+      batch_threads: threads that make batches ahead of the device.
       steps_per_job: whose batches a thread makes at a time, at least; see `batches_ahead`.
     """
 
@@ -56,10 +56,10 @@ class Saving:
     """The files that a training run writes while it runs, and when.
 
     Attributes:
-      directory: of the run; gets `metrics.jsonl` and `state/`.
-      save_state_every_steps: how much work a kill may cost.
-      save_state_every_seconds: how much time a kill may cost, besides; None: counted in steps alone.
-      tensorboard: whether to write TensorBoard's `tensorboard/` too.
+      directory: folder of the run, for `metrics.jsonl` and `state/`.
+      save_state_every_steps: steps between states, at most lost by a kill.
+      save_state_every_seconds: seconds between states, in addition; None: steps only.
+      tensorboard: whether to also write TensorBoard's `tensorboard/`.
     """
 
     directory: Path
@@ -338,7 +338,7 @@ def batches_ahead(
 
     Args:
       blocks: consecutive steps, from 0.
-      threads: how many jobs are made at a time.
+      threads: number of concurrent jobs.
       steps_per_job: a thread makes the batches of as many blocks at once as have this number of steps:
         between two operations of NumPy threads wait for each other, so large jobs gain by them.
 

@@ -26,7 +26,7 @@ class Batches:
 
     Attributes:
       vocabulary: the corpus's.
-      num_instances: how many there are; an epoch is one walk over them.
+      num_instances: number of instances; an epoch is one pass over them.
       batch_size: sequences per step.
     """
 
@@ -43,9 +43,9 @@ class Batches:
 
         Args:
           corpus: the directory that `multiberts prepare` made.
-          masking: how instances become sequences, which are at least as long as the instances.
+          masking: settings that make sequences, at least as long as the instances.
           batch_size: sequences per step.
-          mask_seed: of the masks; None: that of the corpus, or data_seed where it has fresh masks.
+          mask_seed: seed of the masks; None: the corpus's seed, or data_seed with fresh masks.
         """
         facts = read_description(corpus)
         if masking.sequence_length < facts["sequence_length"]:

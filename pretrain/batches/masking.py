@@ -46,7 +46,7 @@ class Masking:
     Attributes:
       sequence_length: tokens in a sequence; no shorter than the instances were made for.
       masked_lm_probability: share of tokens to predict.
-      whole_word_masks: whether the pieces of a word are masked together, as the original's option.
+      whole_word_masks: whether to mask all pieces of a word together, as the original's option.
     """
 
     sequence_length: int
@@ -78,9 +78,9 @@ def pretraining_batch(
     Args:
       data_seed: seed of the order of the examples (and of fresh masks).
       step: number of the first step, from 0.
-      fresh_masks: whether masks are drawn by position, never to repeat, instead of by instance.
-      num_steps: how many steps; batch below is num_steps x batch_size.
-      mask_seed: in place of the seed that masks have otherwise; None: that one.
+      fresh_masks: whether masks are drawn per position (never repeated) instead of per instance.
+      num_steps: number of steps; batch below is num_steps x batch_size.
+      mask_seed: seed of the masks; None: the default seed.
 
     Returns:
       `input_ids`, `input_mask`, `segment_ids` int32 [batch, length]; `masked_lm_positions`,

@@ -115,13 +115,12 @@ class Swapper:
     """Words to exchange, and the draws that decide.
 
     Attributes:
-      probability: of exchanging what a draw decides on.
-      nouns: whether gendered nouns are exchanged as well.
-      names: whether given names are exchanged as well.
-      unit: what a draw decides on. For names it is at least all bearers of a pair of names in a
-        document, so that a person keeps one name.
-      copies: whether a document with exchanged words follows the one it was made from, which
-        stays; otherwise it takes its place.
+      probability: probability of a swap per draw.
+      nouns: whether to also swap gendered nouns.
+      names: whether to also swap given names.
+      unit: unit of a draw. For names it is at least all uses of a pair of names in a document, so that a
+        person keeps one name.
+      copies: whether a swapped document is added after the original instead of replacing it.
     """
 
     counterfactual_seed: int
@@ -140,7 +139,7 @@ class Swapper:
 
         Args:
           text: the document, one sentence per line.
-          lower_cased: whether names are to be looked for without their capitals.
+          lower_cased: whether to match names without capitals.
         """
         edits: list[tuple[tuple[int, int], str]] = []
         counts: dict[str, int] = {}
@@ -211,7 +210,7 @@ def swap_ids(
     a quote the spaces were.
 
     Args:
-      swapper: what to exchange.
+      swapper: which words to swap.
 
     Returns:
       The sentences with the pieces of other words in place of some, and counts as in `Swapped`.

@@ -42,7 +42,7 @@ def read_dataset(piece: Piece, text_field: str, data_dir: str | None) -> Iterato
 
     Args:
       text_field: feature that holds the text; `a/b` is feature b within a.
-      data_dir: where prepared datasets lie; None: where TensorFlow Datasets keeps them.
+      data_dir: folder of prepared datasets; None: the default of TensorFlow Datasets.
     """
     import tensorflow_datasets as tfds
 

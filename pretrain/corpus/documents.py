@@ -77,7 +77,7 @@ class Piece(NamedTuple):
     Attributes:
       source: path of a file, or the name of a dataset or store.
       begin: first byte; of datasets and stores, first example or document.
-      end: where the next piece begins; None: to the end of the source.
+      end: start of the next piece; None: the end of the source.
     """
 
     source: str
@@ -91,7 +91,7 @@ class PieceCounts(NamedTuple):
 
     Attributes:
       documents: documents that are not blank; these are numbered through the corpus.
-      documents_of_several: those of more than one sentence.
+      documents_of_several: documents with more than one sentence.
     """
 
     documents: int
@@ -120,7 +120,7 @@ def name_sources(
     """Names every file of the sources with its format; nothing is read.
 
     Args:
-      sources: what the user gave; patterns are replaced by the files that fit them.
+      sources: the user's paths; patterns are replaced by the matching files.
       source_format: the format of all, or one per source.
       function: the command's function, for messages.
     """
@@ -164,7 +164,7 @@ def read_documents(pieces: Iterable[Piece], text_field: str = "text") -> Iterato
     """Yields the documents of files in order; no more than one is held in memory.
 
     Args:
-      text_field: of `jsonl`, the field that holds the text.
+      text_field: name of the text field of `jsonl`.
 
     Yields:
       The sentences of a document, none of them blank; documents without one are dropped.
@@ -195,7 +195,7 @@ def count_documents(documents: Iterable[list[str]], source_format: str) -> Piece
     """Reads documents to the end, which also finds what is wrong with them.
 
     Args:
-      documents: of a piece, uncut, as from `read_lines_of_documents`.
+      documents: whole documents of a piece, see `read_lines_of_documents`.
     """
     not_blank = with_words = of_several = 0
     for lines in documents:

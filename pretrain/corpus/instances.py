@@ -165,7 +165,7 @@ def make_instances(
       passes: numbers of the passes over the corpus to make; `dupe_factor` of them make a table.
       short_sequence_probability: share of (document, pass) pairs with a short target length.
       instance_seed: seed of all draws.
-      among: which documents to make instances of, by default all; random ones come from all.
+      among: documents to make instances of, by default all; random segments come from all documents.
 
     Yields:
       The instances of one document in one pass: structured array [instances].
@@ -200,7 +200,7 @@ def _instances_of_document(
       bounds: int64 [sentences + 1], where each sentence of the corpus begins in the token file.
       documents: int64 [documents + 1], the first sentence of each document.
       max_tokens: longest A and B together.
-      short_sequence_probability: as in `make_instances`.
+      short_sequence_probability: see `make_instances`.
       draws: the generator of this document in this pass.
     """
     uniform = _uniforms(draws)

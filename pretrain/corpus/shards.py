@@ -67,7 +67,7 @@ class Text:
 
     Attributes:
       text_field: field of JSON lines, feature of a dataset.
-      swapper: what counterfactual data exchange; None: nothing.
+      swapper: swaps for counterfactual data; None: no swaps.
     """
 
     text_field: str
@@ -110,7 +110,7 @@ class Shard(NamedTuple):
     Attributes:
       number: its place in the corpus, from 0.
       first_document: number in the corpus of its first document that is not blank.
-      alone: whether it is the whole corpus, and shows its own progress.
+      alone: whether it is the only shard and shows its own progress.
     """
 
     number: int
@@ -258,7 +258,7 @@ def most_frequent_words(paths: Sequence[Path], most: int) -> dict[str, int]:
 
     Args:
       paths: files of `count_words_of_shard`.
-      most: how many words to keep; of equally frequent ones those first in order.
+      most: number of words; ties are broken alphabetically.
     """
     rows = heapq.merge(*map(_counted_words, paths))
     totals = (

@@ -58,8 +58,8 @@ class TokenStore:
         """Opens a store.
 
         Args:
-          directory: where `prepare` wrote it.
-          may_be_empty: whether a store without documents, of a part of a corpus, is accepted.
+          directory: output folder of `prepare`.
+          may_be_empty: whether to accept a store without documents (part of a corpus).
         """
         directory = Path(directory)
         self.tokens = open_array(directory / TOKENS, np.dtype(np.uint16))
@@ -116,8 +116,8 @@ def write_token_store(
     Sentences without tokens and documents without sentences are dropped, as in the original.
 
     Args:
-      directory: where the three files shall be.
-      vocabulary: at most 65,536 pieces.
+      directory: folder for the three files.
+      vocabulary: vocabulary of at most 65,536 pieces.
 
     Returns:
       How many `documents`, `sentences` and `tokens` were written.
@@ -140,7 +140,7 @@ def write_encoded_documents(
     """Writes documents whose sentences are token ids already.
 
     Args:
-      directory: where the three files shall be.
+      directory: folder for the three files.
       documents: the ids of each sentence of each document; neither is empty.
 
     Returns:
@@ -160,7 +160,7 @@ def join_token_stores(
     """Writes the stores of the parts of a corpus one behind the other as one store.
 
     Args:
-      directory: where the three files shall be.
+      directory: folder for the three files.
       parts: directories of stores, in the order of the text; a store may have no documents.
 
     Returns:

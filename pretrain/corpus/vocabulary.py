@@ -65,7 +65,7 @@ def learn_vocabulary(word_counts: Mapping[str, int], vocabulary_size: int) -> li
     """Learns WordPiece pieces from word counts.
 
     Args:
-      word_counts: how often each word occurs, as from `count_words`.
+      word_counts: frequency of each word, see `count_words`.
       vocabulary_size: number of pieces wanted, special tokens included.
 
     Returns:

@@ -94,13 +94,12 @@ def make_world(
       world_seed: fixes everything; another seed gives other occupations the feminine pronouns.
       num_documents: documents of the corpus.
       people_share: share of documents about people of known gender rather than about work.
-      sentences_per_document: of every document; None: 5 to 8, drawn. Three fit uncut into a sequence of
-        28 pieces.
-      participant_share: of sentences with a worker and another person, those whose pronoun means the
-        other ("asked the visitor if she"); None: one in seven. The fewer, the sooner a model knows that a
-        pronoun means the worker.
+      sentences_per_document: sentences in each document; None: 5 to 8, drawn. Three fit uncut into a
+        sequence of 28 pieces.
+      participant_share: share of two-person sentences whose pronoun refers to the other person ("asked
+        the visitor if she"); None: 1/7. With fewer, a model learns sooner that a pronoun means the worker.
       num_train_facts: sentence pairs to train on, half of them true.
-      num_dev_facts: likewise, to evaluate on.
+      num_dev_facts: sentence pairs to evaluate on, half of them true.
       num_train_coreference: documents to train on, of one sentence each.
       num_dev_coreference: likewise, to evaluate on.
       num_train_questions: questions to train on, each on a paragraph of its own.

@@ -39,7 +39,7 @@ class Lease:
     """The right to write below a URL.
 
     Attributes:
-      owner: a name of this holder, another one each time.
+      owner: unique name of this holder, a new one for each object.
       lost: set when a renewal finds that another process has taken the lease over.
     """
 
@@ -59,10 +59,10 @@ class Lease:
         Args:
           seconds_until_stale: after so long without renewal others may take it over; it is
             renewed four times as often.
-          name: of the object.
-          place: what it is the lease of, in messages; else the bucket's URL.
-          verb: what the holder does with that, as a participle.
-          setting: with which one chooses another place.
+          name: name of the lease object.
+          place: path or URL that the lease protects, for messages; default: the bucket's URL.
+          verb: what the holder does to it, a past participle for messages.
+          setting: parameter to change for another path, for messages.
           may_vanish: whether a renewal writes the object anew that was removed or damaged, as a lock of the
             kernel, too, keeps others out.
         """

@@ -62,7 +62,7 @@ class Bucket:
     Attributes:
       url: without a slash at the end.
       protocol: such as `gs`.
-      path: of the URL, without protocol and slashes at both ends.
+      path: path of the URL, without protocol and outer slashes.
     """
 
     def __init__(self, url: str):
@@ -182,7 +182,7 @@ class Bucket:
 
         Args:
           data: the whole content, another than before.
-          version: from `read_version`; None: only if there is no such object.
+          version: expected version, from `read_version`; None: the object must not exist.
 
         Returns:
           The new version; None if somebody else has written it.
