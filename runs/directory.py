@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -45,6 +46,8 @@ _COMPARED = "#: "
 
 # Stands between the path of an input and what the input holds.
 _HOLDS = "  # holds "
+# Twelve digits are enough to tell two contents apart in a message.
+_HASH = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
 
 # Files of weights in directories that others wrote, as patterns; several are shards of one whole.
 _WEIGHTS = ("*.data-?????-of-?????", "model*.safetensors", "pytorch_model*.bin")
@@ -314,9 +317,12 @@ class RunDirectory:
         self.is_renewed = self._renewed_by.issuperset(names)
         if self.is_renewed:
             return
-        differences = ", ".join(
-            f"{name} (there {there.get(name, 'absent')}, now {wanted.get(name, 'absent')})"
-            for name in names
+        differences = _HASH.sub(
+            r"\1...",
+            ", ".join(
+                f"{name} (there {there.get(name, 'absent')}, now {wanted.get(name, 'absent')})"
+                for name in names
+            ),
         )
         # An earlier version of this program may have stated other parameters.
         is_other_version = there.keys() != wanted.keys()
@@ -364,7 +370,7 @@ class RunDirectory:
                 # Beside the run: its files are the run's own.
                 path = self.path.resolve()
                 folder = path.with_name(f".{path.name}.lease")
-                self._lease = Lease(Bucket(f"file://{folder}"))
+                self._lease = Lease(Bucket(f"file://{folder}"), place=str(self.path))
                 self._lease.acquire()
                 self._open_until_exit.callback(remove, folder)
                 self._open_until_exit.callback(self._lease.release)

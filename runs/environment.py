@@ -95,7 +95,9 @@ def choose_engine(name: str) -> None:
 def engine() -> str:
     """Returns the library that computes, `tensorflow` or `jax`."""
     variable = ENGINE if os.environ.get(ENGINE) else _BACKEND
-    return check_engine(os.environ[variable], variable)
+    name = os.environ[variable]
+    is_default = variable == _BACKEND and name == DEFAULTS[_BACKEND]
+    return check_engine(name, "the default engine" if is_default else variable)
 
 
 def attention() -> str:
@@ -125,14 +127,15 @@ def check_engine(name: str, where: str) -> str:
     if name not in ENGINES:
         raise UserError(f"{where} is {name!r}, not an engine; {nearest(name, ENGINES)}")
     if not _is_installed(name):
+        (other,) = {*ENGINES} - {name}
         if name == TENSORFLOW and sys.version_info >= _FIRST_WITHOUT_TENSORFLOW:
             raise UserError(
                 f"{where} is {name!r}, but TensorFlow has no wheels for Python {sys.version_info[0]}."
                 f"{sys.version_info[1]}; install multiberts[{JAX}] and set {ENGINE}={JAX}, or use Python 3.13"
             )
         raise UserError(
-            f"{where} is {name!r}, which is not installed; install multiberts[{name}], or choose the other "
-            "engine"
+            f"{where} is {name!r}, which is not installed; install multiberts[{name}], or install "
+            f"multiberts[{other}] and set {ENGINE}={other}"
         )
     return name
 

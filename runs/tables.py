@@ -270,8 +270,11 @@ def _rows(
     for number, kind in ((0, "lacking"), (2, "repeated:")):
         wrong = [name for name in columns if min(names.count(name), 2) == number]
         if wrong:
+            shown = f"the columns {listed(names)}, expected"
+            if not any(names):
+                shown = "an empty line, expected the columns"
             raise UserError(
-                f"{path} line 1: found the columns {listed(names)}, expected {', '.join(columns)} "
+                f"{path} line 1: found {shown} {', '.join(columns)} "
                 f"({kind} {', '.join(wrong)}); {cure}"
             )
     for number, cells in lines:
