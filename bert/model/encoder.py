@@ -14,8 +14,8 @@ Array = Any
 Parameters = Mapping[str, Array]
 
 LAYER_NORM_EPSILON = 1e-12
-# google-research/bert, `modeling.attention_layer`: its exponential is 0 in float32, and it is finite, so that
-# a row that is all padding does not become NaN.
+# google-research/bert, `modeling.attention_layer`: exp of it is 0 in float32, and it is finite, so that a
+# row of padding alone does not become NaN.
 _MASKED = -10000.0
 
 # Dropout sites: 0 the embeddings, then three per layer; heads number theirs from HEAD_SITE.
@@ -24,13 +24,13 @@ HEAD_SITE = 1 << 16
 
 
 class Packing(NamedTuple):
-    """Sequences that lie in the rows of a batch, one after the other, none attending to another.
+    """Several sequences packed into each row of a batch, none attending to another.
 
     Attributes:
-      sequences: int32 [rows, length], the number of each token's sequence in the batch; -1 for padding.
-      positions: int32 [rows, length], of each token in its sequence.
-      firsts: int32 [rows, most], where the sequences of a row begin; 0 where there are fewer.
-      chosen: int32 [batch], for each sequence where it is among all `firsts`.
+      sequences: int32 [rows, length], index of each token's sequence in the batch; -1 for padding.
+      positions: int32 [rows, length], position of each token in its sequence.
+      firsts: int32 [rows, most], column of each sequence's first token, padded with 0.
+      chosen: int32 [batch], index of each sequence in the flattened `firsts`.
 
     Reference: Krell et al., 2021, "Efficient sequence packing without cross-contamination".
     """
@@ -60,8 +60,8 @@ def encode(
 ) -> Array:
     """Computes the last layer's hidden states.
 
-    With bfloat16, products are of bfloat16; weights stay float32 and are rounded where they are
-    used, and softmax, layer normalisation and dropout's scaling are float32.
+    With bfloat16, products are bfloat16; weights stay float32 and are rounded at each use; softmax, layer
+    normalisation and dropout's scaling are float32.
 
     Args:
       parameters: arrays by released name (`bert/embeddings/word_embeddings`, ...), float32.
@@ -69,7 +69,7 @@ def encode(
       input_mask: int32 [batch, length], 1 for a piece, 0 for padding.
       segment_ids: int32 [batch, length], 0 or 1.
       dropout_key: uint32 [2] in training; None for none.
-      compute_dtype: `float32` or `bfloat16`, of products and of what passes between them.
+      compute_dtype: `float32` or `bfloat16`, dtype of products and of activations.
       first_token_only: whether the last layer computes only the first token, the pooler's input; the
         same up to rounding.
       output_positions: int32 [batch, count], may repeat; the last layer computes these tokens alone,
@@ -91,8 +91,8 @@ def encode(
         read, keys = (packing.firsts if first_token_only else None), packing.sequences
     run = _Pass(parameters, config, dropout_key, backend)
     hidden = _embed(run, input_ids, segment_ids, positions)
-    # The embeddings were summed and normalised in float32.
-    # From here on, everything follows the type of what it is given.
+    # The embeddings were summed and normalised in float32. From here on, operations keep the dtype of their
+    # inputs.
     hidden = ops.cast(hidden, compute_dtype)
     bias = _attention_bias(keys, positions)
     last = config.num_hidden_layers - 1
@@ -116,10 +116,10 @@ def unpack_tokens(values: Array, packing: Packing) -> tuple[Array, Array]:
     """Gives each packed sequence a row of its own.
 
     Args:
-      values: [rows, length, width], of each token.
+      values: [rows, length, width], values of each token.
 
     Returns:
-      [batch, length, width], anything after a sequence's end; and int32 [batch, length], 1 for its tokens.
+      [batch, length, width], arbitrary after a sequence's end; and int32 [batch, length], 1 for its tokens.
     """
     rows, length, width = ops.shape(values)
     most = ops.shape(packing.firsts)[1]
@@ -127,7 +127,7 @@ def unpack_tokens(values: Array, packing: Packing) -> tuple[Array, Array]:
     begins = begins + packing.chosen // most * length
     position = ops.arange(length, dtype="int32")
     indices = ops.minimum(begins[:, None] + position, rows * length - 1)
-    # A token there is the sequence's own where it stands as far from its sequence's begin.
+    # Valid where the gathered token has the expected offset in its own sequence.
     is_own = ops.equal(ops.take(ops.reshape(packing.positions, (-1,)), indices), position)
     unpacked = ops.take(ops.reshape(values, (-1, width)), indices, axis=0)
     return unpacked, ops.cast(is_own, "int32")
@@ -149,7 +149,7 @@ class _Pass(NamedTuple):
 
 
 def _attention_bias(keys: Array, positions: TokenPositions | None) -> Array:
-    """Returns what is added to scores: masked keys get -10000 before the softmax, as in the original.
+    """Returns the term added to scores: -10000 for masked keys, as in the original.
 
     Args:
       keys: int32 [batch, length], 1 for a piece; of packed rows the sequences' numbers.
@@ -171,7 +171,7 @@ def gather_tokens(values: Array, positions: Array | int | None) -> Array:
 
     Args:
       values: [batch, length, width].
-      positions: int32 [batch, count]; an integer: that number of first ones; None: all.
+      positions: int32 [batch, count]; an integer n: the first n; None: all.
 
     Returns:
       [batch, count, width].
@@ -221,7 +221,7 @@ def layer_norm(parameters: Parameters, name: str, inputs: Array) -> Array:
 
 
 def gelu(inputs: Array, form: Gelu = "tanh") -> Array:
-    """Applies GELU: x times the normal distribution of x, or its tanh form, which the original code has."""
+    """Applies GELU: x times the normal CDF of x, or its tanh approximation (the original code's)."""
     return ops.gelu(inputs, approximate=form == "tanh")
 
 
@@ -248,7 +248,7 @@ def _block(
     read: Array | int | None,
     positions: TokenPositions | None,
 ) -> Array:
-    """Computes LN(x + dropout(attention)), then LN(x + dropout(feed-forward)), of tokens that are read."""
+    """Computes LN(x + dropout(attention)), then LN(x + dropout(feed-forward)), for the tokens `read`."""
     name = f"bert/encoder/layer_{layer}"
     # Three dropouts a layer: attention's probabilities, and both outputs before their residuals.
     site = 1 + 3 * layer

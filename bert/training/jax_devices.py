@@ -28,15 +28,14 @@ _opened: dict[DeviceChoice, Devices] = {}
 
 
 def open_devices(devices: DeviceChoice = AUTO) -> Devices:
-    """Finds devices and joins several in a mesh; the same call gives the same devices.
+    """Opens devices and joins several in a mesh; the same call returns the same devices.
 
-    Must come before anything else of JAX's runs in the process, where several devices are asked for: logical
-    CPU devices are made at its start. A process may have one group of several devices (and one device
-    besides).
+    With several devices, call it before any other use of JAX in the process: logical CPU devices are
+    created when JAX starts. A process may have one group of several devices (and one device besides).
 
     Args:
       devices: number of devices; `auto`: all accelerators, or one CPU without any. More than one without
-        accelerators: that many parts of the CPU, each a device of its own.
+        accelerators: the CPU is split into that many devices.
     """
     if devices in _opened:
         return _opened[devices]
@@ -46,7 +45,9 @@ def open_devices(devices: DeviceChoice = AUTO) -> Devices:
             f"devices is {devices}, but this process trains on {groups[0]} already; start another"
         )
     if devices not in (1, AUTO):
-        with contextlib.suppress(RuntimeError):  # JAX has started: what is there is counted below
+        with contextlib.suppress(
+            RuntimeError
+        ):  # JAX has started: existing devices are counted below
             jax.config.update("jax_num_cpu_devices", devices)
     available = known_devices()
     is_cpu = available[0].platform == "cpu"
@@ -61,7 +62,7 @@ def open_devices(devices: DeviceChoice = AUTO) -> Devices:
 
 
 def known_devices() -> list[jax.Device]:
-    """Returns what JAX computes on."""
+    """Returns JAX's devices."""
     try:
         return jax.devices()
     except (RuntimeError, AssertionError) as error:
@@ -79,13 +80,13 @@ def known_devices() -> list[jax.Device]:
 def _keep_programs(is_cpu: bool) -> None:
     """Keeps compiled programs in the user's cache, unless `JAX_COMPILATION_CACHE_DIR` is set.
 
-    JAX compiles anew what it cannot read back.
+    JAX recompiles programs that it cannot read back.
     """
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return
     name = "jax"
     if is_cpu:
-        # Homes are shared by machines, and what was compiled for one processor may not run on another.
+        # Machines may share a home, and a program compiled for one processor may not run on another.
         facts, cpuinfo = [*machine().values(), platform.machine()], Path("/proc/cpuinfo")
         if cpuinfo.is_file():
             lines = cpuinfo.read_text(encoding="utf-8").splitlines()
