@@ -41,20 +41,20 @@ UNFETCHED = ".unfetched.json"
 INPUTS = ".inputs.json"
 LARGE_INPUT_BYTES = 64 << 20
 
-# Begins the lines of a frozen configuration that are compared, where the others are not.
+# Marks the lines of a frozen configuration that are compared, if only some are.
 _COMPARED = "#: "
 
-# Stands between the path of an input and what the input holds.
+# Separates an input's path from the checksum of its content.
 _HOLDS = "  # holds "
 # Twelve digits are enough to tell two contents apart in a message.
 _HASH = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
 
-# Files of weights in directories that others wrote, as patterns; several are shards of one whole.
+# Patterns of weight files in directories of other programs; several files are shards of one model.
 _WEIGHTS = ("*.data-?????-of-?????", "model*.safetensors", "pytorch_model*.bin")
 
 
 def fingerprint(path: PathLike) -> str:
-    r"""Returns what an input holds, as a SHA-256 in hexadecimal.
+    r"""Returns the SHA-256 of an input's content, in hexadecimal.
 
     Args:
       path: a file (its bytes count), a finished run directory (its DONE marker, which holds the
@@ -73,11 +73,11 @@ def fingerprint(path: PathLike) -> str:
     path = Path(path)
     if path.is_file():
         return sha256_of_file(path)
-    # In this order: a checkpoint of ours holds weights, too, and its own list covers all of its files.
+    # In this order, because our checkpoints also hold weights, and their list covers all files.
     for marker in (DONE, "checkpoint.json", *_WEIGHTS):
         files = sorted(path.glob(marker))
         if marker == DONE and files:
-            read_done(path)  # what is cut or empty is not the marker of a finished run
+            read_done(path)  # a truncated or empty marker is not that of a finished run
         if len(files) == 1:
             return sha256_of_file(files[0])
         if files:
@@ -101,7 +101,7 @@ def read_done(directory: PathLike) -> dict[str, RecordedFile]:
     """Returns a finished run's outputs by name.
 
     Raises:
-      UserError: the DONE marker is not whole, or names a file outside the directory.
+      UserError: the DONE marker is damaged, or names a file outside the directory.
 
     Example:
       >>> list(read_done("runs/seed_0"))
@@ -118,7 +118,7 @@ def read_done(directory: PathLike) -> dict[str, RecordedFile]:
 
 
 def describe_outputs(run_dir: PathLike) -> str:
-    """Returns what a finished run holds, in one line.
+    """Describes the outputs of a finished run in one line.
 
     Example:
       >>> describe_outputs("runs/seed_0")
@@ -130,7 +130,7 @@ def describe_outputs(run_dir: PathLike) -> str:
 
 
 def read_unfetched(directory: PathLike) -> dict[str, RecordedFile]:
-    """Returns by name the outputs of a run that lie in its bucket alone; none of a run without a bucket.
+    """Returns the outputs, by name, that exist only in the run's bucket; none without a bucket.
 
     Example:
       >>> read_unfetched("runs/seed_0")
@@ -147,7 +147,7 @@ def read_unfetched(directory: PathLike) -> dict[str, RecordedFile]:
 
 
 def read_config(path: PathLike) -> Iterator[tuple[str, Any, str | None]]:
-    """Reads a frozen configuration, of a run that has finished or not.
+    """Reads the frozen configuration of a finished or unfinished run.
 
     Args:
       path: a run's `config.gin`.
@@ -175,7 +175,7 @@ def read_config(path: PathLike) -> Iterator[tuple[str, Any, str | None]]:
 
 
 def _bindings(path: Path, lines: Sequence[str]) -> Iterator[tuple[int, str, str, str | None]]:
-    """Yields of each line `name = value` its number, the name, the value, and what an input holds."""
+    """Yields (line number, name, value, checksum of an input) of each line `name = value`."""
     for number, line in enumerate(lines, start=1):
         if line.startswith("#") or not line:
             continue
@@ -190,7 +190,7 @@ def _bindings(path: Path, lines: Sequence[str]) -> Iterator[tuple[int, str, str,
 
 
 class RunDirectory:
-    r"""One run of one stage, safe to kill and to start again.
+    r"""One run of one stage, which can be killed and restarted at any time.
 
     Attributes:
       path: the directory.
@@ -257,8 +257,8 @@ class RunDirectory:
                 spelled[name] = list(map(str, several)) if several is paths else str(paths)
                 self.fingerprints[name] = "+".join(map(self._fingerprint, map(Path, several)))
 
-        # The frozen configuration: Gin bindings that run the same run again. An input's content stands in a
-        # comment behind its path: the path may change, the content not.
+        # The frozen configuration: Gin bindings that repeat the run. An input's checksum follows its path in
+        # a comment: the path may change, the content must not.
         compared = [_binding(stage, name, parameters[name]) for name in sorted(parameters)]
         for name in sorted(spelled):
             compared.append(f"{stage}.{name} = {spelled[name]!r}{_HOLDS}{self.fingerprints[name]}")
@@ -278,7 +278,7 @@ class RunDirectory:
         self.done = self._is_done()
 
     def _fingerprint(self, path: Path) -> str:
-        """Returns `fingerprint(path)`; of a large file that has not changed, what is recorded."""
+        """Returns `fingerprint(path)`; for an unchanged large file the recorded one."""
         if not path.is_file() or path.stat().st_size < LARGE_INPUT_BYTES:
             return fingerprint(path)
         facts = path.stat()
@@ -286,7 +286,7 @@ class RunDirectory:
         real_path = str(path.resolve())
         recorded: Any = None
         if (self.path / DONE).exists() and (self.path / INPUTS).is_file():
-            with contextlib.suppress(UserError):  # then the file is read
+            with contextlib.suppress(UserError):  # then the file is hashed
                 recorded = read_json_fields(self.path / INPUTS).get(real_path)
         digest = recorded.get("sha256") if isinstance(recorded, dict) else None
         if not isinstance(digest, str) or recorded != {**stamp, "sha256": digest}:
@@ -324,7 +324,7 @@ class RunDirectory:
                 for name in names
             ),
         )
-        # An earlier version of this program may have stated other parameters.
+        # An earlier version of this program may have recorded other parameters.
         is_other_version = there.keys() != wanted.keys()
         cure = ", or remove the directory if an earlier version made it" if is_other_version else ""
         raise UserError(
@@ -355,7 +355,7 @@ class RunDirectory:
             ) from error
         self._open_until_exit.callback(os.close, lock)
         try:
-            # Other processes are kept out, without waiting for one that goes on.
+            # Lock out other processes, without waiting for a running one.
             try:
                 if not lock_file(lock, self.path / LOCK):
                     raise UserError(
@@ -367,7 +367,7 @@ class RunDirectory:
 
                 reason = str(error).partition("; ")[0]
                 note_once(f"{reason}: a lease that is renewed keeps other processes out instead")
-                # Beside the run: its files are the run's own.
+                # Beside the run, because every file inside it is an output of the run.
                 path = self.path.resolve()
                 folder = path.with_name(f".{path.name}.lease")
                 self._lease = Lease(Bucket(f"file://{folder}"), place=str(self.path))
@@ -375,12 +375,13 @@ class RunDirectory:
                 self._open_until_exit.callback(remove, folder)
                 self._open_until_exit.callback(self._lease.release)
 
-            # Another run may have come between the first look and the lock, or this one been finished.
+            # Between the first check and the lock another process may have written or finished a run here.
             self._refuse_other_run()
             self.done = self._is_done()
             for leftover in self.path.rglob("*" + UNFINISHED_SUFFIX):
                 remove(leftover)
-            # DONE first: a run killed between the two is unfinished, not done with another configuration.
+            # Remove DONE first: a kill in between leaves an unfinished run, not a finished one with a wrong
+            # configuration.
             if self.is_renewed:
                 remove(self.path / DONE)
             if self.is_renewed or not (self.path / CONFIG).exists():
@@ -414,7 +415,7 @@ class RunDirectory:
                 raise UserError(
                     f"{file} was removed while the run worked; run the same command again"
                 )
-        # Without it, what was written after a removal would count for any parameters.
+        # Without this check, files written after a removal would count as outputs of any parameters.
         if not (self.path / CONFIG).is_file():
             raise UserError(
                 f"{self.path / CONFIG} was removed while the run worked; remove the directory, and run the "
@@ -436,14 +437,14 @@ class RunDirectory:
 def _binding(stage: str, name: str, value: Any) -> str:
     if isinstance(value, tuple):
         value = list(value)
-    # A configuration must read back as what ran; NaN, NumPy's numbers and objects do not.
+    # A configuration must read back as the values that ran; NaN, NumPy numbers and objects do not.
     if ast.literal_eval(repr(value)) != value:
         raise TypeError(f"{stage}.{name} = {value!r} is not a Python literal")
     return f"{stage}.{name} = {value!r}"
 
 
 def _compared(path: Path, lines: Sequence[str]) -> dict[str, str]:
-    """Returns what is compared: a parameter's literal, an input's content (not its path)."""
+    """Returns the compared values: literals of parameters and checksums of inputs (not their paths)."""
     marked = [line.removeprefix(_COMPARED) * line.startswith(_COMPARED) for line in lines]
     return {
         name: value if content is None else f"content {content}"

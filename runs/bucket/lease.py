@@ -1,9 +1,9 @@
 """A lease: at most one process writes a run in a bucket, or launches an experiment, across machines.
 
-An object that its holder renews. It can be taken over when no renewal is seen for long, or its holder
-was a process of this machine that is gone. How long is measured by the monotonic clock of who waits:
-the clocks of two machines are never compared. Each write is on the condition that nobody wrote in
-between.
+The lease is an object that its holder renews. Another process can take it over after a long time without
+renewal, or if the holder was a process of this machine that has ended. The waiting process measures the
+time by its own monotonic clock: clocks of two machines are never compared. Each write is conditional on the
+version read before.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from multiberts.runs.lease_holder import Holder
 LEASE = "LEASE.json"
 SECONDS_UNTIL_STALE = 60.0
 DAMAGED = "if nothing runs there, remove it"
-# A lease asks to be waited for itself; nobody's is for longer.
+# Upper limit of the waiting time that a lease's content may ask for.
 _LONGEST_PATIENCE = 900.0
 
 
@@ -54,17 +54,17 @@ class Lease:
         setting: str = "run_dir",
         may_vanish: bool = False,
     ):
-        """Takes nothing yet.
+        """Prepares a lease without acquiring it.
 
         Args:
-          seconds_until_stale: after so long without renewal others may take it over; it is
-            renewed four times as often.
+          seconds_until_stale: time without renewal after which others may take the lease over; it is
+            renewed every quarter of this time.
           name: name of the lease object.
           place: path or URL that the lease protects, for messages; default: the bucket's URL.
           verb: what the holder does to it, a past participle for messages.
           setting: parameter to change for another path, for messages.
-          may_vanish: whether a renewal writes the object anew that was removed or damaged, as a lock of the
-            kernel, too, keeps others out.
+          may_vanish: whether a renewal rewrites a removed or damaged object, because a kernel lock also
+            keeps others out.
         """
         self.owner = uuid.uuid4().hex
         self.lost = threading.Event()
@@ -81,7 +81,7 @@ class Lease:
         self._ended = threading.Event()
 
     def acquire(self) -> None:
-        """Takes the lease; waits until the lease of a holder that is gone has expired."""
+        """Acquires the lease; waits for the lease of a dead holder to expire."""
         content, version = self._bucket.read_version(self._name)
         first_version = version
         began, has_reported = time.monotonic(), False
@@ -99,7 +99,9 @@ class Lease:
             elif is_changed or (
                 holder.is_here and 0 <= time.time() - holder.renewed < patience / 2
             ):
-                raise self.refusal(holder)  # or a process here, whose clock is ours, is not silent
+                raise self.refusal(
+                    holder
+                )  # or a holder on this machine, whose clock is ours, has renewed recently
             elif not has_reported:
                 has_reported = True
                 progress(
@@ -138,7 +140,7 @@ class Lease:
             )
 
     def release(self) -> None:
-        """Gives the lease back, if it is still ours."""
+        """Releases the lease, if it is still ours."""
         self._ended.set()
         with self._using:
             version, self._version = self._version, None
@@ -150,7 +152,8 @@ class Lease:
             with self._using:
                 if self._version is None:
                     return
-                # Out of reach, or on a full disk: the lease grows old, and is ours until somebody takes it.
+                # If the bucket is out of reach or the disk full, the lease ages but is ours until somebody
+                # takes it over.
                 with contextlib.suppress(UserError, OSError):
                     version: str | None = self._version
                     if self._may_vanish:
