@@ -192,7 +192,7 @@ class Workers:
             return {address: call.future for address, (_, call) in self._running.items()}
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        """Submits a call of a module's function; the future gets its result or error, or `LostWorkerError`."""
+        """Submits a call of a module's function; its future gets the result, error or `LostWorkerError`."""
         call = _Call(pickle.dumps((function, arguments)), self._losses)
         self._waiting.append(call)
         self._feed()

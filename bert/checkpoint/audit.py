@@ -36,14 +36,14 @@ from multiberts.runs.figure_style import canvas
 from multiberts.runs.files import write_atomically
 from multiberts.runs.web_page.rendering import render
 
-# A folder with one of these is meant to be a checkpoint, even if its weights are missing.
+# A folder with one of these files counts as a checkpoint, even without weights.
 _CONFIGURATIONS = ("config.json", "bert_config.json")
 _TOKENIZERS = ("vocab.txt", "tokenizer.json", "vocab.json", "merges.txt", "spiece.model")
 _PICKLED = re.compile(r"pytorch_model.*\.bin")
 # Correlations of independent models scatter by 1/sqrt(numbers read) around values that trained models
 # share by chance of their data, of up to a few hundredths; those of one training are larger.
 _DEVIATIONS, _LEAST = 5.0, 0.05
-# A step that is this many times as long, or as short, as the other seeds' step between the same checkpoints.
+# Report a distance between two checkpoints if it differs from the other seeds' by this factor.
 _UNUSUAL = 3.0
 _LEAST_SEEDS = 3
 _MOST_LISTED = 4
@@ -78,8 +78,8 @@ class Finding:
     """One fault.
 
     Attributes:
-      kind: `files`, `twice`, `path`, `initialisation`, `tokeniser`, `configuration` or `optimiser`.
-      where: runs and steps it is about, for the picture.
+      kind: one of `files`, `twice`, `path`, `initialisation`, `tokeniser`, `configuration`, `optimiser`.
+      where: affected runs and steps, for the picture.
     """
 
     kind: str
@@ -108,7 +108,7 @@ def audit_checkpoints(*, paths: Sequence[str], html: str | None = None) -> int:
     findings = _file_faults(checkpoints)
     readable = [checkpoint for checkpoint in checkpoints if checkpoint.tensors]
     if readable:
-        # Parts of the same matrices of each, in which ends of files and NaN are found.
+        # Read parts of the same matrices of each checkpoint; this also reveals cut files and NaN.
         names = shared_matrices({each.name: each.tensors for each in readable})
         for checkpoint in console.ProgressBar(readable, unit="checkpoint"):
             try:
@@ -121,7 +121,7 @@ def audit_checkpoints(*, paths: Sequence[str], html: str | None = None) -> int:
                 fault = "numbers that are NaN or infinite"
                 findings.append(_fault("files", [checkpoint], "holds", fault))
                 continue
-            # Each matrix counts alike, whatever its scale.
+            # Normalise, so that each matrix has the same weight whatever its scale.
             centred = [row - row.mean() for row in rows]
             checkpoint.directions = np.concatenate(
                 [row / (np.linalg.norm(row) or 1.0) / len(rows) ** 0.5 for row in centred]
@@ -189,7 +189,7 @@ def _checkpoints_in(path: str, is_one_of_several: bool) -> Iterator[_Checkpoint]
     if not folders:
         raise UserError(f"{path} holds no checkpoint; give a folder with checkpoints at any depth")
     for folder in folders:
-        # Folders of the same name in two paths are two runs, and steps may be paths of their own.
+        # Equal folder names in two paths are two runs, and each step may be given as its own path.
         is_whole_path = is_one_of_several or folder == root
         run, step = _run_and_step(
             (folder if is_whole_path else folder.relative_to(root)).as_posix()
@@ -210,7 +210,7 @@ def _run_and_step(name: str) -> tuple[str, int | None]:
 
 
 def _fault(kind: str, checkpoints: Sequence[_Checkpoint], verb: str, rest: str) -> Finding:
-    """Returns what some checkpoints have in common; `verb` is that of the plural."""
+    """Returns a finding that several checkpoints share; `verb` is the plural form."""
     shown = [each.name for each in checkpoints[:_MOST_LISTED]]
     if len(checkpoints) > len(shown):
         shown.append(f"{len(checkpoints) - len(shown)} more")
@@ -223,7 +223,7 @@ def _fault(kind: str, checkpoints: Sequence[_Checkpoint], verb: str, rest: str) 
 
 
 def _file_faults(checkpoints: Sequence[_Checkpoint]) -> list[Finding]:
-    """Reads the headers; finds what is missing, damaged, or unlike the other checkpoints."""
+    """Reads the headers; reports missing, damaged or differing files."""
     findings = []
     for checkpoint in checkpoints:
         names = [*checkpoint.source.sizes]
@@ -254,7 +254,7 @@ def _file_faults(checkpoints: Sequence[_Checkpoint]) -> list[Finding]:
 
 
 def _missing_steps(checkpoints: Sequence[_Checkpoint]) -> Iterator[Finding]:
-    """Yields steps that most other runs have, and checkpoints that are there twice."""
+    """Reports missing steps that most other runs have, and duplicate checkpoints."""
     steps: dict[str, Counter[int | None]] = defaultdict(Counter)
     for checkpoint in checkpoints:
         steps[checkpoint.run][checkpoint.step] += 1
@@ -273,9 +273,9 @@ def _missing_steps(checkpoints: Sequence[_Checkpoint]) -> Iterator[Finding]:
 def _unlike(
     checkpoints: Sequence[_Checkpoint], names: Sequence[str], kind: str
 ) -> Iterator[Finding]:
-    """Yields checkpoints that lack a small file, or have another one than most."""
+    """Reports checkpoints whose small file is missing or differs from most."""
     for name in names:
-        # By the hash that a server states (Git's or SHA-256, so not comparable); a folder states none.
+        # Compare hashes of one server (Git or SHA-256, so not across servers); folders have none.
         digests: dict[str, str] = {}
         contents: dict[int, str | None] = {}
         for each in checkpoints:
@@ -297,19 +297,19 @@ def _unlike(
 
 
 def _weight_faults(checkpoints: Sequence[_Checkpoint]) -> Iterator[Finding]:
-    """Yields seeds that share an initialisation, and runs whose checkpoints do not continue each other."""
+    """Reports seeds that share an initialisation, and checkpoints that do not continue their run."""
     if len(checkpoints) < 2:
         return
     directions = np.stack([each.directions for each in checkpoints if each.directions is not None])
     correlations = directions @ directions.T  # [checkpoints, checkpoints]
-    # Independent models do not reach it.
+    # Correlations of independent models stay below this limit.
     limit = max(_LEAST, _DEVIATIONS / directions.shape[1] ** 0.5)
     by_run = defaultdict(list)
     for place in sorted(range(len(checkpoints)), key=lambda place: _order(checkpoints[place].step)):
         by_run[checkpoints[place].run].append(place)
 
     for (run, indices), (other_run, other_indices) in itertools.combinations(by_run.items(), 2):
-        # The first checkpoints, which are nearest to the initialisation.
+        # First checkpoints, because they are nearest to the initialisation.
         first, second = (checkpoints[each[0]] for each in (indices, other_indices))
         # Procedures that are paired by their seeds share the initialisation on purpose.
         is_recorded = first.seed is not None and first.seed == second.seed
@@ -363,7 +363,7 @@ def _picture(checkpoints: Sequence[_Checkpoint], findings: Sequence[Finding]) ->
     steps = sorted({step for _, step in there | faults}, key=_order)
     with canvas(2 + 0.45 * max(len(steps), 8), 1.2 + 0.3 * len(runs)) as (figure, axes):
         for (row, run), (column, step) in itertools.product(enumerate(runs), enumerate(steps)):
-            # Colour and sign: the picture is read without colours, too.
+            # Colour and sign, so that the picture is readable without colours.
             run_and_step = (run, step)
             kind = (
                 "missing"

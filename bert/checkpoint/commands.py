@@ -137,7 +137,7 @@ def convert_checkpoints(
 
 
 def compare_checkpoints(*, first: str, second: str, strict: bool = False) -> int:
-    """Prints how far two checkpoints are apart.
+    """Prints the differences between two checkpoints.
 
     Args:
       first: directory of a checkpoint, or `hub:<repository>`.
@@ -145,7 +145,7 @@ def compare_checkpoints(*, first: str, second: str, strict: bool = False) -> int
       strict: list every variable that differs, and exit with 1 where anything does.
 
     Returns:
-      0; of a strict comparison 1 where they are not equal bit for bit.
+      0; with strict 1 if they are not equal bit for bit.
     """
     opened = tuple(
         read_checkpoint(name, need_vocabulary=False, need_finite=False) for name in (first, second)
@@ -158,7 +158,7 @@ def compare_checkpoints(*, first: str, second: str, strict: bool = False) -> int
         if before != after
     ]
     paths = [vocabulary_file(each.directory / VOCABULARY) for each in opened]
-    # A directory without one (a model saved alone) says nothing about its vocabulary.
+    # A directory without a vocabulary file (a model saved alone) cannot be compared in this respect.
     if all(map(Path.is_file, paths)):
         contents = {Vocabulary.open(path).checksum for path in paths}
         lines += [f"{VOCABULARY}: the files differ"] * (len(contents) > 1)
@@ -183,7 +183,7 @@ def compare_checkpoints(*, first: str, second: str, strict: bool = False) -> int
 def _difference(
     name: str, first: np.ndarray | None, second: np.ndarray | None
 ) -> tuple[str, ...] | None:
-    """Returns the row of a variable in the table of differences; None where every bit is equal.
+    """Returns a variable's row in the table of differences; None if all bits are equal.
 
     Its numbers are the largest |a - b| and the largest |a - b| / max(|a|, |b|), where 0 / 0 counts as
     0; NaN where the shapes differ or either holds NaN.

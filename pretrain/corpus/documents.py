@@ -41,13 +41,13 @@ from multiberts.runs.foreign_files import MOST_BYTES_NEEDED, refuse_bytes
 
 FILE_FORMATS = ("sentences", "blank_lines", "raw", "wikiextractor", "jsonl")
 
-# Formats of which a plain file may be read in pieces, and a packed one once it is unpacked.
+# Formats whose files may be read in pieces, once decompressed.
 DIVISIBLE_FORMATS = ("sentences", "blank_lines", "wikiextractor", "jsonl")
 
-# Longer than any book; a line is held in memory.
+# Longer than any book; limited because a line is held in memory.
 _MOST_BYTES_OF_LINE = 1 << 27
 
-# With more documents of one sentence than this, nearly every next segment is random.
+# With a larger share of one-sentence documents nearly every next segment would be random.
 _MOST_LONE_SENTENCES = 0.9
 
 _JOIN = (
@@ -68,7 +68,7 @@ _DOCUMENT_START = re.compile(r"<doc\b([^>]*)>\s*$")
 _DOCUMENT_END = re.compile(r"</doc>\s*$")
 _TITLE = re.compile(r'\btitle="(.*)"')
 
-_Line = tuple[int, str]  # offset in the file (unpacked, where it is a .gz), text without its end
+_Line = tuple[int, str]  # offset in the (decompressed) file, text without line end
 
 
 class Piece(NamedTuple):
@@ -87,10 +87,10 @@ class Piece(NamedTuple):
 
 
 class PieceCounts(NamedTuple):
-    """Findings of a look at a byte range.
+    """Counts of documents in a byte range.
 
     Attributes:
-      documents: documents that are not blank; these are numbered through the corpus.
+      documents: non-blank documents; these are numbered throughout the corpus.
       documents_of_several: documents with more than one sentence.
     """
 
@@ -100,7 +100,7 @@ class PieceCounts(NamedTuple):
 
 
 def expand_source(source: str) -> list[str]:
-    """Returns the files that fit a pattern such as `wiki/**/wiki_*`, sorted; a path that exists is none."""
+    """Returns the sorted files of a pattern such as `wiki/**/wiki_*`; an existing path is not a pattern."""
     if Path(source).is_dir():
         cure = f"give the files in it by a pattern such as {source}/**/*"
         if any(Path(source).glob("**/*.arrow")):
@@ -117,7 +117,7 @@ def expand_source(source: str) -> list[str]:
 def name_sources(
     sources: Sequence[str], source_format: str | Sequence[str], function: str
 ) -> list[Piece]:
-    """Names every file of the sources with its format; nothing is read.
+    """Lists every file of the sources with its format, without reading any.
 
     Args:
       sources: the user's paths; patterns are replaced by the matching files.
@@ -161,13 +161,13 @@ def one_or_all(formats: Sequence[str]) -> str | list[str]:
 
 
 def read_documents(pieces: Iterable[Piece], text_field: str = "text") -> Iterator[list[str]]:
-    """Yields the documents of files in order; no more than one is held in memory.
+    """Yields the documents of files in order, with at most one in memory.
 
     Args:
       text_field: name of the text field of `jsonl`.
 
     Yields:
-      The sentences of a document, none of them blank; documents without one are dropped.
+      The non-blank sentences of a document; documents without one are dropped.
     """
     for piece in pieces:
         for lines in read_lines_of_documents(piece, text_field):
@@ -176,7 +176,7 @@ def read_documents(pieces: Iterable[Piece], text_field: str = "text") -> Iterato
 
 
 def cut_into_sentences(lines: list[str], source_format: str) -> Iterator[str]:
-    """Yields the sentences of a document that comes in lines, cut no further than they are asked for."""
+    """Yields the sentences of a document given as lines, lazily."""
     return iter(lines) if source_format == "sentences" else sentences_of(lines)
 
 
@@ -192,7 +192,7 @@ def read_lines_of_documents(piece: Piece, text_field: str = "text") -> Iterator[
 
 
 def count_documents(documents: Iterable[list[str]], source_format: str) -> PieceCounts:
-    """Reads documents to the end, which also finds what is wrong with them.
+    """Counts documents by reading them to the end, which also reveals errors.
 
     Args:
       documents: whole documents of a piece, see `read_lines_of_documents`.
@@ -200,7 +200,7 @@ def count_documents(documents: Iterable[list[str]], source_format: str) -> Piece
     not_blank = with_words = of_several = 0
     for lines in documents:
         not_blank += any(line.strip() for line in lines)
-        # Characters that the tokeniser drops make no document.
+        # A document of characters that the tokeniser drops does not count.
         if any(any(split_words(line)) for line in lines):
             with_words += 1
             sentences = cut_into_sentences(lines, source_format)
@@ -255,7 +255,8 @@ def _lines(path: Path, begin: int = 0) -> Iterator[_Line]:
                 # The line that holds the byte before starts earlier, unless that byte ends it.
                 handle.seek(begin - 1)
                 offset = begin - 1 + len(handle.readline())
-            # A text without ends of lines is not the text of documents, and one line is held in memory.
+            # Limit the length, because a line is held in memory, and a file without line ends has no
+            # documents.
             while data := handle.readline(_MOST_BYTES_OF_LINE + 1):
                 if len(data) > _MOST_BYTES_OF_LINE:
                     raise UserError(
@@ -331,7 +332,9 @@ def _read_json_lines(piece: Piece, text_field: str) -> Iterator[list[str]]:
             shown, cure = f"{line[:40]!r}", _AS_JSON_LINES
             if isinstance(record, dict) and text_field not in record:
                 shown, cure = f"fields {listed(sorted(record))}", "give text_field='FIELD'"
-            elif isinstance(record, dict) and not isinstance(text, dict):  # else columns of pandas
+            elif isinstance(record, dict) and not isinstance(
+                text, dict
+            ):  # otherwise columns of pandas
                 shown = json.dumps(text)[:40]
                 cure = "leave such lines out, or give text_field='FIELD'"
             raise UserError(
@@ -339,7 +342,7 @@ def _read_json_lines(piece: Piece, text_field: str) -> Iterator[list[str]]:
             )
         if {"id", "title"} <= record.keys() and "?curid=" in str(record.get("url")):
             text = _unescaped(text)
-        # Half of a surrogate pair, which JSON may hold, becomes U+FFFD, which tokenisers drop.
+        # JSON may hold half of a surrogate pair: replace it by U+FFFD, which tokenisers drop.
         if not text.isascii():
             text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
         yield text.split("\n")
@@ -356,7 +359,7 @@ def _read_wikiextractor(piece: Piece) -> Iterator[list[str]]:
     lines: list[str] | None = None
     title = ""
     started = 0
-    # Text before the first document of a byte range belongs to the range before.
+    # Text before the first document of a byte range belongs to the previous range.
     before_first = piece.begin > 0
     for offset, line in _lines(path, piece.begin):
         start = _DOCUMENT_START.match(line)
