@@ -325,9 +325,8 @@ def compared_arms(study: Study) -> Verdict:
     """Asks `stats.compare_arms`, whose intervals hold the truth all at once."""
     arms = {str(number): arm for number, arm in enumerate(study.arms)}
     differences = stats.compare_arms(arms, **study.options, n_resamples=DRAWS).differences
-    return Verdict(
-        [item.ci for item in differences], {"any clear": any(item.clear for item in differences)}
-    )
+    is_any_clear = any(item.clear for item in differences)
+    return Verdict([item.ci for item in differences], {"any clear": is_any_clear})
 
 
 def reproduced(study: Study) -> Verdict:

@@ -293,18 +293,18 @@ def config_of(model: Model) -> Any:
 
 
 def compile_row(
-    name: str, target: str, reference_digest: str = "", text: Path | None = None
+    name: str, target: str, old_digest: str = "", text: Path | None = None
 ) -> dict[str, Any]:
     """Compiles a model's step for a target.
 
     Args:
       name: key of `MODELS` or `FINETUNED`, or `product-8192`.
       target: key of `TARGETS`.
-      reference_digest: a digest; the program of that digest is not compiled again.
+      old_digest: a digest; the program of that digest is not compiled again.
       text: file for the compiled program, if any.
 
     Returns:
-      A row of the table; with `reference_digest` of the same program, its digest alone.
+      A row of the table; with `old_digest` of the same program, its digest alone.
     """
     devices, turns = devices_of(target), 1
     if name == PRODUCT:
@@ -318,7 +318,7 @@ def compile_row(
         lowered, flops = lowered_step(model, devices), _flops(model) / len(devices)
         turns = model.shards // len(devices)
     digest = hashlib.sha256(lowered.as_text().encode()).hexdigest()[:16]
-    if digest == reference_digest:
+    if digest == old_digest:
         return {"digest": digest}
     # Autotuning needs the device, so tile sizes are not those of a run.
     options = {"xla_gpu_autotune_level": 0, "xla_gpu_deterministic_ops": True}
@@ -329,7 +329,7 @@ def compile_row(
     if text is not None:
         text.write_text(optimised)
     sizes = compiled.memory_analysis()
-    program_bytes = (
+    bytes_kept = (
         sizes.argument_size_in_bytes + sizes.output_size_in_bytes - sizes.alias_size_in_bytes
     )
     row = {
@@ -340,7 +340,7 @@ def compile_row(
         "seconds": round(seconds),
         "cpu_seconds": round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime),
         "gigabytes_to_compile": round(after.ru_maxrss / 1e6, 1),
-        "memory": program_bytes + sizes.temp_size_in_bytes,
+        "memory": bytes_kept + sizes.temp_size_in_bytes,
         "collectives": collectives(optimised),
     }
     gigahertz = TARGETS[target].gigahertz
@@ -481,16 +481,14 @@ def versions(target: str) -> dict[str, str]:
     return versions_by_package
 
 
-def compiled_apart(
-    name: str, target: str, limit: float, reference_digest: str = ""
-) -> dict[str, Any]:
+def compiled_apart(name: str, target: str, limit: float, old_digest: str = "") -> dict[str, Any]:
     """Makes a row in a process of its own; see `compile_row`.
 
     Args:
       name: key of `MODELS` or `FINETUNED`.
       target: key of `TARGETS`.
       limit: seconds, after which the process is stopped.
-      reference_digest: a digest that need not be compiled again.
+      old_digest: a digest that need not be compiled again.
 
     Returns:
       The row, with `compiled` False and `why` where there is no program.
@@ -514,7 +512,7 @@ def compiled_apart(
     }
     try:
         done = subprocess.run(
-            [*command, f"--here={reference_digest or 'always'}"],
+            [*command, f"--here={old_digest or 'always'}"],
             env=environment,
             capture_output=True,
             text=True,

@@ -129,12 +129,8 @@ def one_world(random: np.random.Generator, num_examples: int) -> Iterator[tuple[
         ("bias_squared", (1 - accuracy[2]) ** 2), ("pretrain_seed", pre[2]), ("finetune_seed", fine[2])
     ):  # fmt: skip
         yield f"7: large, {name}", float(truth.mean()), parts.parts[name].mean
-    for size, correct in zip(SIZES, accuracy, strict=True):
-        yield (
-            f"8: accuracy of {size}",
-            float(correct.mean()),
-            analysis.accuracies["world"][size].mean,
-        )
+    for size, truth in zip(SIZES, accuracy, strict=True):
+        yield f"8: accuracy of {size}", truth.mean(), analysis.accuracies["world"][size].mean
     yield "10: relative bias, decaying", new_seeds_bias(random, logits, 1), pair.relative_biases[0]
     yield (
         "10: relative bias, improving",

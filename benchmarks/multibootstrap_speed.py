@@ -181,10 +181,8 @@ def bench() -> list[Row]:
     rows = []
     arm_runs = runs(1, 0)
     ours = seconds(lambda: compare(arm_runs, None, "accuracy", design="single"))
-    loop, library = (
-        looped([arm_runs], accuracy, 40),
-        looped([arm_runs], sklearn.metrics.accuracy_score, 6),
-    )
+    loop = looped([arm_runs], accuracy, 40)
+    library = looped([arm_runs], sklearn.metrics.accuracy_score, 6)
     by_index = by_scipy([arm_runs], accuracy, 40)
     met = times_faster(ours, loop) >= 15 and times_faster(ours, library) >= 150
     rows.append(

@@ -49,10 +49,7 @@ def main() -> None:
         print(*_seconds_to_read(Path(arguments.read), arguments.tensorflow))
         return
     missed = False
-    size = (
-        f"{arguments.seeds} x {arguments.runs} runs, {arguments.examples} examples, "
-        f"{arguments.classes} classes"
-    )
+    size = "{seeds} x {runs} runs, {examples} examples, {classes} classes".format(**vars(arguments))
     for study, in_words in ((size, False), (f"{size}, answers in words", True)):
         with tempfile.TemporaryDirectory() as scratch:
             writing = _write_study(Path(scratch), arguments, in_words)

@@ -23,8 +23,7 @@ import numpy as np
 # The increment of SplitMix64: 2^64 divided by the golden ratio, made odd.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
-# An even number of rounds keeps the order of the halves; four is the minimum that looks random, eight is
-# safe.
+# Even, to keep the order of the halves; four rounds are the minimum that looks random, eight are safe.
 _FEISTEL_ROUNDS = 8
 
 # Below this many bits the keyed rounds have too few states to reach most permutations.

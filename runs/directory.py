@@ -46,8 +46,6 @@ _COMPARED = "#: "
 
 # Separates an input's path from the checksum of its content.
 _HOLDS = "  # holds "
-# Twelve digits are enough to tell two contents apart in a message.
-_HASH = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
 
 # Patterns of weight files in directories of other programs; several files are shards of one model.
 _WEIGHTS = ("*.data-?????-of-?????", "model*.safetensors", "pytorch_model*.bin")
@@ -317,13 +315,11 @@ class RunDirectory:
         self.is_renewed = self._renewed_by.issuperset(names)
         if self.is_renewed:
             return
-        differences = _HASH.sub(
-            r"\1...",
-            ", ".join(
-                f"{name} (there {there.get(name, 'absent')}, now {wanted.get(name, 'absent')})"
-                for name in names
-            ),
+        differences = ", ".join(
+            f"{name} (there {there.get(name, 'absent')}, now {wanted.get(name, 'absent')})"
+            for name in names
         )
+        differences = re.sub(r"\b([0-9a-f]{12})[0-9a-f]{52}\b", r"\1...", differences)  # hashes
         # An earlier version of this program may have recorded other parameters.
         is_other_version = there.keys() != wanted.keys()
         cure = ", or remove the directory if an earlier version made it" if is_other_version else ""
@@ -380,8 +376,7 @@ class RunDirectory:
             self.done = self._is_done()
             for leftover in self.path.rglob("*" + UNFINISHED_SUFFIX):
                 remove(leftover)
-            # Remove DONE first: a kill in between leaves an unfinished run, not a finished one with a wrong
-            # configuration.
+            # DONE first: a kill in between leaves an unfinished run, not one with a wrong configuration.
             if self.is_renewed:
                 remove(self.path / DONE)
             if self.is_renewed or not (self.path / CONFIG).exists():

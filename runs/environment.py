@@ -92,9 +92,8 @@ def choose_engine(name: str) -> None:
 def engine() -> str:
     """Returns the engine, `tensorflow` or `jax`."""
     variable = ENGINE if os.environ.get(ENGINE) else _BACKEND
-    name = os.environ[variable]
-    is_default = variable == _BACKEND and name == DEFAULTS[_BACKEND]
-    return check_engine(name, "the default engine" if is_default else variable)
+    is_default = variable == _BACKEND and os.environ[_BACKEND] == DEFAULTS[_BACKEND]
+    return check_engine(os.environ[variable], "the default engine" if is_default else variable)
 
 
 def attention() -> str:

@@ -58,8 +58,7 @@ def replaced(path: PathLike) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         remove(temporary)
         yield temporary
-        # Flush first: file systems may write a rename before the content, and after a crash the file would
-        # be empty.
+        # File systems may write a rename before the content: after a crash the file would be empty.
         _flush(temporary)
         if path.is_dir():
             # A directory cannot be renamed over a non-empty one, so the old one is moved away first.
@@ -111,8 +110,7 @@ class OwnFiles(contextlib.AbstractContextManager["OwnFiles"]):
 
     A missing file that is not recorded as removed was removed by somebody else. A mirror pushes a removal
     to its bucket only if the run made it: job systems clean a job's HOME while its trainer still saves, and
-    when absence alone counted as a removal, that emptied the run's bucket. `replaced` and `remove` report
-    to it.
+    when absence alone counted as a removal, that emptied the bucket. `replaced` and `remove` report to it.
 
     Attributes:
       removed: names that this process removed and did not create again.

@@ -270,9 +270,8 @@ def _rows(
     for number, kind in ((0, "lacking"), (2, "repeated:")):
         wrong = [name for name in columns if min(names.count(name), 2) == number]
         if wrong:
-            shown = f"the columns {listed(names)}, expected"
-            if not any(names):
-                shown = "an empty line, expected the columns"
+            columns_there = f"the columns {listed(names)}, expected"
+            shown = columns_there if any(names) else "an empty line, expected the columns"
             raise UserError(
                 f"{path} line 1: found {shown} {', '.join(columns)} "
                 f"({kind} {', '.join(wrong)}); {cure}"
@@ -521,15 +520,13 @@ def _columnar_entries(path: PathLike) -> Iterator[dict[str, Any]]:
     features = (info or {}).get("features") or {}
     names: dict[str, list[str]] = {}
     for column in table.column_names:
-        if class_names := _class_names(features.get(column)):
-            check_fields(
-                {column: class_names}, {column: list[str]}, f"the class names of {path}", cure
-            )
-            names[column] = class_names
+        if classes := _class_names(features.get(column)):
+            check_fields({column: classes}, {column: list[str]}, f"the class names of {path}", cure)
+            names[column] = classes
     for batch in table.to_batches():
         for entry in batch.to_pylist():
-            for column, class_names in names.items():
-                entry[column] = _named(entry[column], class_names)
+            for column, classes in names.items():
+                entry[column] = _named(entry[column], classes)
             yield entry
 
 

@@ -65,7 +65,7 @@ class _Checkpoint:
         return _named(self.run, self.step)
 
     @property
-    def run_and_step(self) -> tuple[str, int | None]:
+    def cell(self) -> tuple[str, int | None]:
         return self.run, self.step
 
 
@@ -102,9 +102,7 @@ def audit_checkpoints(*, paths: Sequence[str], html: str | None = None) -> int:
     Returns:
       0 where nothing is wrong, else 1.
     """
-    checkpoints = [
-        checkpoint for path in paths for checkpoint in _checkpoints_in(path, len(paths) > 1)
-    ]
+    checkpoints = [each for path in paths for each in _checkpoints_in(path, len(paths) > 1)]
     findings = _file_faults(checkpoints)
     readable = [checkpoint for checkpoint in checkpoints if checkpoint.tensors]
     if readable:
@@ -217,9 +215,7 @@ def _fault(kind: str, checkpoints: Sequence[_Checkpoint], verb: str, rest: str) 
     *others, last = shown
     names = f"{', '.join(others)} and {last}" if others else last
     verb = verb if others else {"have": "has", "lack": "lacks"}.get(verb, verb)
-    return Finding(
-        kind, f"{names} {verb} {rest}.", tuple(each.run_and_step for each in checkpoints)
-    )
+    return Finding(kind, f"{names} {verb} {rest}.", tuple(each.cell for each in checkpoints))
 
 
 def _file_faults(checkpoints: Sequence[_Checkpoint]) -> list[Finding]:
@@ -229,10 +225,10 @@ def _file_faults(checkpoints: Sequence[_Checkpoint]) -> list[Finding]:
         names = [*checkpoint.source.sizes]
         if not weight_files(names):
             pickled = any(map(_PICKLED.fullmatch, names))
-            description = (
+            fault = (
                 "only pickled weights, which cannot be read in part" if pickled else "no weights"
             )
-            findings.append(_fault("files", [checkpoint], "have", description))
+            findings.append(_fault("files", [checkpoint], "have", fault))
             continue
         try:
             checkpoint.tensors = stored_tensors(checkpoint.source)
@@ -245,10 +241,10 @@ def _file_faults(checkpoints: Sequence[_Checkpoint]) -> list[Finding]:
     for each in checkpoints:
         if each.tensors:
             by_state["an" if has_optimizer_state(each.source, each.tensors) else "no"].append(each)
-    description, few = min(by_state.items(), key=lambda item: len(item[1]))
+    fault, few = min(by_state.items(), key=lambda item: len(item[1]))
     if few:
         findings.append(
-            _fault("optimiser", few, "have", f"{description} optimiser state, unlike the others")
+            _fault("optimiser", few, "have", f"{fault} optimiser state, unlike the others")
         )
     return findings
 
@@ -318,7 +314,7 @@ def _weight_faults(checkpoints: Sequence[_Checkpoint]) -> Iterator[Finding]:
                 f"{run} and {other_run} share an initialisation, or one continues the other: their weights "
                 f"at {first.name} and {second.name} correlate with {correlation:.2f}."
             )
-            yield Finding("initialisation", text, (first.run_and_step, second.run_and_step))
+            yield Finding("initialisation", text, (first.cell, second.cell))
 
     lengths: dict[tuple[int | None, int | None], dict[str, float]] = defaultdict(dict)
     for before, after in itertools.chain.from_iterable(map(itertools.pairwise, by_run.values())):
@@ -357,21 +353,15 @@ def _order(step: int | None) -> tuple[bool, int]:
 
 def _picture(checkpoints: Sequence[_Checkpoint], findings: Sequence[Finding]) -> str:
     """Returns a PNG as a data address: a row for each run, a column for each step."""
-    faults = {run_and_step for finding in findings for run_and_step in finding.where}
-    there = {each.run_and_step for each in checkpoints}
+    faults = {cell for finding in findings for cell in finding.where}
+    there = {each.cell for each in checkpoints}
     runs = sorted({run for run, _ in there}, key=natural_order)
     steps = sorted({step for _, step in there | faults}, key=_order)
     with canvas(2 + 0.45 * max(len(steps), 8), 1.2 + 0.3 * len(runs)) as (figure, axes):
         for (row, run), (column, step) in itertools.product(enumerate(runs), enumerate(steps)):
             # Colour and sign, so that the picture is readable without colours.
-            run_and_step = (run, step)
-            kind = (
-                "missing"
-                if run_and_step not in there
-                else "fault"
-                if run_and_step in faults
-                else "sound"
-            )
+            cell = (run, step)
+            kind = "missing" if cell not in there else "fault" if cell in faults else "sound"
             axes.scatter(column, row, s=110, marker="s", color=_COLOURS[kind])
             if kind == "fault":
                 axes.annotate(

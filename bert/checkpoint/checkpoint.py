@@ -299,18 +299,16 @@ class Checkpoint:
         shapes = parameter_shapes(config)
         expected = {**head, **shapes}
         for name, shape in expected.items():
-            parameter_shape = parameters[name].shape if name in parameters else None
-            if name in head and parameter_shape != shape:
-                problem = (
-                    "is missing" if parameter_shape is None else f"has shape {parameter_shape}"
-                )
+            actual = parameters[name].shape if name in parameters else None
+            if name in head and actual != shape:
+                problem = "is missing" if actual is None else f"has shape {actual}"
                 raise UserError(
                     f"{directory}: {name} of the fine-tuned head {problem}, but its record says {shape}; the "
                     "files are of two models: copy the checkpoint again"
                 )
-            if parameter_shape not in (None, shape):
+            if actual not in (None, shape):
                 raise UserError(
-                    f"{directory}: {name} has shape {parameter_shape}, but {config_name} says "
+                    f"{directory}: {name} has shape {actual}, but {config_name} says "
                     f"{shape}; vocabulary or configuration are of another model: restore the set"
                 )
         for name in parameters:

@@ -150,11 +150,10 @@ def compare_checkpoints(*, first: str, second: str, strict: bool = False) -> int
     opened = tuple(
         read_checkpoint(name, need_vocabulary=False, need_finite=False) for name in (first, second)
     )
-    configs = [checkpoint.config for checkpoint in opened]
+    configs = [dataclasses.asdict(checkpoint.config).items() for checkpoint in opened]
     lines = [
-        f"{field.name}: {before} and {after}"
-        for field in dataclasses.fields(configs[0])
-        for before, after in [[getattr(config, field.name) for config in configs]]
+        f"{name}: {before} and {after}"
+        for (name, before), (_, after) in zip(*configs, strict=True)
         if before != after
     ]
     paths = [vocabulary_file(each.directory / VOCABULARY) for each in opened]

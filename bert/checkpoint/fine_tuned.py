@@ -149,11 +149,9 @@ def check_fine_tuned(record: Any, where: str, cure: str) -> None:
     number = {"regression": 1, "question_answering": 2}.get(head["kind"])
     if labels is not None and head["kind"] != "own":
         number = len(labels)
-    num_outputs = next(
-        (shape[0] for shape in head["variables"].values() if len(shape) == 1), number
-    )
-    if number is not None and len(head["variables"]) == 2 and num_outputs != number:
+    width = next((shape[0] for shape in head["variables"].values() if len(shape) == 1), number)
+    if number is not None and len(head["variables"]) == 2 and width != number:
         raise UserError(
             f"{where}: a head of {head['kind']}{f' with {number} labels' if labels else ''} has {number} "
-            f"outputs, but its variables have {num_outputs}; {cure}"
+            f"outputs, but its variables have {width}; {cure}"
         )

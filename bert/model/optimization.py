@@ -48,8 +48,7 @@ def learning_rate_schedule(
 
     Linear from 0 over the warm-up; afterwards linear decay of the global step to 0 at `num_steps`,
     not offset by the warm-up, so the first value after it is peak x (1 - warmup_steps / num_steps).
-    Cosine and constant decay start at the peak after the warm-up: half a cosine period down to 0, or
-    constant.
+    Cosine (half a period, down to 0) and constant decay start at the peak after the warm-up.
 
     Args:
       step: finished updates, from 0.

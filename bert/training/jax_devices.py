@@ -45,9 +45,7 @@ def open_devices(devices: DeviceChoice = AUTO) -> Devices:
             f"devices is {devices}, but this process trains on {groups[0]} already; start another"
         )
     if devices not in (1, AUTO):
-        with contextlib.suppress(
-            RuntimeError
-        ):  # JAX has started: existing devices are counted below
+        with contextlib.suppress(RuntimeError):  # JAX has started: its devices are counted below
             jax.config.update("jax_num_cpu_devices", devices)
     available = known_devices()
     is_cpu = available[0].platform == "cpu"

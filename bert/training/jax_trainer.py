@@ -95,8 +95,7 @@ class JaxTrainer(Trainer):
                 out_specs=(_WHOLE, _WHOLE),
                 check_vma=False,  # every device computes the same update
             )
-        # The same order of sums on every run: NVIDIA GPUs otherwise add in the order in which threads
-        # finish.
+        # The same order of sums on every run: NVIDIA GPUs otherwise add as threads finish.
         options = {"xla_gpu_deterministic_ops": True} if jax.default_backend() == "gpu" else None
         return jax.jit(update, donate_argnums=0, compiler_options=options)
 

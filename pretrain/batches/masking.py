@@ -126,8 +126,7 @@ def masked_features(
     count = np.minimum(np.minimum(count, most), length - NUM_SPECIAL_TOKENS)
     choice = (is_text, count, most, mask_key)
     if masking.whole_word_masks:
-        # A first piece of A or B starts a word even if it is a continuation, because the word was cut
-        # there.
+        # The first piece of A or B starts a word, even a continuation: its word was cut there.
         continues = _continues_word(vocabulary)[input_ids] & is_text
         continues[:, 1:] &= is_text[:, :-1]
         positions, weights = _choose_words(*choice, continues)
@@ -301,9 +300,7 @@ def _choose_words(
     starts = is_text & ~continues
     scores = np.sort(_scores(starts, _draws(starts, mask_key)), axis=1)
     is_word = scores != _NO_CANDIDATE
-    words = np.where(is_word, scores & _POSITION_MASK, 0).astype(
-        np.int64
-    )  # first positions, in order
+    words = np.where(is_word, scores & _POSITION_MASK, 0).astype(np.int64)  # first positions
     sizes = np.take_along_axis(_sizes_of_words(continues), words, axis=1)
     taken = _taken_in_turn(np.where(is_word, sizes, sequence_length), count)
     chosen = np.zeros((batch_size, sequence_length), bool)

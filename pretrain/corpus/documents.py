@@ -255,8 +255,7 @@ def _lines(path: Path, begin: int = 0) -> Iterator[_Line]:
                 # The line that holds the byte before starts earlier, unless that byte ends it.
                 handle.seek(begin - 1)
                 offset = begin - 1 + len(handle.readline())
-            # Limit the length, because a line is held in memory, and a file without line ends has no
-            # documents.
+            # A line is held in memory, and a file without line ends is not a text of documents.
             while data := handle.readline(_MOST_BYTES_OF_LINE + 1):
                 if len(data) > _MOST_BYTES_OF_LINE:
                     raise UserError(
@@ -332,9 +331,7 @@ def _read_json_lines(piece: Piece, text_field: str) -> Iterator[list[str]]:
             shown, cure = f"{line[:40]!r}", _AS_JSON_LINES
             if isinstance(record, dict) and text_field not in record:
                 shown, cure = f"fields {listed(sorted(record))}", "give text_field='FIELD'"
-            elif isinstance(record, dict) and not isinstance(
-                text, dict
-            ):  # otherwise columns of pandas
+            elif isinstance(record, dict) and not isinstance(text, dict):  # else pandas' columns
                 shown = json.dumps(text)[:40]
                 cure = "leave such lines out, or give text_field='FIELD'"
             raise UserError(

@@ -116,7 +116,7 @@ def prepare(settings: PreparationSettings) -> None:
         remove(shard_dir)  # left by a kill between the last two lines of this function
         return
     _refuse_copies(sources, marks)
-    shared_vocabulary = _vocabulary_of_corpora(settings, sources)
+    shared_vocabulary = _fixed_vocabulary(settings, sources)
 
     # Cut the text into shards and check them; shards of a killed run are reused.
     workers: Runner = (
@@ -214,9 +214,7 @@ def _refuse_copies(sources: Sequence[Piece], marks: Sequence[str]) -> None:
             )
 
 
-def _vocabulary_of_corpora(
-    settings: PreparationSettings, sources: Sequence[Piece]
-) -> Vocabulary | None:
+def _fixed_vocabulary(settings: PreparationSettings, sources: Sequence[Piece]) -> Vocabulary | None:
     """Returns the user's vocabulary or that of the stores; None: learn one."""
     vocabulary = None
     if settings.vocabulary:

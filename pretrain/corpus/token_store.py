@@ -126,11 +126,9 @@ def write_token_store(
         for group in _grouped(documents):
             tokens, lengths = vocabulary.encode_flat([text for texts in group for text in texts])
             document = np.repeat(np.arange(len(group)), [len(texts) for texts in group])
-            has_tokens = lengths > 0
-            sentences = np.bincount(document[has_tokens], minlength=len(group))  # [documents]
-            writer.append(
-                tokens, np.cumsum(lengths[has_tokens]), np.cumsum(sentences[sentences > 0])
-            )
+            used = lengths > 0
+            sentences = np.bincount(document[used], minlength=len(group))  # [documents]
+            writer.append(tokens, np.cumsum(lengths[used]), np.cumsum(sentences[sentences > 0]))
     return writer.counts
 
 

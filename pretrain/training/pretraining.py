@@ -149,8 +149,7 @@ def pretrain(settings: PretrainingSettings) -> None:
         from multiberts.bert.model.initialization import initial_parameters
         from multiberts.bert.training.training_loop import Callbacks, Saving, Schedule, train
 
-        # Checkpoints record the run's parameters but no path, time or machine, so that equal runs have
-        # equal bytes.
+        # Checkpoints record no path, time or machine, so that equal runs have equal bytes.
         inherited = {}
         if start is not None:
             # Reading the weights completes the provenance, which is used below.

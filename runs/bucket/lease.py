@@ -101,7 +101,7 @@ class Lease:
             ):
                 raise self.refusal(
                     holder
-                )  # or a holder on this machine, whose clock is ours, has renewed recently
+                )  # or a holder here, whose clock is ours, renewed recently
             elif not has_reported:
                 has_reported = True
                 progress(
@@ -152,8 +152,7 @@ class Lease:
             with self._using:
                 if self._version is None:
                     return
-                # If the bucket is out of reach or the disk full, the lease ages but is ours until somebody
-                # takes it over.
+                # Bucket out of reach or disk full: the lease is ours until somebody takes it over.
                 with contextlib.suppress(UserError, OSError):
                     version: str | None = self._version
                     if self._may_vanish:

@@ -145,7 +145,7 @@ class Mirror:
         self._entries: dict[str, Entry] = {}
         self._version: str | None = None
         self._done: bytes | None = None
-        self._pushed_digests: dict[str, tuple[tuple[int, int], str]] = {}
+        self._pushed_as: dict[str, tuple[tuple[int, int], str]] = {}
         self._unfetched: set[str] = set()
         self._is_finished = False
         self._holds_lease = False
@@ -315,11 +315,7 @@ class Mirror:
             details = file.stat()
             stamp = (details.st_size, details.st_mtime_ns)
             has_own_name = listed is not None and listed["object"] == name
-            if (
-                listed
-                and has_own_name
-                and self._pushed_digests.get(name) == (stamp, listed["sha256"])
-            ):
+            if listed and has_own_name and self._pushed_as.get(name) == (stamp, listed["sha256"]):
                 return listed
             data = file.read_bytes() if details.st_size <= _BYTES_READ_AT_ONCE else None
             if data is not None and name == CONFIG:
@@ -329,7 +325,7 @@ class Mirror:
             digest = sha256_of_file(file) if data is None else hashlib.sha256(data).hexdigest()
             size = details.st_size if data is None else len(data)
             if listed and has_own_name and listed["sha256"] == digest:
-                self._pushed_digests[name] = (stamp, digest)
+                self._pushed_as[name] = (stamp, digest)
                 return listed
             target = f"{name}@{self._lease.owner[:8]}" if has_own_name else name
             self._lease.check()
@@ -342,7 +338,7 @@ class Mirror:
             return None
         if data is None and (after.st_size, after.st_mtime_ns) != stamp:
             return listed  # it changed during the push: the next push takes it
-        self._pushed_digests[name] = (stamp, digest)
+        self._pushed_as[name] = (stamp, digest)
         return Entry(bytes=size, sha256=digest, object=target)
 
     def _restore(self) -> None:

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import UNFINISHED_SUFFIX, make_private
@@ -327,10 +327,7 @@ def _filesystem(protocol: str, url: str) -> tuple[Any, str]:
     is_emulated = protocol in _CLOUD_STORAGE and os.environ.get("STORAGE_EMULATOR_HOST")
     options = {"token": "anon"} if is_emulated else {}
     try:
-        filesystem_and_path: tuple[Any, str] = fsspec.url_to_fs(
-            url, use_listings_cache=False, **options
-        )
-        return filesystem_and_path
+        return cast("tuple[Any, str]", fsspec.url_to_fs(url, use_listings_cache=False, **options))
     except (ImportError, ValueError) as error:
         raise UserError(
             f"{url}: {str(error).splitlines()[0]}; install multiberts[cloud] for gs://, or "
