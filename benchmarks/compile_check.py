@@ -329,9 +329,7 @@ def compile_row(
     if text is not None:
         text.write_text(optimised)
     sizes = compiled.memory_analysis()
-    bytes_kept = (
-        sizes.argument_size_in_bytes + sizes.output_size_in_bytes - sizes.alias_size_in_bytes
-    )
+    live = sizes.argument_size_in_bytes + sizes.output_size_in_bytes - sizes.alias_size_in_bytes
     row = {
         "digest": digest,
         "compiled": True,
@@ -340,7 +338,7 @@ def compile_row(
         "seconds": round(seconds),
         "cpu_seconds": round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime),
         "gigabytes_to_compile": round(after.ru_maxrss / 1e6, 1),
-        "memory": bytes_kept + sizes.temp_size_in_bytes,
+        "memory": live + sizes.temp_size_in_bytes,
         "collectives": collectives(optimised),
     }
     gigahertz = TARGETS[target].gigahertz

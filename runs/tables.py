@@ -270,10 +270,9 @@ def _rows(
     for number, kind in ((0, "lacking"), (2, "repeated:")):
         wrong = [name for name in columns if min(names.count(name), 2) == number]
         if wrong:
-            columns_there = f"the columns {listed(names)}, expected"
-            shown = columns_there if any(names) else "an empty line, expected the columns"
+            shown = f"the columns {listed(names)}" if any(names) else "an empty line"
             raise UserError(
-                f"{path} line 1: found {shown} {', '.join(columns)} "
+                f"{path} line 1: found {shown}, expected {', '.join(columns)} "
                 f"({kind} {', '.join(wrong)}); {cure}"
             )
     for number, cells in lines:

@@ -99,9 +99,7 @@ class Lease:
             elif is_changed or (
                 holder.is_here and 0 <= time.time() - holder.renewed < patience / 2
             ):
-                raise self.refusal(
-                    holder
-                )  # or a holder here, whose clock is ours, renewed recently
+                raise self.refusal(holder)  # a holder on this machine has our clock
             elif not has_reported:
                 has_reported = True
                 progress(
@@ -124,11 +122,7 @@ class Lease:
         return error
 
     def check(self) -> None:
-        """Checks that the lease is still ours.
-
-        Raises:
-          LeaseLostError: it is not.
-        """
+        """Raises LeaseLostError if the lease is no longer ours."""
         with self._using:
             if self._version is not None:
                 if self._bucket.read_version(self._name)[1] == self._version:
