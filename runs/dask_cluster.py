@@ -25,7 +25,7 @@ from multiberts.runs.processes import code_digest, code_digest_on_disk
 
 SECONDS_TO_ANSWER = 9.0
 SECONDS_BETWEEN_LOOKS = 0.5
-# Without a worker; then it is said what is waited for, or that all refuse.
+# Time without a usable worker, after which a message or an error says why.
 SECONDS_OF_SILENCE = 30.0
 
 # Reasons why a worker cannot run a call; other reasons are errors.
@@ -205,7 +205,7 @@ class Workers:
     def look_after(self) -> None:
         """Sees which workers there are, and gives them what waits; to be called now and then.
 
-        After `SECONDS_OF_SILENCE` without one that can work it says what is waited for, or raises UserError
+        After `SECONDS_OF_SILENCE` without a usable worker it reports what is missing, or raises UserError
         if all those that there are refuse.
         """
         if time.monotonic() < self._next_look:

@@ -289,7 +289,7 @@ def _rows(
 
 
 def _typed_entries(path: PathLike, cure: str) -> Iterator[tuple[str, int, Any]]:
-    """Yields `line` or `row`, its number, and what it holds: fields by column, but anything of JSON."""
+    """Yields `line` or `row`, its number, and its content: fields by column, or any JSON value."""
     if is_columnar(path):
         yield from (("row", *numbered) for numbered in enumerate(_columnar_entries(path), start=1))
         return

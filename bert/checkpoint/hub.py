@@ -125,7 +125,7 @@ def _fetched(name: str) -> Path:
                     f"{tensorflow_format.INDEX} with its parts; give a repository with a BERT"
                 )
             wanted = sorted((weights | _DESCRIBING) & files)
-            # By the revision's own name: so the cache knows later, without a network, what it meant.
+            # Pass the symbolic revision, so that the cache can resolve it offline.
             directory = Path(
                 huggingface_hub.snapshot_download(
                     repository, revision=revision, allow_patterns=wanted, etag_timeout=60

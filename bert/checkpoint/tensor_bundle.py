@@ -204,7 +204,7 @@ def _rows(content: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes
 
 
 def _block(rows: list[tuple[bytes, bytes]]) -> bytes:
-    """Returns a block of sorted keys and values, each key without what it shares with the last one."""
+    """Encodes a block of sorted keys and values, keys without the prefix shared with the last key."""
     block, restarts, last = bytearray(), [], b""
     for number, (key, value) in enumerate(rows):
         shared = 0
@@ -222,7 +222,7 @@ def _block(rows: list[tuple[bytes, bytes]]) -> bytes:
 
 
 def _with_checksum(block: bytes) -> bytes:
-    """Returns a block as it stands in the file: with its kind (0, not compressed) and its checksum."""
+    """Returns a block with its trailer: kind (0, not compressed) and checksum."""
     return block + b"\0" + struct.pack("<I", _masked_checksum(block + b"\0"))
 
 

@@ -34,7 +34,7 @@ _POSITIONS_AT_ONCE = 4096
 # The low bits of a token's random score are its position in the sequence. Scores of a row are therefore
 # distinct, so exactly the requested number is chosen.
 _POSITION_MASK = np.uint64(2**16 - 1)
-# Larger than any score, so that positions that are no candidates sort last.
+# Larger than any score, so that all other positions sort last.
 _NO_CANDIDATE = np.uint64(2**64 - 1)
 _NO_HALF = np.uint32(2**32 - 1)
 

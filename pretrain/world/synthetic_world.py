@@ -101,9 +101,9 @@ def make_world(
       num_train_facts: sentence pairs to train on, half of them true.
       num_dev_facts: sentence pairs to evaluate on, half of them true.
       num_train_coreference: documents to train on, of one sentence each.
-      num_dev_coreference: likewise, to evaluate on.
+      num_dev_coreference: the same, to evaluate on.
       num_train_questions: questions to train on, each on a paragraph of its own.
-      num_dev_questions: likewise, to evaluate on.
+      num_dev_questions: the same, to evaluate on.
     """
     parameters, _ = IDENTITY.of(locals())
     run = RunDirectory(run_dir, stage="make_world", parameters=parameters)

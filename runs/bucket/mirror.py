@@ -173,7 +173,7 @@ class Mirror:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Pushes what is new, and gives the lease back."""
+        """Pushes new files and releases the lease."""
         # Machines say more than once that they are taken, and the second time must not end the push.
         with preemption_notice():
             self._ended.set()
