@@ -105,7 +105,7 @@ def b3_experiment(
     few minutes on one core.
 
     Args:
-      run_dir: where to write `results.csv`, `table.md` and `figure.svg`.
+      run_dir: folder for `results.csv`, `table.md` and `figure.svg`.
       noises: shares of each true cluster's samples that the observed clustering gets wrong.
       directions: `one` or `two`; see the module.
       num_repetitions: worlds for each noise; the same ones for every noise.
@@ -187,8 +187,8 @@ def make_world(parameters: Mapping[str, Any], num_clusters: int, *key: int) -> C
     """Clusters made afresh; the direction w is (1, ..., 1) / sqrt(features) in every world.
 
     Args:
-      parameters: those of `b3_experiment`.
-      num_clusters: how many.
+      parameters: parameters of `b3_experiment`.
+      num_clusters: number of clusters.
       key: names the world beside simulation_seed.
     """
     generator = _generator(parameters["simulation_seed"], *key)
@@ -238,10 +238,10 @@ def true_leakage(clusters: Indices, observed: Indices, min_size: int) -> tuple[f
     np.add.at(both, (observed_codes, clusters), 1)
     tested = sizes[observed_codes] >= min_size
     own_size = sizes[observed_codes][tested]
-    own = both[observed_codes, clusters][tested] - 1
-    elsewhere = both.sum(axis=0)[clusters][tested] - 1 - own
+    in_cluster = both[observed_codes, clusters][tested] - 1
+    elsewhere = both.sum(axis=0)[clusters][tested] - 1 - in_cluster
     return float(np.mean(elsewhere / (len(clusters) - own_size))), float(
-        np.mean(own / (own_size - 1))
+        np.mean(in_cluster / (own_size - 1))
     )
 
 
@@ -264,8 +264,8 @@ class RidgeLearner:
     def fit(self, train: Indices) -> Floats:
         """Weights, the intercept first, [draws, 1 + features], of training sets [draws, n']."""
         draws, samples = len(train), len(self._labels)
-        places = train + samples * np.arange(draws)[:, None]
-        counts = np.bincount(places.ravel(), minlength=draws * samples).reshape(draws, samples)
+        indices = train + samples * np.arange(draws)[:, None]
+        counts = np.bincount(indices.ravel(), minlength=draws * samples).reshape(draws, samples)
         sums = counts.astype(np.float64) @ self._columns
         width = self._x.shape[1]
         normal = np.empty((draws, width, width))
@@ -327,7 +327,7 @@ def _b3_row(
     order, weight = parameters["trend_order"], parameters["trend_weight"]
     rules = Regularisation(trend_order=order, trend_weight=weight, upper=1.0)
     leakages = leakage_levels(p_0, design.injections, purity)
-    known = solve(design.num_train, leakages, b, rules)
+    solution = solve(design.num_train, leakages, b, rules)
     candidates = [value for value in _CANDIDATES if value < purity]
     purities = [purity] * len(candidates)
     searched = search(
@@ -337,7 +337,7 @@ def _b3_row(
         "p_0": p_0,
         "purity": purity,
         "leave one cluster out": float(b[0]),
-        "B3, p_0 known": known.e_0,
+        "B3, p_0 known": solution.e_0,
         "B3, p_0 searched": searched.e_0,
         "searched p_0": searched.p_0,
     }
@@ -407,10 +407,10 @@ class Summary(NamedTuple):
     """An estimator at one noise.
 
     Attributes:
-      mean: of its estimates.
+      mean: mean of the estimates.
       bias: mean of estimate - truth.
       bias_error: its standard error over repetitions.
-      root_mean_square: of estimate - truth.
+      root_mean_square: root mean square of estimate - truth.
     """
 
     mean: float

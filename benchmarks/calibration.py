@@ -109,16 +109,16 @@ def answers(
         logs = cluster_sd * random.standard_normal(num_clusters)
         sizes = np.maximum(1, np.rint(size / num_clusters * np.exp(logs))).astype(int)
         options["clusters"] = clusters = np.repeat(np.arange(num_clusters), sizes)
-    places = np.arange(len(clusters))
-    labels = (places < positives if positives else places % 2).astype(int)
+    indices = np.arange(len(clusters))
+    labels = (indices < positives if positives else indices % 2).astype(int)
 
     def of_examples() -> NDArray:
-        effects = random.standard_normal(len(places))
+        effects = random.standard_normal(len(indices))
         if cluster_sd is None:
             return effects
         return (
             math.sqrt(0.3) * effects
-            + math.sqrt(0.7) * random.standard_normal(len(places))[clusters]
+            + math.sqrt(0.7) * random.standard_normal(len(indices))[clusters]
         )
 
     common, u, arms = of_examples(), random.random((3, num_seeds, 1)), []
@@ -132,9 +132,9 @@ def answers(
         if positives:
             centre = np.where(labels == 1, centre, centre_of(0.99, *law))
         chance = expit(centre + seeds * effects + examples * hard)
-        given = np.where(random.random(chance.shape) < chance, labels, 1 - labels)
-        given[random.random(num_seeds) < failing[arm]] = 1
-        arms.append(given)
+        predictions = np.where(random.random(chance.shape) < chance, labels, 1 - labels)
+        predictions[random.random(num_seeds) < failing[arm]] = 1
+        arms.append(predictions)
     base, experiment = (
         score - failing[arm] * (score - 0.5)
         for arm, score in enumerate((accuracy, accuracy + lead))
@@ -204,24 +204,24 @@ def differing(random: Random, num_seeds: int, *, missing: bool = False, **option
 
 def at_the_edge(random: Random, num_seeds: int, *, world: World, unit: float = 100.0) -> Study:
     """Asks of an experiment that is worse whether it is not worse by just as much."""
-    made = world(random, num_seeds)
-    return made._replace(options=made.options | {"margin": -unit * made.truth})
+    study = world(random, num_seeds)
+    return study._replace(options=study.options | {"margin": -unit * study.truth})
 
 
 def borrowing(random: Random, num_seeds: int, *, factor: float) -> Study:
     """Gives the base one seed, and a multiple of the spread of 25 others on other examples."""
-    made = answers(random, num_seeds, design="unpaired", size=500)
+    study = answers(random, num_seeds, design="unpaired", size=500)
     (others,), _, options = answers(random, 25, design="single", size=500)
     sd = 100 * factor * (others == options["labels"]).mean(axis=1).std(ddof=1)
     spread = stats.SeedSpread(sd, 24, "other seeds")
-    return Study([made.arms[0][:1], made.arms[1]], 0.0, made.options | {"seed_sd": spread})
+    return Study([study.arms[0][:1], study.arms[1]], 0.0, study.options | {"seed_sd": spread})
 
 
 def in_slices(random: Random, num_seeds: int) -> Study:
     """Cuts 430 examples into slices of five sizes."""
-    made = answers(random, num_seeds, size=430)
-    return made._replace(
-        options=made.options | {"by": np.repeat([*"abcde"], (30, 40, 60, 100, 200))}
+    study = answers(random, num_seeds, size=430)
+    return study._replace(
+        options=study.options | {"by": np.repeat([*"abcde"], (30, 40, 60, 100, 200))}
     )
 
 
@@ -245,15 +245,15 @@ def tasks(random: Random, num_seeds: int) -> Study:
 def benchmark(random: Random, num_seeds: int, *, seeds: float = 0.3) -> Study:
     """Makes four tasks of unlike sizes and metrics, one of which counts as the mean of two, as GLUE's do."""
     metrics = (("accuracy", "f1"), "accuracy", "matthews", "accuracy")
-    made = [answers(random, num_seeds, size=size, seeds=seeds) for size in (60, 120, 200, 300)]
-    options = {"labels": [study.options["labels"] for study in made], "metrics": metrics}
-    return Study([arm for study in made for arm in study.arms], 0.0, options)
+    studies = [answers(random, num_seeds, size=size, seeds=seeds) for size in (60, 120, 200, 300)]
+    options = {"labels": [study.options["labels"] for study in studies], "metrics": metrics}
+    return Study([arm for study in studies for arm in study.arms], 0.0, options)
 
 
 def models(random: Random, num_seeds: int) -> Study:
     """Makes six equal arms with seeds of their own."""
-    made = [answers(random, num_seeds, design="unpaired") for _ in range(3)]
-    return Study([arm for study in made for arm in study.arms], 0.0, made[0].options)
+    studies = [answers(random, num_seeds, design="unpaired") for _ in range(3)]
+    return Study([arm for study in studies for arm in study.arms], 0.0, studies[0].options)
 
 
 # --- Questions: what is asked of a study -----------------------------------------------------------------
@@ -272,23 +272,23 @@ def comparison(arms: Sequence[NDArray], seed_sd: Any = None, **options: Any) -> 
     base, experiment = (*arms, None)[:2]
     if seed_sd is None:
         return stats.compare(base, experiment, n_resamples=DRAWS, **options)
-    held = stats.compare(base, experiment, n_resamples=DRAWS, resample="examples", **options)
-    return stats.one_seed(held, seed_sd).comparison
+    result = stats.compare(base, experiment, n_resamples=DRAWS, resample="examples", **options)
+    return stats.one_seed(result, seed_sd).comparison
 
 
 def compared(study: Study) -> Verdict:
     """Asks for one interval; with a margin, whether that is kept."""
     options = dict(study.options)
     margin = options.pop("margin", None)
-    found = comparison(study.arms, **options)
+    result = comparison(study.arms, **options)
     claims = {}
-    if study.truth == 0 and found.p_value is not None:
-        claims["p < .05"] = found.p_value < LEVEL
+    if study.truth == 0 and result.p_value is not None:
+        claims["p < .05"] = result.p_value < LEVEL
     if margin is not None:
-        answer = stats.same(found, margin)
+        answer = stats.same(result, margin)
         claims = {"not worse": answer.not_worse, "same": answer.same}
-    sides = [side for side in (found.base, found.experiment) if side is not None]
-    return Verdict([found.ci], claims, any(side.failed_seeds for side in sides))
+    sides = [side for side in (result.base, result.experiment) if side is not None]
+    return Verdict([result.ci], claims, any(side.failed_seeds for side in sides))
 
 
 def compared_by_slice(study: Study) -> Verdict:
@@ -312,8 +312,8 @@ def compared_tasks(study: Study) -> Verdict:
         str(number): stats.TaskData(*pair, metrics[number], labels[number])
         for number, pair in enumerate(pairs)
     }
-    found = stats.compare_tasks(family, n_resamples=DRAWS)
-    mean, p_values = found.macro_average, found.adjusted["holm"]
+    tasks = stats.compare_tasks(family, n_resamples=DRAWS)
+    mean, p_values = tasks.macro_average, tasks.adjusted["holm"]
     claims = {
         "a task": min(p_values) < LEVEL,
         "their mean": mean.p_value is not None and mean.p_value < LEVEL,
@@ -324,8 +324,9 @@ def compared_tasks(study: Study) -> Verdict:
 def compared_arms(study: Study) -> Verdict:
     """Asks `stats.compare_arms`, whose intervals hold the truth all at once."""
     arms = {str(number): arm for number, arm in enumerate(study.arms)}
-    found = stats.compare_arms(arms, **study.options, n_resamples=DRAWS).differences
-    return Verdict([item.ci for item in found], {"any clear": any(item.clear for item in found)})
+    differences = stats.compare_arms(arms, **study.options, n_resamples=DRAWS).differences
+    is_any_clear = any(item.clear for item in differences)
+    return Verdict([item.ci for item in differences], {"any clear": is_any_clear})
 
 
 def reproduced(study: Study) -> Verdict:
@@ -533,7 +534,7 @@ def calibrate(
     """Simulates every cell that is not there yet, then writes counts and page.
 
     Args:
-      run_dir: where to write.
+      run_dir: output folder.
       simulation_seed: names the data, with the condition, the number of seeds and the trial.
       num_trials: trials per cell.
       num_processes: cells in hand at a time; changes no number.

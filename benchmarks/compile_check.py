@@ -68,11 +68,11 @@ class FinetunedModel:
 
     Attributes:
       batch_size: examples of a step.
-      length: of its rows.
-      has_spans: whether answers are spans, as SQuAD's are; else one of three classes.
-      is_trained: whether the step is an update; else a prediction.
-      packed_rows: that the examples lie in, at most four in each; None: each has its own.
-      compute_dtype: of the products.
+      length: length of the rows.
+      has_spans: whether answers are spans, as in SQuAD; else one of three classes.
+      is_trained: whether the step is an update or a prediction.
+      packed_rows: number of packed rows, at most four examples in each; None: one row per example.
+      compute_dtype: dtype of the products.
     """
 
     batch_size: int
@@ -107,10 +107,10 @@ class Target:
     """Accelerators of one host.
 
     Attributes:
-      topology: as the compiler's plug-in calls it.
+      topology: name of the topology in the compiler's plug-in.
       memory: bytes per JAX device, which is half a chip on v2.
       gigahertz: the clock of the compiler's cycles, where it estimates any.
-      options: of the topology.
+      options: options of the topology.
     """
 
     topology: str
@@ -155,7 +155,7 @@ TABLE = (
 )
 # One product of this width: the most that a compiler's own estimate grants a program of this library.
 PRODUCT, WIDTH = "product-8192", 8192
-CEILINGS = tuple((PRODUCT, target) for target, found in TARGETS.items() if found.gigahertz)
+CEILINGS = tuple((PRODUCT, target) for target, chip in TARGETS.items() if chip.gigahertz)
 # The packages of the compilers.
 _TPU, _CUDA = "libtpu", "jax-cuda12-plugin"
 _COMMENT = re.compile(r"/\*index=\d+\*/")
@@ -170,9 +170,9 @@ def devices_of(target: str) -> list[Any]:
     """Returns descriptions of a target's devices."""
     from jax.experimental import topologies
 
-    found, platform = TARGETS[target], "cuda" if target == "H200" else "tpu"
+    chip, platform = TARGETS[target], "cuda" if target == "H200" else "tpu"
     described = topologies.get_topology_desc(
-        platform=platform, topology_name=found.topology, **found.options
+        platform=platform, topology_name=chip.topology, **chip.options
     )
     return list(described.devices)
 
@@ -293,18 +293,18 @@ def config_of(model: Model) -> Any:
 
 
 def compile_row(
-    name: str, target: str, known: str = "", text: Path | None = None
+    name: str, target: str, old_digest: str = "", text: Path | None = None
 ) -> dict[str, Any]:
     """Compiles a model's step for a target.
 
     Args:
-      name: of `MODELS` or `FINETUNED`, or `product-8192`.
-      target: of `TARGETS`.
-      known: a digest; the program of that digest is not compiled again.
+      name: key of `MODELS` or `FINETUNED`, or `product-8192`.
+      target: key of `TARGETS`.
+      old_digest: a digest; the program of that digest is not compiled again.
       text: file for the compiled program, if any.
 
     Returns:
-      A row of the table; with `known` of the same program, its digest alone.
+      A row of the table; with `old_digest` of the same program, its digest alone.
     """
     devices, turns = devices_of(target), 1
     if name == PRODUCT:
@@ -318,7 +318,7 @@ def compile_row(
         lowered, flops = lowered_step(model, devices), _flops(model) / len(devices)
         turns = model.shards // len(devices)
     digest = hashlib.sha256(lowered.as_text().encode()).hexdigest()[:16]
-    if digest == known:
+    if digest == old_digest:
         return {"digest": digest}
     # Autotuning needs the device, so tile sizes are not those of a run.
     options = {"xla_gpu_autotune_level": 0, "xla_gpu_deterministic_ops": True}
@@ -329,7 +329,7 @@ def compile_row(
     if text is not None:
         text.write_text(optimised)
     sizes = compiled.memory_analysis()
-    kept = sizes.argument_size_in_bytes + sizes.output_size_in_bytes - sizes.alias_size_in_bytes
+    live = sizes.argument_size_in_bytes + sizes.output_size_in_bytes - sizes.alias_size_in_bytes
     row = {
         "digest": digest,
         "compiled": True,
@@ -338,7 +338,7 @@ def compile_row(
         "seconds": round(seconds),
         "cpu_seconds": round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime),
         "gigabytes_to_compile": round(after.ru_maxrss / 1e6, 1),
-        "memory": kept + sizes.temp_size_in_bytes,
+        "memory": live + sizes.temp_size_in_bytes,
         "collectives": collectives(optimised),
     }
     gigahertz = TARGETS[target].gigahertz
@@ -391,8 +391,8 @@ def executed(text: str, turns: int) -> Iterator[tuple[str, int]]:
     """Yields each instruction that a compiled program runs, and how often.
 
     Args:
-      text: of the program (HLO).
-      turns: of a loop that does not say its own.
+      text: HLO text of the program.
+      turns: iterations of a loop whose HLO text does not state them.
     """
     bodies, entry = computations(text)
 
@@ -403,10 +403,10 @@ def executed(text: str, turns: int) -> Iterator[tuple[str, int]]:
                     re.search(rf"{part}=%?([\w.\-]+)", line)[1]  # type: ignore[index]
                     for part in ("body", "condition")
                 )
-                known = re.search(r"known_trip_count[^0-9]*(\d+)", line) or re.search(
+                trip_count = re.search(r"known_trip_count[^0-9]*(\d+)", line) or re.search(
                     r"s32\[\]\S* constant\((\d+)\)", "\n".join(bodies[condition])
                 )
-                yield from walk(body, times * int(known[1] if known else turns))
+                yield from walk(body, times * int(trip_count[1] if trip_count else turns))
             elif " call(" in line or " conditional(" in line:
                 for called in re.findall(r"(?:to_apply|calls)=%?([\w.\-]+)", line):
                     yield from walk(called, times)
@@ -422,13 +422,13 @@ def estimated_cycles(text: str, turns: int) -> int:
     Transfers between devices have no estimate.
 
     Args:
-      text: of the program (HLO).
-      turns: of a loop that does not say its own.
+      text: HLO text of the program.
+      turns: iterations of a loop whose HLO text does not state them.
     """
     return sum(
-        times * int(found[1])
+        times * int(cycles[1])
         for line, times in executed(text, turns)
-        if (found := re.search(r'"estimated_cycles":"(\d+)"', line))
+        if (cycles := re.search(r'"estimated_cycles":"(\d+)"', line))
     )
 
 
@@ -442,8 +442,8 @@ def kernels(text: str, turns: int) -> int:
     """Returns the number of kernels that a compiled program for GPUs launches.
 
     Args:
-      text: of the program (HLO).
-      turns: of a loop that does not say its own.
+      text: HLO text of the program.
+      turns: iterations of a loop whose HLO text does not state them.
     """
     return sum(times for line, times in executed(text, turns) if _LAUNCHED.search(line))
 
@@ -457,36 +457,36 @@ def collectives(text: str) -> dict[str, list[int]]:
     sizes: Counter[str] = Counter()
     kinds = "all-reduce|all-gather|reduce-scatter|collective-permute|all-to-all"
     for line, times in executed(text, 1):
-        found = re.search(rf" = (.*?) ({kinds})(?:-start)?\(", line)
-        if found:
-            counts[found[2]] += times
-            for dtype, sides in re.findall(r"\b([a-z]+\d*)\[([\d,]*)\]", found[1]):
+        operation = re.search(rf" = (.*?) ({kinds})(?:-start)?\(", line)
+        if operation:
+            counts[operation[2]] += times
+            for dtype, sides in re.findall(r"\b([a-z]+\d*)\[([\d,]*)\]", operation[1]):
                 size = _BYTES.get(dtype, 0)
                 for side in filter(None, sides.split(",")):
                     size *= int(side)
-                sizes[found[2]] += times * size
+                sizes[operation[2]] += times * size
     return {kind: [counts[kind], sizes[kind]] for kind in sorted(counts)}
 
 
 def versions(target: str) -> dict[str, str]:
     """Returns the versions of JAX and of a target's compiler; `missing` where it is not installed."""
-    found = {}
+    versions_by_package = {}
     for package in ("jax", package_of(target)):
         try:
-            found[package] = version(package)
+            versions_by_package[package] = version(package)
         except PackageNotFoundError:
-            found[package] = "missing"
-    return found
+            versions_by_package[package] = "missing"
+    return versions_by_package
 
 
-def compiled_apart(name: str, target: str, limit: float, known: str = "") -> dict[str, Any]:
+def compiled_apart(name: str, target: str, limit: float, old_digest: str = "") -> dict[str, Any]:
     """Makes a row in a process of its own; see `compile_row`.
 
     Args:
-      name: of `MODELS` or `FINETUNED`.
-      target: of `TARGETS`.
+      name: key of `MODELS` or `FINETUNED`.
+      target: key of `TARGETS`.
       limit: seconds, after which the process is stopped.
-      known: a digest that need not be compiled again.
+      old_digest: a digest that need not be compiled again.
 
     Returns:
       The row, with `compiled` False and `why` where there is no program.
@@ -510,7 +510,7 @@ def compiled_apart(name: str, target: str, limit: float, known: str = "") -> dic
     }
     try:
         done = subprocess.run(
-            [*command, f"--here={known or 'always'}"],
+            [*command, f"--here={old_digest or 'always'}"],
             env=environment,
             capture_output=True,
             text=True,
@@ -521,8 +521,8 @@ def compiled_apart(name: str, target: str, limit: float, known: str = "") -> dic
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
         return {"compiled": False, "why": (lines or [f"exit status {done.returncode}"])[-1][:300]}
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return report
 
 
 def read_rows(path: Path) -> dict[str, dict[str, Any]]:

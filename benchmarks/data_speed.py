@@ -161,8 +161,8 @@ def tokenising(corpus: Path, sentences: list[str]) -> list[bool]:
 def batches(corpus: Path) -> list[bool]:
     """Times batches in one process and in two; whether the targets were met."""
     make_batches(corpus, range(5))
-    one = fastest(lambda: make_batches(corpus, range(STEPS)))
-    rate = STEPS / one
+    seconds = fastest(lambda: make_batches(corpus, range(STEPS)))
+    rate = STEPS / seconds
     console.report(
         f"  batches of {BATCH_SIZE} x {SEQUENCE_LENGTH}, one core {rate:8.1f} per second"
     )
@@ -195,7 +195,7 @@ def threads(corpus: Path, batch_size: int) -> bool:
     """Times the pool of threads of training, with one and two; whether the target was met."""
     keep_freed_memory()  # as training does
     masking = Masking(sequence_length=SEQUENCE_LENGTH, max_predictions_per_sequence=PREDICTIONS)
-    made = Batches(corpus, masking, data_seed=0, batch_size=batch_size)
+    batches = Batches(corpus, masking, data_seed=0, batch_size=batch_size)
     num_steps = STEPS * STEPS_PER_DISPATCH * BATCH_SIZE // batch_size
     rates = {1: 0.0, 2: 0.0}
     for _, count in itertools.product(range(REPEATS), rates):
@@ -205,7 +205,7 @@ def threads(corpus: Path, batch_size: int) -> bool:
         )
         at_once = steps_per_job(count, batch_size, SEQUENCE_LENGTH)
         begun = time.perf_counter()
-        for _ in batches_ahead(made.batches, blocks, count, at_once):
+        for _ in batches_ahead(batches.batches, blocks, count, at_once):
             pass
         rates[count] = max(rates[count], num_steps / (time.perf_counter() - begun))
     console.report(
@@ -243,10 +243,10 @@ def make_batches(corpus: Path, steps: Sequence[int]) -> None:
         )
 
 
-def told(what: str, value: float, target: float, at_most: bool = False) -> bool:
+def told(quantity: str, value: float, target: float, at_most: bool = False) -> bool:
     """Prints a figure beside its target; whether it was met."""
     met = value <= target if at_most else value >= target
-    console.report(f"    {value:.2f} {what}; target {target:g}: {'met' if met else 'MISSED'}")
+    console.report(f"    {value:.2f} {quantity}; target {target:g}: {'met' if met else 'MISSED'}")
     return met
 
 

@@ -65,17 +65,17 @@ def words(count: int) -> list[str]:
 def write_vocabulary(path: Path) -> list[str]:
     """The vocabulary file; gives its words."""
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    known = words(VOCABULARY - len(special))
-    path.write_text("\n".join([*special, *known]) + "\n")
-    return known
+    vocabulary = words(VOCABULARY - len(special))
+    path.write_text("\n".join([*special, *vocabulary]) + "\n")
+    return vocabulary
 
 
-def write_data(folder: Path, known: Sequence[str]) -> None:
+def write_data(folder: Path, vocabulary: Sequence[str]) -> None:
     """`train.tsv` and `dev.tsv` in the layout of RTE."""
     folder.mkdir()
     random = np.random.default_rng(0)
     # Frequent and rare words, as in text; the first of them determine the labels.
-    cues, others = known[:16], np.array(known[16:])
+    cues, others = vocabulary[:16], np.array(vocabulary[16:])
     weights = 1 / np.arange(10, 10 + len(others))
     weights /= weights.sum()
     for split, count in (("train", NUM_TRAIN), ("dev", NUM_DEV)):
@@ -163,8 +163,8 @@ def run_peer(root: Path, count: int, threads: int) -> tuple[float, float, list[f
     chosen = runs if count == len(runs) else [runs[n * len(runs) // count] for n in range(count)]
     for number, (rate, seed) in enumerate(chosen):
         sizes = (rate, seed, BATCH_SIZE, EPOCHS, LENGTH)
-        places = (root / "hugging_face", root / "data", root / f"peer_{number}")
-        command = [sys.executable, script, *map(str, places), *map(str, sizes)]
+        paths = (root / "hugging_face", root / "data", root / f"peer_{number}")
+        command = [sys.executable, script, *map(str, paths), *map(str, sizes)]
         wall, cpu, line = timed_process(command, threads)
         walls.append(wall)
         cpus.append(cpu)

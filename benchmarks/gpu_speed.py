@@ -61,11 +61,11 @@ class StepShape:
     """The batch of a step.
 
     Attributes:
-      config: of the model, with dropout.
+      config: model configuration, with dropout.
       batch_size: sequences per step.
       length: pieces per sequence.
       predictions: per sequence.
-      gradient_shards: of our recipe.
+      gradient_shards: gradient shards of our recipe.
     """
 
     config: BertConfig
@@ -160,7 +160,7 @@ def torch(shape: StepShape, passes: int = 1) -> Contender:
     """Returns PyTorch's way, on one device.
 
     Args:
-      shape: of the step.
+      shape: shape of the step.
       passes: forward and backward passes per update, each with its part of the batch.
     """
     import torch
@@ -205,8 +205,8 @@ def measure(contender: Contender, *, steps: int, repeats: int) -> dict[str, Any]
 
     Args:
       contender: ready to train.
-      steps: of a repeat.
-      repeats: of which the best counts.
+      steps: steps in each repeat.
+      repeats: number of repeats; the best counts.
 
     Returns:
       `seconds` per step, `first` seconds, `memory` bytes, `device`.
@@ -251,8 +251,8 @@ def run_apart(way: str, shape: str, dropout: str, further: list[str]) -> dict[st
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
         return {"failed": lines[-1]}
-    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return found
+    measurement: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return measurement
 
 
 def report_row(way: str, shape: StepShape, row: Mapping[str, Any]) -> float | None:
@@ -295,10 +295,10 @@ def compare(name: str, dropout: str, ways: list[str], further: list[str]) -> boo
     console.report(
         f"{'way':<8}{'sequences/s':>12}{'ms/step':>10}{'MFU':>8}{'GiB':>9}{'first s':>8}  device"
     )
-    found = {way: run_apart(way, name, dropout, further) for way in ways}
-    rates = {way: report_row(way, shape, row) for way, row in found.items()}
+    measurements = {way: run_apart(way, name, dropout, further) for way in ways}
+    rates = {way: report_row(way, shape, row) for way, row in measurements.items()}
     good = None not in rates.values()
-    share = mfu(shape, found[OURS]) if rates.get(OURS) else None
+    share = mfu(shape, measurements[OURS]) if rates.get(OURS) else None
     if share is not None:
         good &= share >= LEAST_MFU
         console.report(
@@ -327,9 +327,9 @@ def main() -> int:
         help="of PyTorch per update, where its memory does not suffice",
     )
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.one:
-        way, name, dropout = given.one
+    arguments = parser.parse_args()
+    if arguments.one:
+        way, name, dropout = arguments.one
         rate = DROPOUT[dropout]
         shape = SHAPES[name]
         config = dataclasses.replace(
@@ -337,18 +337,18 @@ def main() -> int:
         )
         shape = dataclasses.replace(shape, config=config)
         try:
-            contender = ours(shape) if way == OURS else torch(shape, given.passes)
+            contender = ours(shape) if way == OURS else torch(shape, arguments.passes)
         except UserError as error:
             console.error(str(error))
             return 2
-        row = measure(contender, steps=given.steps, repeats=given.repeats)
+        row = measure(contender, steps=arguments.steps, repeats=arguments.repeats)
         console.report(json.dumps(row))
         return 0
-    further = [f"--{name}={getattr(given, name)}" for name in ("steps", "repeats", "passes")]
+    further = [f"--{name}={getattr(arguments, name)}" for name in ("steps", "repeats", "passes")]
     results = [
-        compare(name, dropout, given.ways, further)
-        for name in given.shapes
-        for dropout in given.dropout
+        compare(name, dropout, arguments.ways, further)
+        for name in arguments.shapes
+        for dropout in arguments.dropout
     ]
     return 0 if all(results) else 1
 

@@ -115,5 +115,5 @@ def main(
 
 
 if __name__ == "__main__":
-    place, texts, made, rate, *numbers = sys.argv[1:]
-    main(place, texts, made, float(rate), *map(int, numbers))
+    folder, texts, output, rate, *numbers = sys.argv[1:]
+    main(folder, texts, output, float(rate), *map(int, numbers))

@@ -71,14 +71,14 @@ def instances_world(
       num_examples: examples of each.
       simulation_seed: names the worlds.
     """
-    found: dict[str, list[tuple[float, float]]] = {}
-    for place in range(num_worlds):
-        random = np.random.default_rng([simulation_seed, place])
+    estimates: dict[str, list[tuple[float, float]]] = {}
+    for index in range(num_worlds):
+        random = np.random.default_rng([simulation_seed, index])
         for name, truth, estimate in one_world(random, num_examples):
-            found.setdefault(name, []).append((truth, estimate))
-        print(f"world {place + 1} of {num_worlds}", flush=True)
+            estimates.setdefault(name, []).append((truth, estimate))
+        print(f"world {index + 1} of {num_worlds}", flush=True)
     records = []
-    for name, rows in found.items():
+    for name, rows in estimates.items():
         truth, estimate = np.nanmean(rows, axis=0)
         spread = np.nanstd([row[1] for row in rows], ddof=1)
         numbers = {"truth": truth, "estimate": estimate, "SD of an estimate": spread}
@@ -118,7 +118,7 @@ def one_world(random: np.random.Generator, num_examples: int) -> Iterator[tuple[
         if item.num_seeds in (2, 6, 10):
             yield from _of_number(item, of_votes)
     index = analysis.momentum_indices["pearson"]["world"][SIZES]
-    exact = momentum_index(*(own[None] for own in accuracy))
+    exact = momentum_index(*(correct[None] for correct in accuracy))
     for bucket in range(10):
         yield (
             f"6, 12: improvements of examples at {index.edges[bucket + 1]:.1f} correlate",
@@ -129,8 +129,8 @@ def one_world(random: np.random.Generator, num_examples: int) -> Iterator[tuple[
         ("bias_squared", (1 - accuracy[2]) ** 2), ("pretrain_seed", pre[2]), ("finetune_seed", fine[2])
     ):  # fmt: skip
         yield f"7: large, {name}", float(truth.mean()), parts.parts[name].mean
-    for size, own in zip(SIZES, accuracy, strict=True):
-        yield f"8: accuracy of {size}", float(own.mean()), analysis.accuracies["world"][size].mean
+    for size, truth in zip(SIZES, accuracy, strict=True):
+        yield f"8: accuracy of {size}", truth.mean(), analysis.accuracies["world"][size].mean
     yield "10: relative bias, decaying", new_seeds_bias(random, logits, 1), pair.relative_biases[0]
     yield (
         "10: relative bias, improving",

@@ -178,13 +178,14 @@ def times_faster(ours: float, other: float | None) -> float:
 
 def bench() -> list[Row]:
     """All rows of the table but the one of a million examples."""
-    found = []
-    one = runs(1, 0)
-    ours = seconds(lambda: compare(one, None, "accuracy", design="single"))
-    loop, library = looped([one], accuracy, 40), looped([one], sklearn.metrics.accuracy_score, 6)
-    by_index = by_scipy([one], accuracy, 40)
+    rows = []
+    arm_runs = runs(1, 0)
+    ours = seconds(lambda: compare(arm_runs, None, "accuracy", design="single"))
+    loop = looped([arm_runs], accuracy, 40)
+    library = looped([arm_runs], sklearn.metrics.accuracy_score, 6)
+    by_index = by_scipy([arm_runs], accuracy, 40)
     met = times_faster(ours, loop) >= 15 and times_faster(ours, library) >= 150
-    found.append(
+    rows.append(
         Row("25 seeds, accuracy", ours, loop, library, by_index, "15x loop, 150x library", met)
     )
 
@@ -193,7 +194,7 @@ def bench() -> list[Row]:
     loop, library = looped(pair, accuracy, 8), looped(pair, sklearn.metrics.accuracy_score, 2)
     by_index = by_scipy(pair, accuracy, 8)
     met = times_faster(ours, loop) >= 40 and times_faster(ours, library) >= 600
-    found.append(Row("2 x 25 x 5 runs, accuracy", ours, loop, library, by_index, "40x, 600x", met))
+    rows.append(Row("2 x 25 x 5 runs, accuracy", ours, loop, library, by_index, "40x, 600x", met))
 
     tasks = {
         name: TaskData(pair[0], pair[1], name, examples_of="dev") for name in ("f1", "matthews")
@@ -202,7 +203,7 @@ def bench() -> list[Row]:
     loop, library = looped(pair, both, 4), looped(pair, both_by_library, 1)
     by_index = by_scipy(pair, both, 4)
     met = times_faster(ours, library) >= 1000
-    found.append(
+    rows.append(
         Row("2 x 25 x 5 runs, F1 + MCC", ours, loop, library, by_index, "1000x library", met)
     )
 
@@ -211,16 +212,14 @@ def bench() -> list[Row]:
     loop, library = looped(scores, matthews, 4), looped(scores, pearson_by_library, 2)
     by_index = by_scipy(scores, matthews, 4)
     met = times_faster(ours, library) >= 200
-    found.append(
-        Row("2 x 25 x 5 runs, Pearson", ours, loop, library, by_index, "200x library", met)
-    )
+    rows.append(Row("2 x 25 x 5 runs, Pearson", ours, loop, library, by_index, "200x library", met))
 
-    arm = arm_of("base", one)
+    arm = arm_of("base", arm_runs)
     right = (arm.predictions == arm.labels).astype(float)
     ours = seconds(lambda: exact_error(right), 10)
-    found.append(Row("exact standard error, 25 x 10k", ours, None, None, None, "5 ms", ours < 5e-3))
-    found.append(published_stream())
-    return found
+    rows.append(Row("exact standard error, 25 x 10k", ours, None, None, None, "5 ms", ours < 5e-3))
+    rows.append(published_stream())
+    return rows
 
 
 def exact_error(table: NDArray[np.float64]) -> float:

@@ -76,13 +76,13 @@ def write_model(folder: Path) -> None:
     BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder)
 
 
-def write_pairs(path: Path, known: list[str], count: int) -> None:
+def write_pairs(path: Path, vocabulary: list[str], count: int) -> None:
     """Writes JSON lines of pairs with the lengths of RTE's."""
     random = np.random.default_rng(0)
     lengths = np.interp(random.random(count), QUANTILES, LENGTHS).astype(int)
     with open(path, "w") as lines:
         for length in lengths:
-            drawn = random.choice(known, length - 3).tolist()
+            drawn = random.choice(vocabulary, length - 3).tolist()
             cut = max(1, len(drawn) // 4)
             pair = {"sentence1": " ".join(drawn[cut:]), "sentence2": " ".join(drawn[:cut])}
             lines.write(json.dumps(pair) + "\n")
@@ -111,10 +111,10 @@ def main() -> int:
         folder = Path(name)
         model = folder / "model"
         model.mkdir()
-        known = write_vocabulary(model / "vocab.txt")
+        vocabulary = write_vocabulary(model / "vocab.txt")
         write_model(model)
-        write_pairs(folder / "one.jsonl", known, 1)
-        write_pairs(folder / "all.jsonl", known, examples)
+        write_pairs(folder / "one.jsonl", vocabulary, 1)
+        write_pairs(folder / "all.jsonl", vocabulary, examples)
         print(f"{'':24}{'wall s':>8}{'CPU s':>8}{'pairs per CPU s, start left out':>34}")
         alone = {}
         for label, program, setting in (
@@ -139,7 +139,7 @@ def main() -> int:
         for label, (wall, cpu) in {**alone, "ours, no engine named": numpy}.items():
             print(f"{label:24}{wall:8.1f}{cpu:8.1f}")
     differing = sum(
-        one != other for one, other in zip(answers["ours"], answers["pipeline"], strict=True)
+        one != peer for one, peer in zip(answers["ours"], answers["pipeline"], strict=True)
     )
     print(f"{differing} of {examples} labels differ")
     return int(differing > 0)

@@ -44,25 +44,25 @@ def main() -> None:
     parser.add_argument("--classes", type=int, default=3)
     parser.add_argument("--read", help="reads a study that was written, and prints the seconds")
     parser.add_argument("--tensorflow", action="store_true", help="reads with TensorFlow instead")
-    given = parser.parse_args()
-    if given.read:
-        print(*_seconds_to_read(Path(given.read), given.tensorflow))
+    arguments = parser.parse_args()
+    if arguments.read:
+        print(*_seconds_to_read(Path(arguments.read), arguments.tensorflow))
         return
     missed = False
-    size = f"{given.seeds} x {given.runs} runs, {given.examples} examples, {given.classes} classes"
-    for what, in_words in ((size, False), (f"{size}, answers in words", True)):
+    size = "{seeds} x {runs} runs, {examples} examples, {classes} classes".format(**vars(arguments))
+    for study, in_words in ((size, False), (f"{size}, answers in words", True)):
         with tempfile.TemporaryDirectory() as scratch:
-            writing = _write_study(Path(scratch), given, in_words)
+            writing = _write_study(Path(scratch), arguments, in_words)
             reading = min(_in_process(scratch) for _ in range(REPEATS))
             peer = min(_in_process(scratch, "--tensorflow") for _ in range(REPEATS))
-            print(f"{what}: seconds of its cores, seconds on the wall")
-            for name, (own, wall), target in (
+            print(f"{study}: seconds of its cores, seconds on the wall")
+            for name, (cpu, wall), target in (
                 ("writing a file", writing, SECONDS_TO_WRITE),
                 ("reading all", reading, SECONDS_TO_READ),
                 ("TensorFlow's reader", peer, None),
             ):
                 judged = "" if target is None else f"   (target {target:g})"
-                print(f"  {name:20} {own:8.3f} {wall:8.3f}{judged}")
+                print(f"  {name:20} {cpu:8.3f} {wall:8.3f}{judged}")
             missed |= writing[0] > SECONDS_TO_WRITE or reading[0] > SECONDS_TO_READ
     sys.exit(int(missed))
 
@@ -70,24 +70,24 @@ def main() -> None:
 def _in_process(folder: str, *flags: str) -> Seconds:
     command = [sys.executable, "-m", "benchmarks.predictions_speed", "--read", folder, *flags]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    own, wall = done.stdout.split()
-    return float(own), float(wall)
+    cpu, wall = done.stdout.split()
+    return float(cpu), float(wall)
 
 
 def _since(start: Seconds) -> Seconds:
     return time.process_time() - start[0], time.perf_counter() - start[1]
 
 
-def _write_study(root: Path, given: argparse.Namespace, in_words: bool) -> Seconds:
+def _write_study(root: Path, arguments: argparse.Namespace, in_words: bool) -> Seconds:
     """Writes all runs; the median of the seconds that a file took."""
     random = np.random.default_rng(0)
-    number, classes = given.examples, given.classes
+    number, classes = arguments.examples, arguments.classes
     labels = random.integers(0, classes, number)
-    words = np.array([f"answer {place} of some length" for place in range(500)])
+    words = np.array([f"answer {index} of some length" for index in range(500)])
     references = [tuple(words[random.integers(0, 500, 3)].tolist()) for _ in range(number)]
     seconds = []
-    for seed in range(given.seeds):
-        for run in range(given.runs):
+    for seed in range(arguments.seeds):
+        for run in range(arguments.runs):
             run_dir = root / f"seed_{seed}-run_{run}"
             scores = random.normal(size=(number, classes)).astype(np.float32)
             texts = words[random.integers(0, 500, number)].tolist()
@@ -109,8 +109,8 @@ def _write_study(root: Path, given: argparse.Namespace, in_words: bool) -> Secon
             facts |= {"step": 2_000_000, "learning_rate": 2e-5, "finetune_seed": run}
             write_run(run_dir, {**facts, "evaluation_sets": {"dev": entry}})
             (run_dir / DONE).write_text("{}")
-    own, wall = np.median(seconds, axis=0).tolist()
-    return own, wall
+    cpu, wall = np.median(seconds, axis=0).tolist()
+    return cpu, wall
 
 
 def _seconds_to_read(root: Path, tensorflow: bool) -> Seconds:

@@ -176,7 +176,7 @@ def gathered_loss(model: Any, batch: Mapping[str, Any]) -> Any:
     """Returns the loss of `transformers`' model, its vocabulary scored at masked positions alone.
 
     Args:
-      model: of `torch_model`.
+      model: model from `torch_model`.
       batch: tensors by the original's names; `input_mask` may be absent where nothing is padded.
     """
     from torch.nn.functional import cross_entropy
@@ -306,19 +306,19 @@ def run_apart(arguments: list[str], threads: int) -> dict[str, float]:
 
 
 def report_ways(
-    size: str, length: int, found: Mapping[str, Mapping[str, float]], peak: float
+    size: str, length: int, measurements: Mapping[str, Mapping[str, float]], peak: float
 ) -> bool:
     """Prints one shape's table and whether its targets are met."""
     batch_size, predictions = SHAPES[length]
     flops = model_flops_per_step(configuration(size), batch_size, length, predictions)
-    ours = found["ours"]["cpu"]
+    ours = measurements["ours"]["cpu"]
     console.report(
         f"\n{size}, {batch_size} x {length}, {predictions} predictions, {flops / 1e9:.1f} GFLOP"
     )
     console.report(
         f"{'way':<26}{'CPU s':>8}{'wall s':>8}{'ratio':>7}{'MFU':>6}{'start':>8}{'first':>8}"
     )
-    for way, row in found.items():
+    for way, row in measurements.items():
         console.report(
             f"{way.replace('_', ' '):<26}{row['cpu']:>8.3f}{row['wall']:>8.3f}"
             f"{row['cpu'] / ours:>7.2f}{flops / row['cpu'] / peak:>6.0%}"
@@ -326,7 +326,7 @@ def report_ways(
         )
     met = True
     for group, factor in TARGETS[size].items():
-        rows = [row["cpu"] for way, row in found.items() if way.startswith(group)]
+        rows = [row["cpu"] for way, row in measurements.items() if way.startswith(group)]
         if rows:
             ratio = min(rows) / ours
             met &= ratio >= factor
@@ -371,11 +371,11 @@ def main() -> int:
     met = True
     for size in arguments.sizes:
         for length in arguments.lengths:
-            found = {
+            measurements = {
                 way: run_apart(["--one", way, size, str(length), *limits], arguments.threads)
                 for way in ("ours", *ways)
             }
-            met &= report_ways(size, length, found, peak)
+            met &= report_ways(size, length, measurements, peak)
     return 0 if met else 1
 
 

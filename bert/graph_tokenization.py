@@ -43,7 +43,7 @@ class GraphTokenizer(tf.Module):
         """Makes the tables.
 
         Args:
-          vocabulary_path: one piece per line and nothing else; an asset of a saved model.
+          vocabulary_path: file with one piece per line and nothing else; an asset of a saved model.
           lower_case: false for a cased model.
         """
         import tensorflow_text as tf_text
@@ -72,8 +72,8 @@ class GraphTokenizer(tf.Module):
         """
         words = graph_words(texts, lower_case=self.lower_case)
         is_long = tf.strings.length(words.values, unit="UTF8_CHAR") > MAX_CHARACTERS_PER_WORD
-        known = words.with_values(tf.where(is_long, UNK, words.values))
-        return tf.cast(self._wordpiece.tokenize(known).merge_dims(1, 2), tf.int32)
+        short_words = words.with_values(tf.where(is_long, UNK, words.values))
+        return tf.cast(self._wordpiece.tokenize(short_words).merge_dims(1, 2), tf.int32)
 
 
 def graph_words(texts: Any, *, lower_case: bool = True) -> tf.RaggedTensor:
@@ -96,10 +96,10 @@ def graph_words(texts: Any, *, lower_case: bool = True) -> tf.RaggedTensor:
         codes = tf.where(codes == _SIGMA, _lower_sigma(_look_up(classes, codes)), codes)
 
     expanded = tf.gather(tf.ragged.constant(expansions, tf.int32), _look_up(numbers, codes))
-    given = expanded.value_rowids()
-    rows = tf.gather(rows, given)
+    character_of_code = expanded.value_rowids()
+    rows = tf.gather(rows, character_of_code)
     expanded = expanded.flat_values
-    codes = tf.where(expanded == _ITSELF, tf.gather(codes, given), expanded)
+    codes = tf.where(expanded == _ITSELF, tf.gather(codes, character_of_code), expanded)
 
     if lower_case:
         codes = _in_canonical_order(codes, _look_up(combining, codes))
@@ -124,20 +124,20 @@ def _lower_sigma(classes: tf.Tensor) -> tf.Tensor:
     """Returns which sigma a capital one becomes at each place: final after a cased letter and before none."""
     counts = classes != _IGNORED  # [characters], the first and the last of a space
     seen = tf.boolean_mask(classes, counts)
-    place = tf.cumsum(tf.cast(counts, tf.int32))
+    rank = tf.cumsum(tf.cast(counts, tf.int32))
     last = tf.size(seen) - 1
-    before = tf.gather(seen, tf.clip_by_value(place - 2, 0, last))
-    after = tf.gather(seen, tf.clip_by_value(place, 0, last))
+    before = tf.gather(seen, tf.clip_by_value(rank - 2, 0, last))
+    after = tf.gather(seen, tf.clip_by_value(rank, 0, last))
     is_final = (before == _CASED) & (after != _CASED)
     return tf.where(is_final, _FINAL_SIGMA, _MEDIAL_SIGMA)
 
 
 def _in_canonical_order(codes: tf.Tensor, combining: tf.Tensor) -> tf.Tensor:
     """Sorts each run of characters with a combining class above 0 by it, else leaves the order."""
-    places = tf.range(tf.size(codes, tf.int64))  # all are [characters]
+    indices = tf.range(tf.size(codes, tf.int64))  # all are [characters]
     count = tf.size(codes, tf.int64)
     runs = tf.cumsum(tf.cast(combining == 0, tf.int64))
-    keys = (runs * 256 + tf.cast(combining, tf.int64)) * count + places
+    keys = (runs * 256 + tf.cast(combining, tf.int64)) * count + indices
     return tf.gather(codes, tf.math.floormod(tf.sort(keys), tf.maximum(count, 1)))
 
 
@@ -173,17 +173,17 @@ def _in_blocks(function: Callable[[str], int]) -> _Table:
 
 
 def _expansion(character: str, lower_case: bool) -> tuple[int, ...]:
-    found: list[int] = []
+    expansion: list[int] = []
     text = cleaned(character)
     for part in unicodedata.normalize("NFD", text.lower()) if lower_case else text:
         if lower_case and unicodedata.category(part) == "Mn":
-            found += [] if unicodedata.combining(part) else [_DROPPED]
+            expansion += [] if unicodedata.combining(part) else [_DROPPED]
         elif part.isspace():
-            found.append(_SPACE)
+            expansion.append(_SPACE)
         else:
             code = _ITSELF if part == character else ord(part)
-            found += [_SPACE, code, _SPACE] if is_punctuation(part) else [code]
-    return tuple(found)
+            expansion += [_SPACE, code, _SPACE] if is_punctuation(part) else [code]
+    return tuple(expansion)
 
 
 def _class_beside_sigma(character: str) -> int:

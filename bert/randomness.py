@@ -1,16 +1,15 @@
 """Addressed randomness: every random choice is a pure function of named seeds and a position.
 
-Nothing here keeps state. A caller names what it draws (a label such as ``"dropout"``), the seeds it
-depends on and where it stands (step, document, row), and gets the same bits on any machine, in any
-order, in any process. So a run that was killed and started again meets the same numbers, and any
-past batch can be made again.
+Nothing here keeps state. A caller names the draw (a label such as ``"dropout"``), its seeds and its
+position (step, document, row), and gets the same bits on any machine, in any order, in any process. So a
+resumed run draws the same numbers, and any past batch can be rebuilt.
 
 Two tools:
 
-* :func:`generator` gives a NumPy generator (Philox, Salmon et al., SC 2011) for draws that come
-  by the thousand from one address.
-* :func:`hash_bits` gives one 64-bit word for each of many addresses at once, for draws that are
-  vectorised over positions. It chains the 64-bit finaliser of SplitMix64 (Steele et al., OOPSLA
+* :func:`generator` gives a NumPy generator (Philox, Salmon et al., SC 2011) for thousands of draws from one
+address.
+* :func:`hash_bits` gives one 64-bit word for each of many addresses at once, for draws vectorised over
+positions. It chains the 64-bit finaliser of SplitMix64 (Steele et al., OOPSLA
   2014), whose output passes the usual statistical batteries on counter input.
 """
 
@@ -24,7 +23,7 @@ import numpy as np
 # The increment of SplitMix64: 2^64 divided by the golden ratio, made odd.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
-# Even rounds leave the two halves in place; four are the least that look random, eight are safe.
+# Even, to keep the order of the halves; four rounds are the minimum that looks random, eight are safe.
 _FEISTEL_ROUNDS = 8
 
 # Below this many bits the keyed rounds have too few states to reach most permutations.
@@ -32,7 +31,7 @@ _LEAST_FEISTEL_BITS = 4
 
 
 def generator(*key: int | str) -> np.random.Generator:
-    """Returns the generator that lives at an address.
+    """Returns the generator of an address.
 
     Args:
       *key: the address: labels (str) and integers (seeds, steps, positions), in a fixed order.
@@ -62,14 +61,14 @@ def hash_bits(*parts: int | str | np.ndarray) -> np.ndarray:
     return functools.reduce(_joined, parts[len(scalars) :], _bits_of_scalars(*scalars))
 
 
-# The beginning of an address is the same for many calls, and Python threads wait for each other there.
+# Cached: many calls share the beginning of an address, and hashing it holds the GIL.
 @functools.lru_cache(maxsize=4096, typed=True)
 def _bits_of_scalars(*parts: Any) -> np.ndarray:
     return functools.reduce(_joined, parts, np.zeros((), np.uint64))
 
 
 def _joined(bits: np.ndarray, part: int | str | np.ndarray) -> np.ndarray:
-    # The part is mixed before it joins, so that small counters in two parts cannot cancel.
+    # Each part is mixed before it is combined, so that small counters in two parts cannot cancel.
     return _mix((bits + _GOLDEN_ARRAY) ^ _mix(_as_words(part) + _GOLDEN_ARRAY))
 
 
@@ -104,11 +103,11 @@ def below(bits: np.ndarray, bound: int | np.ndarray) -> np.ndarray:
 
 
 def permuted_index(index: int | np.ndarray, size: int, *key: int | str | np.ndarray) -> np.ndarray:
-    """Sends positions through a keyed permutation of ``range(size)``, without making the permutation.
+    """Maps positions through a keyed permutation of ``range(size)``, without building the permutation.
 
     A Feistel network over the smallest power of two that holds ``size``, walked until the value
-    falls inside (Black & Rogaway, CT-RSA 2002). So the element at one position of a shuffled epoch
-    of any length costs the same as another, and no table is kept.
+    falls inside (Black & Rogaway, CT-RSA 2002). So the cost per position does not depend on the epoch's
+    length, and no table is stored.
 
     Args:
       index: positions, each in ``range(size)``; any shape.
@@ -142,7 +141,7 @@ def _feistel(value: np.ndarray, keys: np.ndarray, bits: int) -> np.ndarray:
     high_mask = (np.uint64(1) << high_bits) - np.uint64(1)
     low, high = value & low_mask, value >> low_bits
     for number, key in enumerate(keys):
-        # The halves take turns, each changed by a function of the other: invertible by design.
+        # Each half in turn is changed by a function of the other half, so every round is invertible.
         if number % 2 == 0:
             low = low ^ (_mix(high ^ key) & low_mask)
         else:
@@ -158,7 +157,7 @@ def _mix(words: np.ndarray) -> np.ndarray:
     return returned
 
 
-# Arrays of one element: NumPy wraps array arithmetic silently, but warns on scalars.
+# Arrays of one element, because NumPy wraps array arithmetic silently but warns on scalars.
 _GOLDEN_ARRAY = np.array(_GOLDEN)
 _MULTIPLIER_1 = np.array(0xBF58476D1CE4E5B9, np.uint64)
 _MULTIPLIER_2 = np.array(0x94D049BB133111EB, np.uint64)
@@ -176,7 +175,7 @@ def _as_words(part: int | str | np.ndarray) -> np.ndarray:
 
 
 def _digest(key: tuple[int | str, ...], size: int) -> bytes:
-    """Hashes an address; type and length of each part are hashed too, so parts cannot run together."""
+    """Hashes an address with the type and length of each part, so that parts cannot run together."""
     state = hashlib.blake2b(digest_size=size)
     for part in key:
         if isinstance(part, str):

@@ -82,7 +82,7 @@ def shortened(segments: list[tf.RaggedTensor], most: int) -> list[tf.RaggedTenso
     Tokens are dropped at the end of the longer one; of two equally long ones from the second.
 
     Args:
-      segments: one or two, int32 [batch, (pieces)].
+      segments: one or two arrays, int32 [batch, (pieces)].
     """
     if len(segments) == 1:
         return [segments[0][:, :most]]
@@ -91,7 +91,7 @@ def shortened(segments: list[tf.RaggedTensor], most: int) -> list[tf.RaggedTenso
     cut = tf.minimum(excess, abs(first - second))
     rest = excess - cut
     cut_of_first = tf.where(first > second, cut, tf.zeros_like(cut))
-    kept = (
+    lengths_left = (
         first - cut_of_first - rest // 2,
         second - (cut - cut_of_first) - (rest + 1) // 2,
     )
@@ -99,5 +99,5 @@ def shortened(segments: list[tf.RaggedTensor], most: int) -> list[tf.RaggedTenso
         tf.ragged.boolean_mask(
             segment, tf.ragged.range(segment.row_lengths()) < tf.expand_dims(length, 1)
         )
-        for segment, length in zip(segments, kept, strict=True)
+        for segment, length in zip(segments, lengths_left, strict=True)
     ]

@@ -71,11 +71,11 @@ class _Remembered(dict[Any, Any]):
         self._find = find
 
     def __missing__(self, key: str | int) -> Any:
-        found = self._find(key)
+        ids = self._find(key)
         # Text without spaces does not repeat itself, and would fill the memory.
         if isinstance(key, int) or len(key) <= _LONGEST_CHUNK_REMEMBERED:
-            self[key] = found
-        return found
+            self[key] = ids
+        return ids
 
 
 class WordPiece:
@@ -85,8 +85,8 @@ class WordPiece:
         """Prepares the look-up of pieces.
 
         Args:
-          ids: by piece.
-          lower_case: whether text is lower-cased and loses its accents.
+          ids: {piece: id}.
+          lower_case: whether to lower-case text and strip accents.
         """
         self._ids, self._lower_case = ids, lower_case
         self._unknown = _as_bytes(ids[UNK])
@@ -129,13 +129,13 @@ class WordPiece:
         beginnings, start = self._beginnings, 0
         while start < len(word):
             piece, longest = CONTINUATION if start else "", -1
-            for place in range(start, len(word)):
-                piece += word[place]
+            for last in range(start, len(word)):
+                piece += word[last]
                 number = beginnings.get(piece)
                 if number is None:
                     break
                 if number >= 0:
-                    longest, end = number, place + 1
+                    longest, end = number, last + 1
             if longest < 0:
                 return self._unknown
             ids.append(longest)

@@ -84,7 +84,7 @@ class Vocabulary:
       pieces: a piece's place is its id.
       content: the bytes of its `vocab.txt`.
       checksum: their SHA-256.
-      lower_case: whether text is lower-cased and loses its accents; false for a cased model.
+      lower_case: whether to lower-case text and strip accents; false for a cased model.
       pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
       overriding: the file beside it that gives text another case than the pieces suggest; None if none does.
 

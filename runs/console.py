@@ -34,7 +34,7 @@ _verbosity = Verbosity.NORMAL
 
 
 def take_verbosity(arguments: Sequence[str]) -> list[str]:
-    """Sets the verbosity by `-q` or `-v` on a command line, and returns it without these.
+    """Sets the verbosity from `-q` or `-v` and returns the other arguments.
 
     Example:
       >>> take_verbosity(["-q", "--num_steps=3"])
@@ -43,8 +43,8 @@ def take_verbosity(arguments: Sequence[str]) -> list[str]:
       []
     """
     global _verbosity  # of the process, like its standard error
-    given = [_FLAGS[text] for text in arguments if text in _FLAGS]
-    _verbosity = given[-1] if given else Verbosity.NORMAL
+    levels = [_FLAGS[text] for text in arguments if text in _FLAGS]
+    _verbosity = levels[-1] if levels else Verbosity.NORMAL
     return [text for text in arguments if text not in _FLAGS]
 
 
@@ -64,21 +64,21 @@ class ProgressBar(tqdm):
     def __init__(self, *arguments: Any, disable: bool = False, **options: Any):
         self._is_drawn = sys.stderr.isatty()
         if not self._is_drawn:
-            # One update is enough to look at the clock, so that no thread has to.
+            # Check the clock at every update, so that no thread is needed.
             options |= dict.fromkeys(("delay", "mininterval", "maxinterval"), self.INTERVAL)
             options |= {"miniters": 1, "ascii": True}
         disable = disable or _verbosity is Verbosity.QUIET
         super().__init__(*arguments, disable=disable, **options)
 
     def display(self, msg: str | None = None, pos: int | None = None) -> None:
-        """Draws the bar, or prints it as a line of its own."""
+        """Draws the bar, or prints it as a line."""
         if self._is_drawn:
             super().display(msg, pos)
         else:
             progress(msg or str(self))
 
     def close(self) -> None:
-        """Leaves the last state of a bar that is drawn; lines need no end."""
+        """Finishes a drawn bar; printed lines need no end."""
         if not self._is_drawn:
             self.delay = math.inf
         super().close()
@@ -89,7 +89,7 @@ def report(text: str = "") -> None:
 
 
 def progress(text: str) -> None:
-    """Prints what happens while a command works, one line on standard error; nothing with `-q`."""
+    """Prints the progress of a command, one line on standard error; nothing with `-q`."""
     if _verbosity is not Verbosity.QUIET:
         _print(text, sys.stderr)
 
@@ -101,7 +101,7 @@ def note_once(text: str) -> None:
 
 
 def detail(text: str) -> None:
-    """Prints, with `-v`, what helps to understand a run, one line on standard error."""
+    """Prints a detail of a run, one line on standard error; only with `-v`."""
     if is_verbose():
         _print(text, sys.stderr)
 
@@ -120,17 +120,17 @@ def _print(text: str, stream: TextIO) -> None:
     except OSError as error:
         if error.errno != errno.EIO:
             raise
-        # The terminal has hung up. Nobody reads any more, and the run must still save, and end as it would:
-        # text that cannot be flushed would change the exit status to 120.
+        # The terminal has hung up. The run must still save and exit as usual, but text that cannot be
+        # flushed would change the exit status to 120.
         with open(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno(), stream.fileno())
 
 
 def printable(text: str) -> str:
-    """Returns a text without characters that would steer the terminal, which are shown as escapes.
+    """Escapes control characters in a text for the terminal.
 
-    Names of files and runs come from others: escape sequences could hide a line, direction marks could
-    turn it round, and other line ends could begin a new one.
+    Names of files and runs come from other people: escape sequences could hide a line, direction marks
+    could reverse it, and unusual line ends could start a new one.
     """
     return "".join(
         character

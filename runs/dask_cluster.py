@@ -25,22 +25,22 @@ from multiberts.runs.processes import code_digest, code_digest_on_disk
 
 SECONDS_TO_ANSWER = 9.0
 SECONDS_BETWEEN_LOOKS = 0.5
-# Without a worker; then it is said what is waited for, or that all refuse.
+# Time without a usable worker, after which a message or an error says why.
 SECONDS_OF_SILENCE = 30.0
 
-# Why a worker carries nothing out; other reasons are errors.
+# Reasons why a worker cannot run a call; other reasons are errors.
 _STARTED_EARLIER = "its process was started with other code of this project"
 _OTHER_FILES = "its machine has other code of this project"
 
-# Why a call was refused, its error, and its result.
+# (reason for a refusal, error, result) of a call.
 _Answer = tuple[str | None, Exception | None, Any]
 
-# Errors of a task whose worker, or whose connection, is gone.
+# Errors of a task whose worker or connection is lost.
 _LOST = ("KilledWorker", "CancelledError", "FutureCancelledError", "CommClosedError")
 
 
 class LostWorkerError(Exception):
-    """The worker of a call is gone."""
+    """The worker of a call is lost."""
 
 
 class BlamelessLossError(LostWorkerError):
@@ -96,7 +96,7 @@ def first_cause(error: BaseException) -> str:
 def call_if_same(digest: str, call: bytes) -> _Answer:
     """Calls a pickled function in a worker whose code has the launcher's digest."""
     of_process = code_digest()
-    # From there comes what has not been imported yet.
+    # Modules that are not imported yet come from this path.
     if _on_disk(second=int(time.monotonic())) != digest:
         return _OTHER_FILES, None, None
     if of_process != digest:
@@ -144,15 +144,15 @@ class Workers:
         losses: int = 0,
         waiting_for: Callable[[], str] = lambda: "a worker that connects",
     ):
-        """Looks which workers there are.
+        """Lists the workers.
 
         Args:
-          name: of the cluster, in messages.
-          prefix: with which its tasks' keys begin, as those of no other client do.
-          are_own: whether this process has started them, so that it is the code that has changed if theirs
-            is another.
-          losses: how often a call is tried again whose worker is lost.
-          waiting_for: returns what is missing where no worker can work.
+          name: name of the cluster, for messages.
+          prefix: prefix of its tasks' keys, unique to this client.
+          are_own: whether this process started the workers; then a difference in code means that the files
+            have changed since.
+          losses: retries of a call whose worker is lost.
+          waiting_for: returns the missing resource when no worker can run a call.
         """
         self._client = client
         self._name = name
@@ -192,7 +192,7 @@ class Workers:
             return {address: call.future for address, (_, call) in self._running.items()}
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        """Submits a call of a module's function; the future has its result or error, or `LostWorkerError`."""
+        """Submits a call of a module's function; its future gets the result, error or `LostWorkerError`."""
         call = _Call(pickle.dumps((function, arguments)), self._losses)
         self._waiting.append(call)
         self._feed()
@@ -205,7 +205,7 @@ class Workers:
     def look_after(self) -> None:
         """Sees which workers there are, and gives them what waits; to be called now and then.
 
-        After `SECONDS_OF_SILENCE` without one that can work it says what is waited for, or raises UserError
+        After `SECONDS_OF_SILENCE` without a usable worker it reports what is missing, or raises UserError
         if all those that there are refuse.
         """
         if time.monotonic() < self._next_look:
@@ -239,7 +239,7 @@ class Workers:
                     for at, worker in workers.items()
                     if at not in self._running and _num_tasks(worker) >= worker["nthreads"]
                 }
-                self._num_ready = {at: _num_tasks(one, "ready") for at, one in workers.items()}
+                self._num_ready = {at: _num_tasks(tasks, "ready") for at, tasks in workers.items()}
         for task in lost:
             task.cancel()  # it would wait for that very worker
         self._feed()
@@ -247,7 +247,7 @@ class Workers:
         self._next_look = time.monotonic() + SECONDS_BETWEEN_LOOKS
 
     def _feed(self) -> None:
-        """Gives each worker that has none a call that waits."""
+        """Assigns a waiting call to each idle worker."""
         with self._changing:
             if self._client.status != "running":
                 return  # it connects again, or `look_after` gives up
@@ -270,7 +270,7 @@ class Workers:
                 task.add_done_callback(functools.partial(self._take, address, call))
 
     def _take(self, address: str, call: _Call, task: Any) -> None:
-        """Passes on what a task returned; called in a thread of Dask's."""
+        """Passes on the outcome of a task; called in a thread of Dask."""
         try:
             refusal, error, result = task.result()
         except BaseException as problem:
@@ -304,7 +304,7 @@ class Workers:
             self._feed()
 
     def _say(self, is_answering: bool) -> None:
-        """Says what is waited for, or raises UserError where that cannot help."""
+        """Reports what it is waiting for, or raises UserError if waiting cannot help."""
         with self._changing:
             reasons = sorted(set(self._refused.values()))
             behind = {at for at in self._behind & self._running.keys() if self._num_ready.get(at)}
@@ -336,7 +336,7 @@ class Workers:
 
 @dataclasses.dataclass
 class _Call:
-    """A call that is submitted."""
+    """A submitted call."""
 
     content: bytes
     losses: int
@@ -344,6 +344,6 @@ class _Call:
 
 
 def _num_tasks(worker: Mapping[str, Any], state: str = "executing") -> int:
-    """Returns how many tasks a worker has in a state, of whomever."""
+    """Counts the tasks of all clients that a worker has in a state."""
     count: int = worker["metrics"].get("task_counts", {}).get(state, 0)
     return count

@@ -22,7 +22,7 @@ def open_builder(dataset: str, datasets_dir: str | None, *, parameter: str) -> A
 
     Args:
       dataset: a name as `tensorflow_datasets.builder` takes it, such as `glue/rte`.
-      datasets_dir: where prepared datasets lie; None: where TensorFlow Datasets keeps them.
+      datasets_dir: folder of prepared datasets; None: the default of TensorFlow Datasets.
       parameter: the user's name of `datasets_dir`, for errors.
     """
     try:

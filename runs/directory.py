@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -40,18 +41,18 @@ UNFETCHED = ".unfetched.json"
 INPUTS = ".inputs.json"
 LARGE_INPUT_BYTES = 64 << 20
 
-# Begins the lines of a frozen configuration that are compared, where the others are not.
+# Marks the lines of a frozen configuration that are compared, if only some are.
 _COMPARED = "#: "
 
-# Stands between the path of an input and what the input holds.
+# Separates an input's path from the checksum of its content.
 _HOLDS = "  # holds "
 
-# Files of weights in directories that others wrote, as patterns; several are shards of one whole.
+# Patterns of weight files in directories of other programs; several files are shards of one model.
 _WEIGHTS = ("*.data-?????-of-?????", "model*.safetensors", "pytorch_model*.bin")
 
 
 def fingerprint(path: PathLike) -> str:
-    r"""Returns what an input holds, as a SHA-256 in hexadecimal.
+    r"""Returns the SHA-256 of an input's content, in hexadecimal.
 
     Args:
       path: a file (its bytes count), a finished run directory (its DONE marker, which holds the
@@ -70,11 +71,11 @@ def fingerprint(path: PathLike) -> str:
     path = Path(path)
     if path.is_file():
         return sha256_of_file(path)
-    # In this order: a checkpoint of ours holds weights, too, and its own list covers all of its files.
+    # In this order, because our checkpoints also hold weights, and their list covers all files.
     for marker in (DONE, "checkpoint.json", *_WEIGHTS):
         files = sorted(path.glob(marker))
         if marker == DONE and files:
-            read_done(path)  # what is cut or empty is not the marker of a finished run
+            read_done(path)  # a truncated or empty marker is not that of a finished run
         if len(files) == 1:
             return sha256_of_file(files[0])
         if files:
@@ -98,7 +99,7 @@ def read_done(directory: PathLike) -> dict[str, RecordedFile]:
     """Returns a finished run's outputs by name.
 
     Raises:
-      UserError: the DONE marker is not whole, or names a file outside the directory.
+      UserError: the DONE marker is damaged, or names a file outside the directory.
 
     Example:
       >>> list(read_done("runs/seed_0"))
@@ -115,7 +116,7 @@ def read_done(directory: PathLike) -> dict[str, RecordedFile]:
 
 
 def describe_outputs(run_dir: PathLike) -> str:
-    """Returns what a finished run holds, in one line.
+    """Describes the outputs of a finished run in one line.
 
     Example:
       >>> describe_outputs("runs/seed_0")
@@ -127,7 +128,7 @@ def describe_outputs(run_dir: PathLike) -> str:
 
 
 def read_unfetched(directory: PathLike) -> dict[str, RecordedFile]:
-    """Returns by name the outputs of a run that lie in its bucket alone; none of a run without a bucket.
+    """Returns the outputs, by name, that exist only in the run's bucket; none without a bucket.
 
     Example:
       >>> read_unfetched("runs/seed_0")
@@ -144,7 +145,7 @@ def read_unfetched(directory: PathLike) -> dict[str, RecordedFile]:
 
 
 def read_config(path: PathLike) -> Iterator[tuple[str, Any, str | None]]:
-    """Reads a frozen configuration, of a run that has finished or not.
+    """Reads the frozen configuration of a finished or unfinished run.
 
     Args:
       path: a run's `config.gin`.
@@ -172,7 +173,7 @@ def read_config(path: PathLike) -> Iterator[tuple[str, Any, str | None]]:
 
 
 def _bindings(path: Path, lines: Sequence[str]) -> Iterator[tuple[int, str, str, str | None]]:
-    """Yields of each line `name = value` its number, the name, the value, and what an input holds."""
+    """Yields (line number, name, value, checksum of an input) of each line `name = value`."""
     for number, line in enumerate(lines, start=1):
         if line.startswith("#") or not line:
             continue
@@ -187,13 +188,13 @@ def _bindings(path: Path, lines: Sequence[str]) -> Iterator[tuple[int, str, str,
 
 
 class RunDirectory:
-    r"""One run of one stage, safe to kill and to start again.
+    r"""One run of one stage, which can be killed and restarted at any time.
 
     Attributes:
       path: the directory.
-      done: whether the run has finished and its outputs are there.
-      is_renewed: whether a run of other inputs lies there, which this one replaces.
-      fingerprints: what each input holds, as SHA-256 by name (joined with `+` where several).
+      done: whether the run has finished and its outputs exist.
+      is_renewed: whether this run replaces a run with other inputs.
+      fingerprints: {input name: SHA-256 of its content} (several joined with `+`).
 
     Example:
       >>> def count_words(run_dir, text):
@@ -233,7 +234,7 @@ class RunDirectory:
             than `parameters` and `inputs`; None is left out. They are kept, not compared.
           renewed_by: inputs that may hold something else now; the run is then not done, and is made
             again in its directory.
-          another: what to do for a run with other parameters, for the message.
+          another: advice for a run with other parameters, for the message.
 
         Raises:
           UserError: the directory belongs to a run with other parameters or inputs, holds
@@ -243,7 +244,7 @@ class RunDirectory:
         self._stage = stage
         self._another = another
         self._renewed_by = {f"{stage}.{name}" for name in renewed_by}
-        self._held = contextlib.ExitStack()
+        self._open_until_exit = contextlib.ExitStack()
         self._lease: Lease | None = None
         self._large_inputs: dict[str, dict[str, Any]] = {}
         self.fingerprints: dict[str, str] = {}
@@ -254,8 +255,8 @@ class RunDirectory:
                 spelled[name] = list(map(str, several)) if several is paths else str(paths)
                 self.fingerprints[name] = "+".join(map(self._fingerprint, map(Path, several)))
 
-        # The frozen configuration: Gin bindings that run the same run again. An input's content stands in a
-        # comment behind its path: the path may change, the content not.
+        # The frozen configuration: Gin bindings that repeat the run. An input's checksum follows its path in
+        # a comment: the path may change, the content must not.
         compared = [_binding(stage, name, parameters[name]) for name in sorted(parameters)]
         for name in sorted(spelled):
             compared.append(f"{stage}.{name} = {spelled[name]!r}{_HOLDS}{self.fingerprints[name]}")
@@ -275,7 +276,7 @@ class RunDirectory:
         self.done = self._is_done()
 
     def _fingerprint(self, path: Path) -> str:
-        """Returns `fingerprint(path)`; of a large file that has not changed, what is recorded."""
+        """Returns `fingerprint(path)`; for an unchanged large file the recorded one."""
         if not path.is_file() or path.stat().st_size < LARGE_INPUT_BYTES:
             return fingerprint(path)
         facts = path.stat()
@@ -283,7 +284,7 @@ class RunDirectory:
         real_path = str(path.resolve())
         recorded: Any = None
         if (self.path / DONE).exists() and (self.path / INPUTS).is_file():
-            with contextlib.suppress(UserError):  # then the file is read
+            with contextlib.suppress(UserError):  # then the file is hashed
                 recorded = read_json_fields(self.path / INPUTS).get(real_path)
         digest = recorded.get("sha256") if isinstance(recorded, dict) else None
         if not isinstance(digest, str) or recorded != {**stamp, "sha256": digest}:
@@ -318,7 +319,8 @@ class RunDirectory:
             f"{name} (there {there.get(name, 'absent')}, now {wanted.get(name, 'absent')})"
             for name in names
         )
-        # An earlier version of this program may have stated other parameters.
+        differences = re.sub(r"\b([0-9a-f]{12})[0-9a-f]{52}\b", r"\1...", differences)  # hashes
+        # An earlier version of this program may have recorded other parameters.
         is_other_version = there.keys() != wanted.keys()
         cure = ", or remove the directory if an earlier version made it" if is_other_version else ""
         raise UserError(
@@ -347,9 +349,9 @@ class RunDirectory:
             raise UserError(
                 f"cannot write {self.path}: {error.strerror}; choose another run_dir"
             ) from error
-        self._held.callback(os.close, lock)
+        self._open_until_exit.callback(os.close, lock)
         try:
-            # Other processes are kept out, without waiting for one that goes on.
+            # Lock out other processes, without waiting for a running one.
             try:
                 if not lock_file(lock, self.path / LOCK):
                     raise UserError(
@@ -361,20 +363,20 @@ class RunDirectory:
 
                 reason = str(error).partition("; ")[0]
                 note_once(f"{reason}: a lease that is renewed keeps other processes out instead")
-                # Beside the run: its files are the run's own.
+                # Beside the run, because every file inside it is an output of the run.
                 path = self.path.resolve()
                 folder = path.with_name(f".{path.name}.lease")
-                self._lease = Lease(Bucket(f"file://{folder}"))
+                self._lease = Lease(Bucket(f"file://{folder}"), place=str(self.path))
                 self._lease.acquire()
-                self._held.callback(remove, folder)
-                self._held.callback(self._lease.release)
+                self._open_until_exit.callback(remove, folder)
+                self._open_until_exit.callback(self._lease.release)
 
-            # Another run may have come between the first look and the lock, or this one been finished.
+            # Between the first check and the lock another process may have written or finished a run here.
             self._refuse_other_run()
             self.done = self._is_done()
             for leftover in self.path.rglob("*" + UNFINISHED_SUFFIX):
                 remove(leftover)
-            # DONE first: a run killed between the two is unfinished, not done with another configuration.
+            # DONE first: a kill in between leaves an unfinished run, not one with a wrong configuration.
             if self.is_renewed:
                 remove(self.path / DONE)
             if self.is_renewed or not (self.path / CONFIG).exists():
@@ -386,7 +388,7 @@ class RunDirectory:
 
     def __exit__(self, *exception: object) -> None:
         self._lease = None
-        self._held.close()
+        self._open_until_exit.close()
 
     def finish(self, outputs: Sequence[str]) -> None:
         """Writes the DONE marker with the size and SHA-256 of each output.
@@ -408,7 +410,7 @@ class RunDirectory:
                 raise UserError(
                     f"{file} was removed while the run worked; run the same command again"
                 )
-        # Without it, what was written after a removal would count for any parameters.
+        # Without this check, files written after a removal would count as outputs of any parameters.
         if not (self.path / CONFIG).is_file():
             raise UserError(
                 f"{self.path / CONFIG} was removed while the run worked; remove the directory, and run the "
@@ -430,14 +432,14 @@ class RunDirectory:
 def _binding(stage: str, name: str, value: Any) -> str:
     if isinstance(value, tuple):
         value = list(value)
-    # A configuration must read back as what ran; NaN, NumPy's numbers and objects do not.
+    # A configuration must read back as the values that ran; NaN, NumPy numbers and objects do not.
     if ast.literal_eval(repr(value)) != value:
         raise TypeError(f"{stage}.{name} = {value!r} is not a Python literal")
     return f"{stage}.{name} = {value!r}"
 
 
 def _compared(path: Path, lines: Sequence[str]) -> dict[str, str]:
-    """Returns what is compared: a parameter's literal, an input's content (not its path)."""
+    """Returns the compared values: literals of parameters and checksums of inputs (not their paths)."""
     marked = [line.removeprefix(_COMPARED) * line.startswith(_COMPARED) for line in lines]
     return {
         name: value if content is None else f"content {content}"

@@ -31,21 +31,21 @@ TENSORFLOW = "tensorflow"
 JAX = "jax"
 ENGINES = (TENSORFLOW, JAX)
 
-# From the definition; with a backward pass of our own.
+# From the definition, or with our own backward pass.
 PLAIN, RECOMPUTED = "plain", "recomputed"
 ATTENTIONS = (PLAIN, RECOMPUTED)
 
 PRECISION = "MULTIBERTS_MATMUL_PRECISION"
-# As the engine has it (TF32 on GPUs, bfloat16 on TPUs); float32 itself.
+# The engine's default (TF32 on GPUs, bfloat16 on TPUs), or full float32.
 DEFAULT, HIGHEST = "default", "highest"
 
-# TensorFlow has no wheels from here on.
+# First Python without TensorFlow wheels.
 _FIRST_WITHOUT_TENSORFLOW = (3, 14)
 
 # Environment variable that Keras reads.
 _BACKEND = "KERAS_BACKEND"
 
-# Files of accelerators' drivers below /dev, and the packages by which JAX computes there.
+# Driver files of accelerators below /dev, and the packages that JAX needs for them.
 _ACCELERATORS = {
     "nvidia[0-9]*": ("jax_cuda12_plugin", "jax_cuda13_plugin"),
     "accel[0-9]*": ("libtpu",),
@@ -54,10 +54,7 @@ _ACCELERATORS = {
 
 
 def default_engine() -> str:
-    """Returns `jax` where an accelerator is found and JAX is installed for it, else `tensorflow`.
-
-    Imports neither.
-    """
+    """Returns `jax` if an accelerator and JAX for it are found, else `tensorflow`; imports neither."""
     plugins = [plugin for names in _accelerators() for plugin in names]
     is_there = _is_installed(JAX) and any(map(_is_installed, plugins))
     return JAX if is_there else TENSORFLOW
@@ -69,9 +66,9 @@ def _accelerators() -> list[tuple[str, ...]]:
 
 
 def is_engine_open() -> bool:
-    """Returns whether few rows may be computed in NumPy: no engine is named, and there is no accelerator.
+    """Returns whether NumPy may compute a few rows: no engine is chosen and no accelerator found.
 
-    Portable arithmetic is XLA's alone.
+    Portable arithmetic needs XLA.
     """
     is_named = bool(os.environ.get(ENGINE)) or os.environ[_BACKEND] != TENSORFLOW
     return not (is_named or os.environ.get(PORTABLE) == "1" or _accelerators())
@@ -82,7 +79,7 @@ def _is_installed(module: str) -> bool:
 
 
 def choose_engine(name: str) -> None:
-    """Makes this process, and those that it starts, compute with an engine."""
+    """Sets the engine of this process and its child processes."""
     os.environ[ENGINE] = os.environ[_BACKEND] = check_engine(name, "--engine")
     keras = sys.modules.get("keras")
     if keras is not None and keras.backend.backend() != name:
@@ -93,9 +90,10 @@ def choose_engine(name: str) -> None:
 
 
 def engine() -> str:
-    """Returns the library that computes, `tensorflow` or `jax`."""
+    """Returns the engine, `tensorflow` or `jax`."""
     variable = ENGINE if os.environ.get(ENGINE) else _BACKEND
-    return check_engine(os.environ[variable], variable)
+    is_default = variable == _BACKEND and os.environ[_BACKEND] == DEFAULTS[_BACKEND]
+    return check_engine(os.environ[variable], "the default engine" if is_default else variable)
 
 
 def attention() -> str:
@@ -120,25 +118,26 @@ def check_engine(name: str, where: str) -> str:
 
     Args:
       name: `tensorflow` or `jax`.
-      where: what named it, for the message.
+      where: origin of the name, for the message.
     """
     if name not in ENGINES:
         raise UserError(f"{where} is {name!r}, not an engine; {nearest(name, ENGINES)}")
     if not _is_installed(name):
+        (other,) = {*ENGINES} - {name}
         if name == TENSORFLOW and sys.version_info >= _FIRST_WITHOUT_TENSORFLOW:
             raise UserError(
                 f"{where} is {name!r}, but TensorFlow has no wheels for Python {sys.version_info[0]}."
                 f"{sys.version_info[1]}; install multiberts[{JAX}] and set {ENGINE}={JAX}, or use Python 3.13"
             )
         raise UserError(
-            f"{where} is {name!r}, which is not installed; install multiberts[{name}], or choose the other "
-            "engine"
+            f"{where} is {name!r}, which is not installed; install multiberts[{name}], or install "
+            f"multiberts[{other}] and set {ENGINE}={other}"
         )
     return name
 
 
-# oneDNN's products may sum in another order, and numbers would change with it. The third keeps TensorFlow's
-# log in C++ away from the lines that people read, but for two on CUDA (docs/troubleshooting.md).
+# oneDNN may sum in another order and change numbers. The third hides TensorFlow's C++ log, except two lines
+# about CUDA (docs/troubleshooting.md).
 DEFAULTS = {
     _BACKEND: default_engine(),
     "TF_ENABLE_ONEDNN_OPTS": "0",
@@ -154,7 +153,7 @@ _PORTABLE_SETTINGS = {
 
 
 def machine() -> dict[str, str]:
-    """Returns what of this machine enters the last bits: the processor's name and settings of XLA."""
+    """Returns the facts of this machine that affect the last bits: processor name and XLA settings."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -169,7 +168,7 @@ for _name, _value in DEFAULTS.items():
 if os.environ.get(ENGINE) in ENGINES:  # `engine` refuses other names where one is needed
     os.environ[_BACKEND] = os.environ[ENGINE]
 if os.environ.get(PORTABLE) == "1":
-    # Overrides the user's setting: a cap of another kind would not be portable.
+    # Overrides the user's setting, because another instruction set would not be portable.
     _flags = os.environ.get("XLA_FLAGS", "").split()
     if _PORTABLE_FLAGS not in _flags:
         os.environ["XLA_FLAGS"] = " ".join([*_flags, _PORTABLE_FLAGS])

@@ -1,4 +1,4 @@
-"""The one kind of error a user is meant to read, what counts as a full disk, and counts in words.
+"""The error for users, the detection of full disks, and numbers with nouns for messages.
 
 A cure names a parameter as a flag (`--design=unpaired`) or as a keyword (`design='unpaired'`); commands and
 Python each turn it into their own form (`in_flags`, `in_keywords`).
@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-# Characters of a name or value in a file. Parts of paths have up to 255 characters, and are needed whole.
+# Characters quoted from a file. Parts of paths have up to 255 characters and must not be cut.
 _MOST_QUOTED = 200
 _OVERLONG = re.compile(r"[^\s/]{256,}")
 _MOST_CHARACTERS = 4000
@@ -36,16 +36,16 @@ class UserError(Exception):
 
     def __init__(self, message: str):
         line = _OVERLONG.sub(
-            lambda found: f"{found[0][:_MOST_QUOTED]}...", " ".join(message.split())
+            lambda match: f"{match[0][:_MOST_QUOTED]}...", " ".join(message.split())
         )
         if len(line) > _MOST_CHARACTERS:
-            half = _MOST_CHARACTERS // 2  # the cure comes last
+            half = _MOST_CHARACTERS // 2  # the end of the message has the cure
             line = f"{line[:half]} ... {line[-half:]}"
         super().__init__(line)
 
 
 def in_flags(message: str) -> str:
-    """Returns a message to people in Python as one to people at a command line.
+    """Rewrites a message's keywords as command-line flags.
 
     Example:
       >>> in_flags("found no labels; name their column, label='COLUMN', or give metric='mean'")
@@ -57,10 +57,10 @@ def in_flags(message: str) -> str:
 
 
 def in_keywords(message: str, which: str = "") -> str:
-    """Returns a message to people at a command line as one to people in Python.
+    """Rewrites a message's command-line flags as Python keywords.
 
     Args:
-      message: with flags such as `--seed=COLUMN`.
+      message: text with flags such as `--seed=COLUMN`.
       which: added where the message names flags with values.
 
     Example:
@@ -68,16 +68,16 @@ def in_keywords(message: str, which: str = "") -> str:
       "found no column of seeds; name it with seed='COLUMN' (keywords of stats.read)"
     """
     changed, count = re.subn(r"--(\w+)=([^\s;()]*[^\s;(),])", r"\1='\2'", message)
-    changed = re.sub(r"(='[^']*') (?=\w+=')", r"\1, ", changed)  # arguments, as one pastes them
+    changed = re.sub(r"(='[^']*') (?=\w+=')", r"\1, ", changed)  # arguments in the form to paste
     return re.sub(r"--(?=[a-z])", "", changed) + which * bool(count)
 
 
-# A full disk, a full quota, or a file larger than it may be.
+# Full disk, full quota, or file too large.
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def disk_full_line(error: BaseException | None) -> str | None:
-    """Returns the line for users if an error comes from a full disk or quota; None for other errors.
+    """Returns a message for users if an error is caused by a full disk or quota, else None.
 
     Example:
       >>> disk_full_line(OSError(errno.ENOSPC, "No space left on device", "a.npz"))
@@ -89,12 +89,12 @@ def disk_full_line(error: BaseException | None) -> str | None:
     while error is not None and error not in chain:
         chain.append(error)
         error = error.__cause__ or error.__context__
-    full = [one for one in chain if isinstance(one, OSError) and one.errno in _FULL]
-    # Errors of TensorFlow's own writers only say it.
-    is_said = any(os.strerror(code) in str(one) for one in chain for code in _FULL)
+    full = [each for each in chain if isinstance(each, OSError) and each.errno in _FULL]
+    # TensorFlow's writers raise errors of their own, with the reason only in the text.
+    is_said = any(os.strerror(code) in str(each) for each in chain for code in _FULL)
     if not full and not is_said:
         return None
-    told = [str(one) for one in chain if isinstance(one, UserError)]
+    told = [str(each) for each in chain if isinstance(each, UserError)]
     if told:
         return told[0]
     if not full:
@@ -108,7 +108,7 @@ def check_values(function: str, rows: Iterable[tuple[str, Any, bool, str]]) -> N
 
     Args:
       function: name of the command's function, as in Gin.
-      rows: of each parameter its name, its value, whether that is valid, and what is expected.
+      rows: (name, value, whether it is valid, expected value) of each parameter.
 
     Raises:
       UserError: naming the parameter, its value and what is expected.
@@ -126,12 +126,12 @@ def check_values(function: str, rows: Iterable[tuple[str, Any, bool, str]]) -> N
 
 
 def nearest(name: str, choices: Iterable[str], otherwise: str | None = None) -> str:
-    """Returns the cure for an unknown name: the nearest known ones.
+    """Returns the cure for an unknown name: the most similar valid names.
 
     Args:
-      name: the unknown one.
-      choices: the known ones.
-      otherwise: the cure where none is near; None: the list of all choices.
+      name: the unknown name.
+      choices: valid names.
+      otherwise: the cure without a similar name; None: the list of all choices.
 
     Example:
       >>> nearest("num_stepz", ["num_steps", "model"])
@@ -149,8 +149,8 @@ def counted(count: float, noun: str, form: str = "") -> str:
 
     Args:
       count: the number.
-      noun: in the singular, with a plural in s.
-      form: of the number, as in a format string.
+      noun: singular noun with a plural in s.
+      form: format of the number, as in a format string.
 
     Example:
       >>> counted(1, "run"), counted(0, "run"), counted(1200, "pre-training seed", ",")
@@ -160,7 +160,7 @@ def counted(count: float, noun: str, form: str = "") -> str:
 
 
 def listed(names: Iterable[Any]) -> str:
-    """Returns names or values that a file holds as a message quotes them: cut, and the others counted.
+    """Quotes names or values of a file for a message: shortened, with a count of the rest.
 
     Example:
       >>> listed(["id", "text"]), listed(range(1000))[-16:]

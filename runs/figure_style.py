@@ -52,22 +52,22 @@ _SETTINGS: dict[Any, Any] = {
 logging.getLogger("matplotlib.font_manager").setLevel(logging.WARNING)
 
 # The axes of a caller, into which the next figure is drawn.
-_GIVEN: ContextVar[Axes | None] = ContextVar("given axes", default=None)
+_AXES: ContextVar[Axes | None] = ContextVar("given axes", default=None)
 
 
 @contextmanager
 def drawn_into(axes: Axes) -> Iterator[None]:
     """Lets the figure that is made in the block be drawn into given axes, if it has one panel."""
-    token = _GIVEN.set(axes)
+    token = _AXES.set(axes)
     try:
         yield
     finally:
-        _GIVEN.reset(token)
+        _AXES.reset(token)
 
 
 def given_axes() -> Axes | None:
     """Returns the axes that a figure is drawn into; None where it is a figure of its own."""
-    return _GIVEN.get()
+    return _AXES.get()
 
 
 @contextmanager
@@ -79,7 +79,7 @@ def canvas(
     Args:
       width, height: in inches.
       columns: number of panels in a row.
-      **options: of `matplotlib.figure.Figure.subplots`, such as `sharey` or `squeeze`.
+      **options: arguments of `matplotlib.figure.Figure.subplots`, such as `sharey` or `squeeze`.
 
     Yields:
       The figure and its axes, as `subplots` returns them.
@@ -89,15 +89,15 @@ def canvas(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    given = _GIVEN.get()
-    if given is not None and columns * rows > 1:
+    caller_axes = _AXES.get()
+    if caller_axes is not None and columns * rows > 1:
         raise UserError(
             f"this figure has {columns * rows} panels, which do not fit into one ax; leave ax out"
         )
     with matplotlib.rc_context(_SETTINGS):
-        if given is not None:
-            figure = cast("Figure", given.figure)
-            yield figure, given if options.get("squeeze", True) else np.array([[given]])
+        if caller_axes is not None:
+            figure = cast("Figure", caller_axes.figure)
+            yield figure, caller_axes if options.get("squeeze", True) else np.array([[caller_axes]])
             return
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)
@@ -117,9 +117,9 @@ def figure_bytes(figure: Figure, kind: FigureKind = "svg") -> bytes:
 
 def _lay_out(figure: Figure, dots_per_inch: float) -> None:
     """Computes the layout once, by the sizes of letters in a PNG, so that it is the same in all kinds."""
-    engine, own = figure.get_layout_engine(), figure.dpi
+    engine, dpi = figure.get_layout_engine(), figure.dpi
     if engine is not None:
         figure.dpi = dots_per_inch
         engine.execute(figure)
-        figure.dpi = own
+        figure.dpi = dpi
         figure.set_layout_engine("none")

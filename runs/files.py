@@ -1,4 +1,4 @@
-"""Files that are either whole or absent, and text that is either read exactly or refused."""
+"""Writes files completely or not at all; reads text exactly or refuses it."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 
 PathLike = str | os.PathLike[str]
 
-# A cell may be a whole document: Python's limit is 128 KiB, wherever tables are read.
+# A cell may be a whole document, and Python's default limit for CSV is 128 KiB.
 csv.field_size_limit(2**31 - 1)
 
-# Names that end so are unfinished writes of a process that was killed; they are never read.
+# Suffix of unfinished writes; files with it are left by killed processes and never read.
 UNFINISHED_SUFFIX = ".unfinished"
 
-# Enough for a whole number of 64 bits; longer ones overflow where they are used.
+# Enough for 64-bit integers; longer ones would overflow where they are used.
 _MAX_DIGITS = 20
-# As transformers writes that a length has no limit.
+# transformers writes this for a length without limit.
 _NO_LIMIT = str(int(1e30))
 
 _GZIP = b"\x1f\x8b"
 
-# Held while a directory is swapped for its successor, so that nobody takes the moment between for a loss.
+# Held while a directory is replaced, so that the moment without it is not mistaken for a loss.
 _SWAPPING = threading.RLock()
 _OPEN: list[OwnFiles] = []
 
@@ -61,7 +61,7 @@ def replaced(path: PathLike) -> Iterator[Path]:
         # File systems may write a rename before the content: after a crash the file would be empty.
         _flush(temporary)
         if path.is_dir():
-            # A directory cannot be renamed over a full one: the old one is moved away first.
+            # A directory cannot be renamed over a non-empty one, so the old one is moved away first.
             old = path.with_name(path.name + ".old" + UNFINISHED_SUFFIX)
             remove(old)
             with _SWAPPING:
@@ -71,12 +71,12 @@ def replaced(path: PathLike) -> Iterator[Path]:
             remove(old)
         else:
             os.replace(temporary, path)
-        if UNFINISHED_SUFFIX not in os.fspath(path):  # else it gets its name later
+        if UNFINISHED_SUFFIX not in os.fspath(path):  # otherwise it is renamed below
             _note(path, removed=False)
-        # The rename itself is the directory's content, and on the disk only after this.
+        # A rename changes the parent directory, which must be flushed too.
         _flush_alone(path.parent)
     except OSError as error:
-        with contextlib.suppress(OSError):  # what failed before may fail here too
+        with contextlib.suppress(OSError):  # cleaning up may fail for the same reason
             remove(temporary)
         raise UserError(
             f"cannot write {path}: {error.strerror or error}; free some space or choose another "
@@ -96,7 +96,7 @@ def write_atomically(path: PathLike, data: str | bytes) -> None:
 
 
 def remove(path: PathLike) -> None:
-    """Removes a file or a whole directory, if it is there."""
+    """Removes a file or a whole directory, if it exists."""
     path = Path(path)
     _note(path, removed=True)
     if path.is_dir() and not path.is_symlink():
@@ -106,20 +106,20 @@ def remove(path: PathLike) -> None:
 
 
 class OwnFiles(contextlib.AbstractContextManager["OwnFiles"]):
-    """The files below a folder that this process makes and removes while the block runs.
+    """Tracks the files below a folder that this process makes and removes while the block runs.
 
-    One of them that is gone was removed by somebody else. A mirror pushes a removal to its bucket only if the
-    run made it: job systems clean a job's HOME while its trainer still saves, and when absence alone counted
-    as a removal, that emptied the run's bucket. `replaced` and `remove` report to it.
+    A missing file that is not recorded as removed was removed by somebody else. A mirror pushes a removal
+    to its bucket only if the run made it: job systems clean a job's HOME while its trainer still saves, and
+    when absence alone counted as a removal, that emptied the bucket. `replaced` and `remove` report to it.
 
     Attributes:
-      removed: names that this process removed and did not make again.
+      removed: names that this process removed and did not create again.
       removed_folder: whether this process removed the folder itself.
     """
 
     def __init__(self, folder: Path):
         self._folder = os.path.abspath(folder)
-        self._made: set[str] = set()
+        self._created: set[str] = set()
         self.removed: set[str] = set()
         self.removed_folder = False
 
@@ -131,16 +131,16 @@ class OwnFiles(contextlib.AbstractContextManager["OwnFiles"]):
         _OPEN.remove(self)
 
     def lost(self, names: Iterable[str] = ()) -> list[str]:
-        """Returns the files that are gone though this process did not remove them, sorted.
+        """Returns the missing files that this process did not remove, sorted.
 
         Args:
-          names: of files that were there before the block, relative to the folder; those that were made in
+          names: files that existed before the block, relative to the folder; files made in
             it count anyway.
         """
         with _SWAPPING:
             return sorted(
                 name
-                for name in self._made.union(names) - self.removed
+                for name in self._created.union(names) - self.removed
                 if not os.path.isfile(f"{self._folder}/{name}")
             )
 
@@ -156,22 +156,22 @@ class OwnFiles(contextlib.AbstractContextManager["OwnFiles"]):
         names = {os.path.relpath(file, self._folder) for file in files}
         with _SWAPPING:
             if removed:
-                self._made -= names
+                self._created -= names
                 self.removed |= names
                 self.removed_folder |= changed == self._folder
             else:
-                self._made |= names
+                self._created |= names
                 self.removed -= names
 
 
 def _note(path: Path, *, removed: bool) -> None:
-    """Notes a file, or all files of a directory, that was just made or is about to be removed."""
+    """Records that a file, or all files of a directory, were just created or are about to be removed."""
     for files in _OPEN:
         files._note(path, removed=removed)
 
 
 def make_private(folder: Path) -> None:
-    """Makes a folder and those above it that are missing, for their owner alone."""
+    """Creates a folder and its missing parents, accessible to the owner only."""
     for missing in reversed([folder, *folder.parents]):
         with contextlib.suppress(FileExistsError):
             missing.mkdir(mode=0o700)
@@ -205,11 +205,11 @@ def read_bytes(path: PathLike, cure_if_empty: str = "give a file with text in it
 
 
 def open_marker(path: PathLike) -> IO[bytes]:
-    """Opens a file that others may have put there, to read.
+    """Opens a file for reading that other users may have created.
 
     Raises:
       FileNotFoundError: it is not there.
-      UserError: it is not a file, or cannot be read. A pipe would be waited for, and a device never ends.
+      UserError: it is not a regular file (a pipe would block, a device never ends), or cannot be read.
     """
     try:
         file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
@@ -224,10 +224,10 @@ def open_marker(path: PathLike) -> IO[bytes]:
 
 
 def open_unpacked(path: PathLike) -> io.BufferedReader:
-    """Opens a file to read, unpacked where its name ends in `.gz` or it begins as gzip does.
+    """Opens a file for reading, decompressed if its name ends in `.gz` or it starts like gzip.
 
     Returns:
-      A stream of its text. Reading raises `UserError` where the gzip is damaged.
+      A stream of its bytes. Reading raises `UserError` if the gzip data are damaged.
     """
     file = open(path, "rb")  # noqa: SIM115
     return io.BufferedReader(_Unpacked(path, file), 1 << 16) if _is_gzip(path, file) else file
@@ -240,7 +240,7 @@ def is_gzip(path: PathLike) -> bool:
 
 
 def _is_gzip(path: PathLike, file: io.BufferedReader) -> bool:
-    # A look ahead: what comes from a pipe can be read once.
+    # Peek instead of reading: a pipe can be read only once.
     return Path(path).suffix == ".gz" or file.peek(2)[:2] == _GZIP
 
 
@@ -271,7 +271,7 @@ class _Unpacked(io.RawIOBase):
 
 
 def read_lines(path: PathLike) -> list[str]:
-    r"""Returns the lines of a text file (plain or `.gz`), without line ends and byte order mark.
+    r"""Returns the lines of a text file (plain or `.gz`), without line endings and byte order mark.
 
     Only `\n` and `\r\n` end a line: TSV fields may hold other Unicode line separators.
     """
@@ -281,11 +281,11 @@ def read_lines(path: PathLike) -> list[str]:
 
 
 def decoded(data: bytes, path: PathLike, *, may_be_utf_16: bool = True) -> str:
-    """Returns UTF-8, or UTF-16 as spreadsheets write it, as text without byte order mark."""
+    """Decodes UTF-8, or UTF-16 as spreadsheets write it, and drops the byte order mark."""
     encoding = _utf_16(data) if may_be_utf_16 else None
     if encoding is None:
         refuse_bytes(path, data[:MOST_BYTES_NEEDED])
-        if data.count(0) > len(data) // 4:  # which UTF-8 could be, too, but no text is
+        if data.count(0) > len(data) // 4:  # valid UTF-8 too, but no real text looks like this
             raise UserError(
                 f"{path} is UTF-16, UTF-32 or no text; convert the file to UTF-8 with iconv"
             )
@@ -300,7 +300,7 @@ def decoded(data: bytes, path: PathLike, *, may_be_utf_16: bool = True) -> str:
 
 
 def _utf_16(data: bytes) -> str | None:
-    """Returns the kind of UTF-16 of a text, by its mark or the zeros beside letters; None: it is none."""
+    """Detects UTF-16 by its byte order mark or by zeros beside letters; None: not UTF-16."""
     if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) and data[2:4] != b"\0\0":  # UTF-32
         return "utf-16"
     even, odd = data[:20:2], data[1:20:2]
@@ -320,13 +320,13 @@ def read_json_fields(
 def parse_json(
     data: bytes | str, where: str, cure: str = "copy it again", *, allow_halves: bool = False
 ) -> Any:
-    r"""Returns what a JSON text holds, or refuses it in one line.
+    r"""Parses a JSON text, or refuses it in one line.
 
     Args:
       data: UTF-8.
-      where: what holds the data, for messages.
-      cure: what to do about it, for messages.
-      allow_halves: whether half of a surrogate pair (`\\ud800`), which no file can hold, may be in a text.
+      where: source of the data, for messages.
+      cure: advice, for messages.
+      allow_halves: whether to accept half of a surrogate pair (`\\ud800`), which no file can hold.
     """
     if not data:
         raise UserError(f"{where} is empty; {cure}")
@@ -334,7 +334,7 @@ def parse_json(
         values = json.loads(data, parse_int=_integer, object_pairs_hook=_fields_once)
         escape = b"\\ud" if isinstance(data, bytes) else "\\ud"
         if not allow_halves and escape in data:  # type: ignore[operator]
-            # But names of files that are not UTF-8, as Python has them, stay.
+            # Surrogates of file names that are not UTF-8 stay, as in Python.
             json.dumps(values, ensure_ascii=False).encode(errors="surrogateescape")
     except UnicodeEncodeError as error:
         half = error.object[error.start : error.end]
@@ -348,7 +348,7 @@ def parse_json(
 
 
 def _fields_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Returns the fields of an object; refuses a repeated one, as programs read the first or the last."""
+    """Returns the fields of an object; refuses duplicates, because programs differ in which one they read."""
     fields = dict(pairs)
     if len(fields) < len(pairs):
         names = [name for name, _ in pairs]
@@ -368,8 +368,8 @@ def parse_json_fields(
     Args:
       data, where, cure: as of `parse_json`.
       kinds: annotations of fields, as of a command's parameters; of a dataclass these are its
-        `typing.get_type_hints`. A field must be there unless its annotation takes None. Further fields
-        are returned as they are.
+        `typing.get_type_hints`. A field must be there unless its annotation takes None. Other fields are
+        returned unchanged.
     """
     values = parse_json(data, where, cure)
     if not isinstance(values, dict):
@@ -384,8 +384,8 @@ def check_fields(
     """Refuses fields that are missing or of another type; the arguments are those of `parse_json_fields`."""
     for name, kind in kinds.items():
         if not fits(values.get(name), kind):
-            found = shortened(values[name]) if name in values else "missing"
-            raise UserError(f"{where}: {name} is {found}, expected {described(kind)}; {cure}")
+            shown = shortened(values[name]) if name in values else "missing"
+            raise UserError(f"{where}: {name} is {shown}, expected {described(kind)}; {cure}")
 
 
 def _integer(digits: str) -> int:
@@ -401,7 +401,7 @@ def write_json_fields(path: PathLike, fields: Mapping[str, Any]) -> None:
 
 
 def _flush(path: Path) -> None:
-    """Forces a file, or a directory and all that it holds, to the disk."""
+    """Flushes a file, or a directory with all its content, to the disk."""
     for child in path.iterdir() if path.is_dir() else ():
         _flush(child)
     _flush_alone(path)

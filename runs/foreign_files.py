@@ -40,9 +40,9 @@ def refuse_bytes(
     """Refuses a file by its first bytes, unpacked.
 
     Args:
-      path: for the message.
+      path: path for the message.
       start: `MOST_BYTES_NEEDED` are enough.
-      cure: for a kind of file that has none of its own.
+      cure: advice for kinds of files without their own.
     """
     if start[257:262] == b"ustar":
         raise UserError(f"{path} is a tar archive; {UNPACK}")

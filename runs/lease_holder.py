@@ -36,7 +36,7 @@ def lock_file(descriptor: int, path: PathLike, *, wait: bool = False, shared: bo
 
     Args:
       path: the file's, for messages.
-      wait: until another process lets go of it.
+      wait: whether to wait until another process releases it.
 
     Returns:
       False where another process has it.

@@ -238,7 +238,7 @@ def _test_of(annotation: Any) -> Callable[[Any], bool]:
     if annotation is Any or annotation is object:
         return lambda _: True
     if origin is typing.Literal:
-        return lambda value: any(type(value) is type(one) and value == one for one in parts)
+        return lambda value: any(type(value) is type(part) and value == part for part in parts)
     if origin is Annotated:
         of_kind, ranges = _test_of(parts[0]), parts[1:]
         return lambda value: of_kind(value) and all(value in part for part in ranges)

@@ -26,7 +26,7 @@ class MarkedRun:
     Attributes:
       path: its directory, relative to the root.
       stage, name, identity: as in `launch.plan.planned_run.PlannedRun`.
-      facts: what it is, by the names of `facts_of`.
+      facts: facts of the run, named as in `facts_of`.
     """
 
     path: str
@@ -76,10 +76,10 @@ def read_listed_runs(
     """Returns the runs that a marker of this program lists, checked.
 
     Args:
-      path: of the marker, which holds `version` and `runs`.
+      path: path of the marker, which holds `version` and `runs`.
       kinds: annotations of the fields of a run, `path` among them.
       facts: the field with facts of the run, by the names in `FACTS`.
-      cure: what to do about a damaged marker.
+      cure: advice for a damaged marker.
     """
     marker = read_json_fields(path, {"version": int, "runs": list[Mapping[str, Any]]}, cure)
     if marker["version"] != version:

@@ -46,7 +46,7 @@ def register(root: PathLike, content: Mapping[str, Any], done: int) -> str:
 
     Args:
       content: its fields but `version`, `registered` and `done`.
-      done: how many runs are done already.
+      done: number of finished runs.
 
     Returns:
       A line about it.

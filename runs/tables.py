@@ -47,7 +47,7 @@ class TableRow(dict[str, str]):
     Attributes:
       line: the number of its (first) line there, from 1; of a table without lines, of the row.
       lists: the cells that hold a list of texts, by column.
-      unit: what the rows of the table are counted in, `line` or `row`.
+      unit: unit of row numbers, `line` or `row`.
     """
 
     __slots__ = ("line", "lists", "path", "unit")
@@ -121,17 +121,17 @@ def read_rows(
     line feed ends a row; CSV cells may be quoted. A byte order mark may come first.
 
     Args:
-      columns: those that must be there, each once, in any order; further ones are read along. Where
-        cells have types (JSON, Parquet, `datasets`) these must be texts, and others are left out.
+      columns: required columns, each once, in any order; further ones are read too. Where cells have
+        types (JSON, Parquet, `datasets`) required cells must be texts, and other cells are left out.
       values: further columns that must be there, whose typed cells may also be numbers, read as text, or
         lists of either, read into `TableRow.lists`.
       optional: like `values`, but they may be missing; "" where a typed cell is empty.
       header: the names of all columns, for a file whose first line is a row already.
       separator: the tab or the comma, where the file's name does not show which.
       unique: the columns that must differ, taken together, between any two rows.
-      short_rows: where given, rows with fewer cells than the header are passed over and their line
-        numbers are appended to it (blank lines are only passed over). Otherwise they are refused.
-      cure: what to do about a file of another layout, for messages.
+      short_rows: list to which the line numbers of rows with fewer cells than the header are appended;
+        these rows are skipped, as are blank lines. None: short rows are refused.
+      cure: advice for a file of another layout, for messages.
 
     Example:
       >>> path = getfixture("tmp_path") / "pairs.tsv"
@@ -270,8 +270,9 @@ def _rows(
     for number, kind in ((0, "lacking"), (2, "repeated:")):
         wrong = [name for name in columns if min(names.count(name), 2) == number]
         if wrong:
+            shown = f"the columns {listed(names)}" if any(names) else "an empty line"
             raise UserError(
-                f"{path} line 1: found the columns {listed(names)}, expected {', '.join(columns)} "
+                f"{path} line 1: found {shown}, expected {', '.join(columns)} "
                 f"({kind} {', '.join(wrong)}); {cure}"
             )
     for number, cells in lines:
@@ -288,7 +289,7 @@ def _rows(
 
 
 def _typed_entries(path: PathLike, cure: str) -> Iterator[tuple[str, int, Any]]:
-    """Yields `line` or `row`, its number, and what it holds: fields by column, but anything of JSON."""
+    """Yields `line` or `row`, its number, and its content: fields by column, or any JSON value."""
     if is_columnar(path):
         yield from (("row", *numbered) for numbered in enumerate(_columnar_entries(path), start=1))
         return
@@ -306,8 +307,8 @@ def parse_json_rows(path: PathLike, text: str, cure: str) -> tuple[Any, list[int
     """Parses JSON, and JSON lines.
 
     Args:
-      path: for messages.
-      cure: what to do about text that is not JSON, likewise.
+      path: path for messages.
+      cure: advice for text that is not JSON, for messages.
 
     Returns:
       What it holds, of several lines a list; and the numbers of lines that are JSON by themselves, from 1.
@@ -402,10 +403,10 @@ def _typed_rows(
         lacking = [name for name in needed if name not in texts]
         for name in lacking:
             if name in fields:
-                found = "nothing" if fields[name] is None else shortened(fields[name])
+                shown = "nothing" if fields[name] is None else shortened(fields[name])
                 expected = "text" + ("" if name in columns else ", a number or a list of these")
                 raise UserError(
-                    f"{path} {unit} {number}: found {found} under {name!r}, expected {expected}; {cure}"
+                    f"{path} {unit} {number}: found {shown} under {name!r}, expected {expected}; {cure}"
                 )
         if lacking:
             raise UserError(
@@ -477,8 +478,8 @@ def read_columnar(path: PathLike) -> pyarrow.Table:
         else:
             refuse_bytes(path, start)
             tables = []
-            for place in files:
-                with place.open("rb") as handle, pyarrow.ipc.open_stream(handle) as reader:
+            for file in files:
+                with file.open("rb") as handle, pyarrow.ipc.open_stream(handle) as reader:
                     tables.append(reader.read_all())
             table = pyarrow.concat_tables(tables)
         table.validate(full=True)
@@ -518,13 +519,13 @@ def _columnar_entries(path: PathLike) -> Iterator[dict[str, Any]]:
     features = (info or {}).get("features") or {}
     names: dict[str, list[str]] = {}
     for column in table.column_names:
-        if known := _class_names(features.get(column)):
-            check_fields({column: known}, {column: list[str]}, f"the class names of {path}", cure)
-            names[column] = known
+        if classes := _class_names(features.get(column)):
+            check_fields({column: classes}, {column: list[str]}, f"the class names of {path}", cure)
+            names[column] = classes
     for batch in table.to_batches():
         for entry in batch.to_pylist():
-            for column, known in names.items():
-                entry[column] = _named(entry[column], known)
+            for column, classes in names.items():
+                entry[column] = _named(entry[column], classes)
             yield entry
 
 

@@ -36,14 +36,14 @@ from multiberts.runs.figure_style import canvas
 from multiberts.runs.files import write_atomically
 from multiberts.runs.web_page.rendering import render
 
-# A folder with one of these is meant to be a checkpoint, even if its weights are missing.
+# A folder with one of these files counts as a checkpoint, even without weights.
 _CONFIGURATIONS = ("config.json", "bert_config.json")
 _TOKENIZERS = ("vocab.txt", "tokenizer.json", "vocab.json", "merges.txt", "spiece.model")
 _PICKLED = re.compile(r"pytorch_model.*\.bin")
 # Correlations of independent models scatter by 1/sqrt(numbers read) around values that trained models
 # share by chance of their data, of up to a few hundredths; those of one training are larger.
 _DEVIATIONS, _LEAST = 5.0, 0.05
-# A step that is this many times as long, or as short, as the other seeds' step between the same checkpoints.
+# Report a distance between two checkpoints if it differs from the other seeds' by this factor.
 _UNUSUAL = 3.0
 _LEAST_SEEDS = 3
 _MOST_LISTED = 4
@@ -65,7 +65,7 @@ class _Checkpoint:
         return _named(self.run, self.step)
 
     @property
-    def place(self) -> tuple[str, int | None]:
+    def cell(self) -> tuple[str, int | None]:
         return self.run, self.step
 
 
@@ -78,8 +78,8 @@ class Finding:
     """One fault.
 
     Attributes:
-      kind: `files`, `twice`, `path`, `initialisation`, `tokeniser`, `configuration` or `optimiser`.
-      where: runs and steps it is about, for the picture.
+      kind: one of `files`, `twice`, `path`, `initialisation`, `tokeniser`, `configuration`, `optimiser`.
+      where: affected runs and steps, for the picture.
     """
 
     kind: str
@@ -102,11 +102,11 @@ def audit_checkpoints(*, paths: Sequence[str], html: str | None = None) -> int:
     Returns:
       0 where nothing is wrong, else 1.
     """
-    checkpoints = [found for path in paths for found in _checkpoints_in(path, len(paths) > 1)]
+    checkpoints = [each for path in paths for each in _checkpoints_in(path, len(paths) > 1)]
     findings = _file_faults(checkpoints)
     readable = [checkpoint for checkpoint in checkpoints if checkpoint.tensors]
     if readable:
-        # Parts of the same matrices of each, in which ends of files and NaN are found.
+        # Read parts of the same matrices of each checkpoint; this also reveals cut files and NaN.
         names = shared_matrices({each.name: each.tensors for each in readable})
         for checkpoint in console.ProgressBar(readable, unit="checkpoint"):
             try:
@@ -119,7 +119,7 @@ def audit_checkpoints(*, paths: Sequence[str], html: str | None = None) -> int:
                 fault = "numbers that are NaN or infinite"
                 findings.append(_fault("files", [checkpoint], "holds", fault))
                 continue
-            # Each matrix counts alike, whatever its scale.
+            # Normalise, so that each matrix has the same weight whatever its scale.
             centred = [row - row.mean() for row in rows]
             checkpoint.directions = np.concatenate(
                 [row / (np.linalg.norm(row) or 1.0) / len(rows) ** 0.5 for row in centred]
@@ -187,17 +187,17 @@ def _checkpoints_in(path: str, is_one_of_several: bool) -> Iterator[_Checkpoint]
     if not folders:
         raise UserError(f"{path} holds no checkpoint; give a folder with checkpoints at any depth")
     for folder in folders:
-        # Folders of the same name in two paths are two runs, and steps may be paths of their own.
+        # Equal folder names in two paths are two runs, and each step may be given as its own path.
         is_whole_path = is_one_of_several or folder == root
         run, step = _run_and_step(
             (folder if is_whole_path else folder.relative_to(root)).as_posix()
         )
-        known = read_provenance(folder)
+        provenance = read_provenance(folder)
         yield _Checkpoint(
             run or folder.resolve().parent.name,
-            step if known["step"] is None else known["step"],
+            step if provenance["step"] is None else provenance["step"],
             folder_source(folder),
-            known["pretrain_seed"],
+            provenance["pretrain_seed"],
         )
 
 
@@ -208,25 +208,27 @@ def _run_and_step(name: str) -> tuple[str, int | None]:
 
 
 def _fault(kind: str, checkpoints: Sequence[_Checkpoint], verb: str, rest: str) -> Finding:
-    """Returns what some checkpoints have in common; `verb` is that of the plural."""
+    """Returns a finding that several checkpoints share; `verb` is the plural form."""
     shown = [each.name for each in checkpoints[:_MOST_LISTED]]
     if len(checkpoints) > len(shown):
         shown.append(f"{len(checkpoints) - len(shown)} more")
     *others, last = shown
     names = f"{', '.join(others)} and {last}" if others else last
     verb = verb if others else {"have": "has", "lack": "lacks"}.get(verb, verb)
-    return Finding(kind, f"{names} {verb} {rest}.", tuple(each.place for each in checkpoints))
+    return Finding(kind, f"{names} {verb} {rest}.", tuple(each.cell for each in checkpoints))
 
 
 def _file_faults(checkpoints: Sequence[_Checkpoint]) -> list[Finding]:
-    """Reads the headers; finds what is missing, damaged, or unlike the other checkpoints."""
+    """Reads the headers; reports missing, damaged or differing files."""
     findings = []
     for checkpoint in checkpoints:
         names = [*checkpoint.source.sizes]
         if not weight_files(names):
             pickled = any(map(_PICKLED.fullmatch, names))
-            what = "only pickled weights, which cannot be read in part" if pickled else "no weights"
-            findings.append(_fault("files", [checkpoint], "have", what))
+            fault = (
+                "only pickled weights, which cannot be read in part" if pickled else "no weights"
+            )
+            findings.append(_fault("files", [checkpoint], "have", fault))
             continue
         try:
             checkpoint.tensors = stored_tensors(checkpoint.source)
@@ -239,16 +241,16 @@ def _file_faults(checkpoints: Sequence[_Checkpoint]) -> list[Finding]:
     for each in checkpoints:
         if each.tensors:
             by_state["an" if has_optimizer_state(each.source, each.tensors) else "no"].append(each)
-    what, few = min(by_state.items(), key=lambda item: len(item[1]))
+    fault, few = min(by_state.items(), key=lambda item: len(item[1]))
     if few:
         findings.append(
-            _fault("optimiser", few, "have", f"{what} optimiser state, unlike the others")
+            _fault("optimiser", few, "have", f"{fault} optimiser state, unlike the others")
         )
     return findings
 
 
 def _missing_steps(checkpoints: Sequence[_Checkpoint]) -> Iterator[Finding]:
-    """Yields steps that most other runs have, and checkpoints that are there twice."""
+    """Reports missing steps that most other runs have, and duplicate checkpoints."""
     steps: dict[str, Counter[int | None]] = defaultdict(Counter)
     for checkpoint in checkpoints:
         steps[checkpoint.run][checkpoint.step] += 1
@@ -258,27 +260,27 @@ def _missing_steps(checkpoints: Sequence[_Checkpoint]) -> Iterator[Finding]:
             if step not in counts and 2 * number > len(steps):
                 text = f"{run} has no step {step:,}, which most runs have."
                 yield Finding("files", text, ((run, step),))
-        for given, number in counts.items():
+        for repeated, number in counts.items():
             if number > 1:
-                text = f"{_named(run, given)} is there {number} times, in different places."
-                yield Finding("twice", text, ((run, given),))
+                text = f"{_named(run, repeated)} is there {number} times, in different places."
+                yield Finding("twice", text, ((run, repeated),))
 
 
 def _unlike(
     checkpoints: Sequence[_Checkpoint], names: Sequence[str], kind: str
 ) -> Iterator[Finding]:
-    """Yields checkpoints that lack a small file, or have another one than most."""
+    """Reports checkpoints whose small file is missing or differs from most."""
     for name in names:
-        # By the hash that a server states (Git's or SHA-256, so not comparable); a folder states none.
-        known: dict[str, str] = {}
+        # Compare hashes of one server (Git or SHA-256, so not across servers); folders have none.
+        digests: dict[str, str] = {}
         contents: dict[int, str | None] = {}
         for each in checkpoints:
             source = each.source
             key = source.hashes.get(name, source.label)
-            if name in source.sizes and key not in known:
+            if name in source.sizes and key not in digests:
                 content = source.read(name, 0, source.sizes[name])
-                known[key] = hashlib.sha256(content).hexdigest()
-            contents[id(each)] = known[key] if name in source.sizes else None
+                digests[key] = hashlib.sha256(content).hexdigest()
+            contents[id(each)] = digests[key] if name in source.sizes else None
         (usual, count), *others = Counter(contents.values()).most_common()
         if not others or usual is None:
             continue
@@ -291,28 +293,28 @@ def _unlike(
 
 
 def _weight_faults(checkpoints: Sequence[_Checkpoint]) -> Iterator[Finding]:
-    """Yields seeds that share an initialisation, and runs whose checkpoints do not continue each other."""
+    """Reports seeds that share an initialisation, and checkpoints that do not continue their run."""
     if len(checkpoints) < 2:
         return
     directions = np.stack([each.directions for each in checkpoints if each.directions is not None])
     correlations = directions @ directions.T  # [checkpoints, checkpoints]
-    # Independent models do not reach it.
+    # Correlations of independent models stay below this limit.
     limit = max(_LEAST, _DEVIATIONS / directions.shape[1] ** 0.5)
     by_run = defaultdict(list)
     for place in sorted(range(len(checkpoints)), key=lambda place: _order(checkpoints[place].step)):
         by_run[checkpoints[place].run].append(place)
 
-    for (run, places), (other, others) in itertools.combinations(by_run.items(), 2):
-        # The first checkpoints, which are nearest to the initialisation.
-        first, second = (checkpoints[each[0]] for each in (places, others))
+    for (run, indices), (other_run, other_indices) in itertools.combinations(by_run.items(), 2):
+        # First checkpoints, because they are nearest to the initialisation.
+        first, second = (checkpoints[each[0]] for each in (indices, other_indices))
         # Procedures that are paired by their seeds share the initialisation on purpose.
         is_recorded = first.seed is not None and first.seed == second.seed
-        if (found := correlations[places[0], others[0]]) > limit and not is_recorded:
+        if (correlation := correlations[indices[0], other_indices[0]]) > limit and not is_recorded:
             text = (
-                f"{run} and {other} share an initialisation, or one continues the other: their weights "
-                f"at {first.name} and {second.name} correlate with {found:.2f}."
+                f"{run} and {other_run} share an initialisation, or one continues the other: their weights "
+                f"at {first.name} and {second.name} correlate with {correlation:.2f}."
             )
-            yield Finding("initialisation", text, (first.place, second.place))
+            yield Finding("initialisation", text, (first.cell, second.cell))
 
     lengths: dict[tuple[int | None, int | None], dict[str, float]] = defaultdict(dict)
     for before, after in itertools.chain.from_iterable(map(itertools.pairwise, by_run.values())):
@@ -351,15 +353,15 @@ def _order(step: int | None) -> tuple[bool, int]:
 
 def _picture(checkpoints: Sequence[_Checkpoint], findings: Sequence[Finding]) -> str:
     """Returns a PNG as a data address: a row for each run, a column for each step."""
-    faults = {place for finding in findings for place in finding.where}
-    there = {each.place for each in checkpoints}
+    faults = {cell for finding in findings for cell in finding.where}
+    there = {each.cell for each in checkpoints}
     runs = sorted({run for run, _ in there}, key=natural_order)
     steps = sorted({step for _, step in there | faults}, key=_order)
     with canvas(2 + 0.45 * max(len(steps), 8), 1.2 + 0.3 * len(runs)) as (figure, axes):
         for (row, run), (column, step) in itertools.product(enumerate(runs), enumerate(steps)):
-            # Colour and sign: the picture is read without colours, too.
-            place = (run, step)
-            kind = "missing" if place not in there else "fault" if place in faults else "sound"
+            # Colour and sign, so that the picture is readable without colours.
+            cell = (run, step)
+            kind = "missing" if cell not in there else "fault" if cell in faults else "sound"
             axes.scatter(column, row, s=110, marker="s", color=_COLOURS[kind])
             if kind == "fault":
                 axes.annotate(

@@ -1,6 +1,6 @@
 """The model card of an exported checkpoint (`README.md` with YAML front matter), and its facts.
 
-Facts come from the run that a checkpoint lies in, and from its scores. Nothing is guessed.
+Facts come from the run that holds the checkpoint and from its scores. Nothing is guessed.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ def model_card(
     scores: Sequence[Mapping[str, Any]] = (),
     lower_case: bool = True,
 ) -> str:
-    """Returns the text of a card. What is not known is marked as unknown.
+    """Returns the text of a card. Unknown facts are marked as unknown.
 
     Args:
-      provenance: as `Checkpoint` has it; of the run see `facts_of_run`.
-      has_heads: whether the pre-training heads are there.
+      provenance: provenance of the `Checkpoint`; for facts of the run see `facts_of_run`.
+      has_heads: whether the checkpoint has the pre-training heads.
       layout: `tf1` or `hugging_face`, for the lines that load it.
       scores: rows as from `read_scores`.
       lower_case: false for a cased model.
@@ -88,7 +88,7 @@ def model_card(
         layout=layout,
         scores=scores,
         lower_case=lower_case,
-        # Facts of the release hold for what it released, not for runs of our own.
+        # Facts of the release apply to released models only, not to our own runs.
         is_released=provenance.get("procedure") == RELEASED_PROCEDURE and not training,
         architecture=architecture,
         pipeline_tag=_PIPELINES.get(str(architecture), "fill-mask" if fine_tuned is None else None),
@@ -120,7 +120,7 @@ def _shown(value: Any) -> str:
 
 
 def _rows(facts: Any, left_out: Sequence[str] = ()) -> list[tuple[str, str]]:
-    """Returns name and value of each fact that is one value; None is a setting here."""
+    """Returns name and value of each scalar fact; None is a valid setting."""
     return [
         (name, "none" if value is None else _shown(value))
         for name, value in (facts.items() if isinstance(facts, Mapping) else ())
@@ -129,7 +129,7 @@ def _rows(facts: Any, left_out: Sequence[str] = ()) -> list[tuple[str, str]]:
 
 
 def _sources(listed: Any) -> list[str]:
-    """Returns the files that the text came from, the first of many."""
+    """Returns the source files of the text, or the first few of many."""
     if not isinstance(listed, list):
         return []
     lines = [
@@ -164,7 +164,7 @@ def facts_of_run(checkpoint_directory: PathLike) -> dict[str, Any]:
         if content is None:
             training[name] = value
         elif name == "corpus":
-            # Moved, removed or made again: what the run saw is then not known.
+            # Moved, removed or rebuilt: the corpus of the run is then unknown.
             with contextlib.suppress(UserError):
                 if fingerprint(value) == content:
                     facts["corpus"] = read_corpus_description(value)
@@ -230,7 +230,7 @@ def read_scores(path: PathLike, provenance: Mapping[str, Any]) -> list[dict[str,
 
 
 def _score_rows(path: Path) -> list[tuple[str, Mapping[str, Any]]]:
-    """Returns every row with its place in the file, for messages."""
+    """Returns every row with its position in the file, for messages."""
     if path.suffix != ".json":
         columns, cure = ("metric", "score"), "see --help for the form"
         return [(row.where, row) for row in read_rows(path, columns, separator=",", cure=cure)]

@@ -1,4 +1,4 @@
-"""Checkpoints on disk: the one thing every stage after pre-training reads.
+"""Checkpoints on disk: the input of every stage after pre-training.
 
 A directory in the released TF1 layout (`bert/checkpoint/tensorflow_format.py`) or in that of Hugging Face
 (`bert/checkpoint/hugging_face.py`), and in both, where we wrote it, `checkpoint.json`: where the weights came
@@ -50,7 +50,7 @@ INITIALISED = "initialised"
 CARD = "README.md"
 
 TENSORFLOW, HUGGING_FACE = "tf1", "hugging_face"
-# The modules and their classes have the same functions.
+# Both modules and their classes have the same functions.
 _FORMATS: dict[str, Any] = {TENSORFLOW: tensorflow_format, HUGGING_FACE: hugging_face}
 _FILES: dict[str, Any] = {
     TENSORFLOW: tensorflow_format.TensorFlowFiles,
@@ -59,7 +59,7 @@ _FILES: dict[str, Any] = {
 
 ALWAYS_KNOWN = ("procedure", "pretrain_seed", "data_seed", "step")
 
-# The fields of our record that are read, with their types.
+# Fields of our record that we read, with their types.
 _RECORDED = {
     "procedure": str | None,
     **dict.fromkeys(ALWAYS_KNOWN[1:], int | None),
@@ -67,7 +67,7 @@ _RECORDED = {
 }
 _RECORDED_OF_FILE = {"bytes": int, "sha256": str}
 
-# Encoders may come without the pre-training heads, and models of masked words without a pooler.
+# Encoders may lack the pre-training heads, and masked language models the pooler.
 _OPTIONAL = ("cls/", "bert/pooler/")
 
 # Sizes are rounded up to a multiple, of 8 to 128; or have room for pieces to come, at most this share.
@@ -82,9 +82,9 @@ class Checkpoint:
     Equal to any other of the same directory, content and vocabulary, so a key for caches.
 
     Attributes:
-      name: as it was asked for; a directory or `hub:<repository>`.
-      directory: where it lies.
-      layout: how it is stored, `tf1` or `hugging_face`.
+      name: the user's name for it; a directory or `hub:<repository>`.
+      directory: folder of its files.
+      layout: storage layout, `tf1` or `hugging_face`.
       config: the model's sizes.
       provenance: `procedure`, `pretrain_seed`, `data_seed`, `step`, None where unknown; and what
         else is known: `parent` (the checkpoint that it continues, see `ancestor`), `training` and
@@ -125,14 +125,14 @@ class Checkpoint:
 
         Args:
           name: a directory or `hub:<repository>[@<revision>]`, which is fetched.
-          need_vocabulary: whether a `vocab.txt` of the right size must be there.
-          vocabulary: in place of its `vocab.txt`.
-          need_finite: whether weights that are NaN or infinite are refused.
+          need_vocabulary: whether a `vocab.txt` of the right size is required.
+          vocabulary: vocabulary to use instead of its `vocab.txt`.
+          need_finite: whether NaN or infinite weights are refused.
           initialise_missing: a `pretrain_seed`, whose values at step 0 a missing pooler and missing heads
             get; `provenance["initialised"]` then says which. None: nothing is made up.
           gelu: the form that the weights were trained with; None: as the configuration says it.
         """
-        # The files, as far as they are seen without reading weights.
+        # Check the files without reading weights.
         directory = checkpoint_directory(name)
         layout = _layout_of(directory)
         stored = _FILES[layout](directory)
@@ -154,11 +154,11 @@ class Checkpoint:
         config, is_gelu_open = stored.config()
         if gelu is not None:
             config = dataclasses.replace(config, hidden_act=GELUS[gelu])
-        # And of an index, which `foreign_record` reads.
+        # Errors of an index too, which `foreign_record` reads.
         small = [n for n in files if n not in stored.weights or n.endswith(".index")]
         _check_sums(directory, {n: files[n] for n in small})
 
-        # The vocabulary, whose size and case are the model's.
+        # The vocabulary must have the model's size and case.
         checkpoint = cls(
             str(name),
             directory,
@@ -177,7 +177,7 @@ class Checkpoint:
         else:
             lower_case = said_to_lower_case(directory) is not False
 
-        # Fine-tuning, by our record or by what another program's files say.
+        # Facts of fine-tuning, from our record or from another program's files.
         foreign = None if FINE_TUNED in provenance else stored.foreign_record(config)
         if foreign is not None:
             provenance[FINE_TUNED] = {**foreign, "do_lower_case": lower_case}
@@ -200,7 +200,7 @@ class Checkpoint:
 
     @functools.cached_property
     def vocabulary(self) -> Vocabulary:
-        """Its vocabulary, which has a row of the embeddings for each piece."""
+        """Its vocabulary; every piece has a row of the embeddings."""
         if self._vocabulary_path is None:
             _require(vocabulary_file(self.directory / VOCABULARY))
         vocabulary = Vocabulary.open(self._vocabulary_path or self.directory / VOCABULARY)
@@ -260,7 +260,7 @@ class Checkpoint:
 
     @functools.cached_property
     def _weights(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """Reads the weights, verifying checksums: the parameters, and those of the head."""
+        """Reads and verifies the weights: parameters of the encoder and of the head."""
         directory, config, record = self.directory, self.config, self.provenance.get(FINE_TUNED)
         _check_sums(directory, {n: self.files[n] for n in self.files if n in self._stored.weights})
         if self._is_gelu_open:
@@ -279,7 +279,7 @@ class Checkpoint:
         ):
             self.provenance["step"] = step
 
-        # Rows that were added to the weights alone, so that their number has few factors.
+        # Drop rows that only pad the number of embeddings to a multiple.
         config_name, rows = (
             self._stored.config_path.name,
             len(parameters.get(_ROWS_OF_PIECES[0], ())),
@@ -292,23 +292,23 @@ class Checkpoint:
             for name in parameters.keys() & set(_ROWS_OF_PIECES):
                 parameters[name] = parameters[name][: config.vocab_size]
 
-        # Refused before a variable is built of one of its sizes: those of another model.
+        # Refuse wrong shapes before a variable of such a size is created.
         head = (
             {n: tuple(shape) for n, shape in record["head"]["variables"].items()} if record else {}
         )
         shapes = parameter_shapes(config)
         expected = {**head, **shapes}
         for name, shape in expected.items():
-            found = parameters[name].shape if name in parameters else None
-            if name in head and found != shape:
-                problem = "is missing" if found is None else f"has shape {found}"
+            actual = parameters[name].shape if name in parameters else None
+            if name in head and actual != shape:
+                problem = "is missing" if actual is None else f"has shape {actual}"
                 raise UserError(
                     f"{directory}: {name} of the fine-tuned head {problem}, but its record says {shape}; the "
                     "files are of two models: copy the checkpoint again"
                 )
-            if found not in (None, shape):
+            if actual not in (None, shape):
                 raise UserError(
-                    f"{directory}: {name} has shape {found}, but {config_name} says "
+                    f"{directory}: {name} has shape {actual}, but {config_name} says "
                     f"{shape}; vocabulary or configuration are of another model: restore the set"
                 )
         for name in parameters:
@@ -352,14 +352,14 @@ class Checkpoint:
         return parameters, values_of_head
 
     def stored_files(self) -> list[str]:
-        """Returns the names of its files but its record and card, which are not read."""
+        """Returns the names of its files, without its record and card."""
         beside = [n for n in (TOKENIZER, TOKENIZER_CONFIG) if (self.directory / n).is_file()]
         described = (self._stored.config_path.name, self.vocabulary.path.name)
         return sorted({*self._stored.weights, *described, *beside})
 
 
 def read_checkpoint(name: PathLike, **how: Any) -> Checkpoint:
-    """Opens a checkpoint and reads its weights at once; `how` is as `Checkpoint.open` takes it."""
+    """Opens a checkpoint and reads its weights at once; `how`: keyword arguments of `Checkpoint.open`."""
     checkpoint = Checkpoint.open(name, **how)
     checkpoint.variables  # noqa: B018 -- read now, so that what is wrong with them is refused here
     return checkpoint
@@ -375,10 +375,10 @@ def write_checkpoint(
     layout: str = TENSORFLOW,
     card: str | None = None,
 ) -> None:
-    """Writes a checkpoint directory, whole or not at all; the same arguments give the same bytes.
+    """Writes a checkpoint directory atomically; the same arguments give the same bytes.
 
     Args:
-      directory: to be made (an existing one is replaced).
+      directory: new folder (an existing one is replaced).
       parameters: float32 arrays by released variable name; of a fine-tuned model the head's, too.
       vocabulary: written as `vocab.txt`.
       provenance: `procedure`, `pretrain_seed`, `data_seed`, `step`, and further facts as JSON
@@ -393,7 +393,7 @@ def write_checkpoint(
         record = {**dict.fromkeys(ALWAYS_KNOWN), **provenance, "files": files}
         (temporary / PROVENANCE).write_text(json.dumps(record, indent=1) + "\n")
         if card is not None:
-            # Not in the record: a card is there to be edited.
+            # Not in the record, because users edit the card.
             (temporary / CARD).write_text(card)
 
 
@@ -409,7 +409,7 @@ def described_files(directory: Path, names: Iterable[str]) -> dict[str, dict[str
 
 
 def _layout_of(directory: Path) -> str:
-    """Returns how a checkpoint is stored; TF1 where a directory holds both layouts."""
+    """Detects the layout of a checkpoint; TF1 if a directory holds both."""
     if not directory.is_dir():
         problem = "is a file" if directory.is_file() else "does not exist"
         such = f", such as {directory.parent}" if _layouts_in(directory.parent) else ""
@@ -465,7 +465,7 @@ def _is_padding(count: int, size: int) -> bool:
 
 
 def read_provenance(directory: PathLike) -> dict[str, Any]:
-    """Reads our record of a checkpoint, its `files` included, or what the directory's name shows."""
+    """Reads our record of a checkpoint with its `files`, or derives facts from the directory's name."""
     path = Path(directory) / PROVENANCE
     provenance: dict[str, Any] = dict.fromkeys(ALWAYS_KNOWN)
     if not path.is_file():
@@ -484,10 +484,10 @@ def read_provenance(directory: PathLike) -> dict[str, Any]:
 
 
 def ancestor(provenance: Mapping[str, Any], sha256: str) -> dict[str, Any]:
-    """Returns what a descendant records of a checkpoint, as its `parent`.
+    """Returns the `parent` entry that a checkpoint trained from this one records.
 
     Args:
-      sha256: its fingerprint (`runs.directory.fingerprint`).
+      sha256: fingerprint of the checkpoint (`runs.directory.fingerprint`).
 
     Example:
       >>> ancestor({"procedure": "base", "pretrain_seed": 0, "step": 400, "data_seed": 0}, "5f0a")
@@ -499,14 +499,14 @@ def ancestor(provenance: Mapping[str, Any], sha256: str) -> dict[str, Any]:
 
 def same_bits(first: np.ndarray, second: np.ndarray) -> bool:
     """Returns whether two float32 arrays agree in shape and in every bit: 0 is not -0, NaN can be NaN."""
-    one, other = (
+    first_bits, second_bits = (
         np.ascontiguousarray(values, np.float32).view(np.uint32) for values in (first, second)
     )
-    return first.shape == second.shape and np.array_equal(one, other)
+    return first.shape == second.shape and np.array_equal(first_bits, second_bits)
 
 
 def _require(path: Path) -> None:
-    """Refuses a missing file, pointing at where it might be."""
+    """Refuses a missing file and suggests where it might be."""
     if path.is_file():
         return
     directory = path.parent
@@ -519,7 +519,7 @@ def _require(path: Path) -> None:
 
 
 def natural_order(name: str) -> list[int | str]:
-    """Orders step_20 before step_100: texts and numbers take turns, so that like is compared with like."""
+    """Sort key that orders step_20 before step_100: alternating texts and numbers."""
     parts: list[int | str] = [*re.split(r"(\d+)", name)]
     parts[1::2] = map(int, parts[1::2])
     return parts

@@ -35,10 +35,10 @@ def inspect_checkpoint(*, checkpoint: str) -> str:
       checkpoint: a directory in the released TF1 layout or in that of Hugging Face, or
         `hub:<repository>`, which is fetched.
     """
-    found = read_checkpoint(checkpoint, need_vocabulary=False, need_finite=False)
-    directory, config, provenance = found.directory, found.config, found.provenance
-    count = sum(values.size for values in found.variables.values())
-    layout = "Hugging Face" if found.layout == HUGGING_FACE else "TF1, as released"
+    opened = read_checkpoint(checkpoint, need_vocabulary=False, need_finite=False)
+    directory, config, provenance = opened.directory, opened.config, opened.provenance
+    count = sum(values.size for values in opened.variables.values())
+    layout = "Hugging Face" if opened.layout == HUGGING_FACE else "TF1, as released"
     lines = [
         f"directory      {directory}",
         f"layout         {layout}",
@@ -46,7 +46,7 @@ def inspect_checkpoint(*, checkpoint: str) -> str:
         f"{config.num_attention_heads} heads, intermediate {config.intermediate_size}, "
         f"{config.max_position_embeddings} positions, vocabulary {config.vocab_size}",
         f"activation     GELU, {config.gelu} form",
-        f"parameters     {count:,} in {len(found.variables)} variables",
+        f"parameters     {count:,} in {len(opened.variables)} variables",
         *(
             f"{name:<14} {'unknown' if provenance[name] is None else provenance[name]}"
             for name in ALWAYS_KNOWN
@@ -57,16 +57,16 @@ def inspect_checkpoint(*, checkpoint: str) -> str:
     if INITIALISED in provenance:
         names = provenance[INITIALISED]["variables"]
         lines.append(f"drawn          {len(names)} variables: {', '.join(names)}")
-    verdict = "match" if found.files else "not checked: there is no"
-    lines.append(f"checksums      {verdict} {PROVENANCE}{'' if found.files else ' with it'}")
-    paths = [directory / name for name in found.files] or [*directory.iterdir()]
+    verdict = "match" if opened.files else "not checked: there is no"
+    lines.append(f"checksums      {verdict} {PROVENANCE}{'' if opened.files else ' with it'}")
+    paths = [directory / name for name in opened.files] or [*directory.iterdir()]
     for path in sorted(filter(Path.is_file, paths)):
         lines.append(f"  {sha256_of_file(path)}  {path.stat().st_size:>13,} bytes  {path.name}")
     if not vocabulary_file(directory / VOCABULARY).is_file():
         lines.append(f"note           there is no {VOCABULARY}; a stage that reads text needs one")
     rows = [("variable", "shape", "mean", "deviation", "not finite")]
     bad = 0
-    for name, values in found.variables.items():
+    for name, values in opened.variables.items():
         not_finite = int(values.size - np.isfinite(values).sum())
         bad += not_finite
         with np.errstate(invalid="ignore", over="ignore"):
@@ -100,8 +100,8 @@ def convert_checkpoints(
         `multiberts-seed_0`, or `multiberts-seed_0-step_20k`.
       vocabulary: `vocab.txt`, where the source has none.
       corpus: `corpus.json`, for the card, where the run is not there.
-      scores: for the card: `scores.csv` of `multiberts evaluate`, any CSV or JSON rows with metric and
-        score, or a JSON object of scores by metric.
+      scores: file of scores for the card: `scores.csv` of `multiberts evaluate`, CSV or JSON rows with
+        metric and score, or a JSON object of scores by metric.
       initialise_missing: draw a missing pooler and missing pre-training heads as at step 0 of this
         pretrain_seed; the card says so.
       gelu: the form of GELU that the weights were trained with, which is recorded. Else `gelu` in a Hugging
@@ -126,8 +126,8 @@ def convert_checkpoints(
         for name, value in options.items():
             if value is not None:
                 raise UserError(f"--to saved_model does not take --{name}; leave it out")
-        made = export_saved_model(sources[0], target, vocabulary=vocabulary)
-        return f"{sources[0]} -> {made} (who loads it imports tensorflow_text first)"
+        saved_model = export_saved_model(sources[0], target, vocabulary=vocabulary)
+        return f"{sources[0]} -> {saved_model} (who loads it imports tensorflow_text first)"
     lines = []
     for source in sources:
         directory, is_new = convert_checkpoint(source, target, to, vocabulary=vocabulary, **options)
@@ -137,30 +137,31 @@ def convert_checkpoints(
 
 
 def compare_checkpoints(*, first: str, second: str, strict: bool = False) -> int:
-    """Prints how far two checkpoints are apart.
+    """Prints the differences between two checkpoints.
 
     Args:
       first: directory of a checkpoint, or `hub:<repository>`.
-      second: of another, in either layout.
+      second: the same for the other checkpoint, in either layout.
       strict: list every variable that differs, and exit with 1 where anything does.
 
     Returns:
-      0; of a strict comparison 1 where they are not equal bit for bit.
+      0; with strict 1 if they are not equal bit for bit.
     """
-    one, other = (
+    opened = tuple(
         read_checkpoint(name, need_vocabulary=False, need_finite=False) for name in (first, second)
     )
+    configs = [dataclasses.asdict(checkpoint.config).items() for checkpoint in opened]
     lines = [
-        f"{field.name}: {getattr(one.config, field.name)} and {getattr(other.config, field.name)}"
-        for field in dataclasses.fields(one.config)
-        if getattr(one.config, field.name) != getattr(other.config, field.name)
+        f"{name}: {before} and {after}"
+        for (name, before), (_, after) in zip(*configs, strict=True)
+        if before != after
     ]
-    paths = [vocabulary_file(each.directory / VOCABULARY) for each in (one, other)]
-    # A directory without one (a model saved alone) says nothing about its vocabulary.
+    paths = [vocabulary_file(each.directory / VOCABULARY) for each in opened]
+    # A directory without a vocabulary file (a model saved alone) cannot be compared in this respect.
     if all(map(Path.is_file, paths)):
         contents = {Vocabulary.open(path).checksum for path in paths}
         lines += [f"{VOCABULARY}: the files differ"] * (len(contents) > 1)
-    variables, others = one.variables, other.variables
+    variables, others = (checkpoint.variables for checkpoint in opened)
     names = sorted(variables.keys() | others.keys())
     rows = [
         row for name in names if (row := _difference(name, variables.get(name), others.get(name)))
@@ -181,7 +182,7 @@ def compare_checkpoints(*, first: str, second: str, strict: bool = False) -> int
 def _difference(
     name: str, first: np.ndarray | None, second: np.ndarray | None
 ) -> tuple[str, ...] | None:
-    """Returns the row of a variable in the table of differences; None where every bit is equal.
+    """Returns a variable's row in the table of differences; None if all bits are equal.
 
     Its numbers are the largest |a - b| and the largest |a - b| / max(|a|, |b|), where 0 / 0 counts as
     0; NaN where the shapes differ or either holds NaN.

@@ -34,7 +34,7 @@ def convert_checkpoint(
     initialise_missing: int | None = None,
     gelu: Gelu | None = None,
 ) -> tuple[Path, bool]:
-    """Writes a checkpoint in another (or the same) layout, bit for bit, whole or not at all.
+    """Writes a checkpoint in another (or the same) layout, bit for bit and atomically.
 
     Args:
       source: directory of a checkpoint in either layout, or its name.
@@ -69,7 +69,7 @@ def convert_checkpoint(
             )
         directory /= release_name(pretrain_seed, step if named_as_released == "step" else None)
     if directory.exists():
-        # The very same checkpoint may be there, so that a list can be resumed.
+        # An identical target is accepted, so that an interrupted list can be resumed.
         cure = "choose another TARGET, or remove it"
         try:
             there = read_checkpoint(directory, need_finite=False)

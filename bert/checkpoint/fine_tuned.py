@@ -56,7 +56,7 @@ class TaskHead:
     Attributes:
       kind: `classification`, `regression`, `multi_label_classification`, `token_classification`,
         `question_answering`, `coreference`, or a name of the task's own.
-      labels: of the outputs in their order; None where they have no names.
+      labels: names of the outputs, in order; None: no names.
       num_texts: 1 where it takes single texts, 2 where it takes pairs; None where it takes something
         else, or that is not known.
 
@@ -92,11 +92,11 @@ def foreign_record(
     Args:
       labels: a name per output, which is ignored where the head's kind has none.
     """
-    known = None if kind in ("regression", "question_answering") else [*labels]
+    label_names = None if kind in ("regression", "question_answering") else [*labels]
     shapes = {"output_bias": [len(labels)], "output_weights": [len(labels), hidden_size]}
     return {
         "task": task,
-        "head": {"kind": kind, "labels": known, "num_texts": None, "variables": shapes},
+        "head": {"kind": kind, "labels": label_names, "num_texts": None, "variables": shapes},
         "sequence_length": sequence_length,
         "do_lower_case": None,
         "arguments": {},
@@ -123,7 +123,7 @@ def check_fine_tuned(record: Any, where: str, cure: str) -> None:
 
     Args:
       record: the field `finetuned`.
-      cure: for the message.
+      cure: advice for the message.
     """
     parts: Mapping[str, Any] = record if isinstance(record, Mapping) else {}
     head: Any = parts.get("head")
@@ -134,24 +134,24 @@ def check_fine_tuned(record: Any, where: str, cure: str) -> None:
     ):
         for name, kind in fields.items():
             absent = None if fields is _FIELDS_OF_ARGUMENTS else ...
-            found = values.get(name, absent) if isinstance(values, Mapping) else ...
-            if found is ... or not fits(found, kind):
-                shown = "nothing" if found is ... else shortened(found)
+            entry = values.get(name, absent) if isinstance(values, Mapping) else ...
+            if entry is ... or not fits(entry, kind):
+                shown = "nothing" if entry is ... else shortened(entry)
                 raise UserError(
                     f"{where}: {FINE_TUNED} has {name} {shown}, expected {described(kind)}; {cure}"
                 )
-    labels, given = head["labels"], record["arguments"].get("labels")
-    if labels is not None and given is not None and [*labels] != [*given]:
+    labels, trained_labels = head["labels"], record["arguments"].get("labels")
+    if labels is not None and trained_labels is not None and [*labels] != [*trained_labels]:
         raise UserError(
             f"{where}: the head has the labels {shortened([*labels])} and the arguments of its training "
-            f"{shortened([*given])}, expected the same; {cure}"
+            f"{shortened([*trained_labels])}, expected the same; {cure}"
         )
     number = {"regression": 1, "question_answering": 2}.get(head["kind"])
     if labels is not None and head["kind"] != "own":
         number = len(labels)
-    found = next((shape[0] for shape in head["variables"].values() if len(shape) == 1), number)
-    if number is not None and len(head["variables"]) == 2 and found != number:
+    width = next((shape[0] for shape in head["variables"].values() if len(shape) == 1), number)
+    if number is not None and len(head["variables"]) == 2 and width != number:
         raise UserError(
             f"{where}: a head of {head['kind']}{f' with {number} labels' if labels else ''} has {number} "
-            f"outputs, but its variables have {found}; {cure}"
+            f"outputs, but its variables have {width}; {cure}"
         )

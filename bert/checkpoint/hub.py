@@ -125,7 +125,7 @@ def _fetched(name: str) -> Path:
                     f"{tensorflow_format.INDEX} with its parts; give a repository with a BERT"
                 )
             wanted = sorted((weights | _DESCRIBING) & files)
-            # By the revision's own name: so the cache knows later, without a network, what it meant.
+            # Pass the symbolic revision, so that the cache can resolve it offline.
             directory = Path(
                 huggingface_hub.snapshot_download(
                     repository, revision=revision, allow_patterns=wanted, etag_timeout=60
@@ -236,7 +236,7 @@ def _cached(name: str, huggingface_hub: Any, repository: str, revision: str | No
     for weights in _WEIGHTS:
         # A snapshot lacks files that were not requested, so the library needs the list of those that were.
         with contextlib.suppress(not_found, *_failures(huggingface_hub)):
-            found = Path(
+            snapshot = Path(
                 huggingface_hub.snapshot_download(
                     repository,
                     revision=revision,
@@ -244,10 +244,10 @@ def _cached(name: str, huggingface_hub: Any, repository: str, revision: str | No
                     local_files_only=True,
                 )
             )
-            if all((found / file).is_file() for file in weights):
+            if all((snapshot / file).is_file() for file in weights):
                 server = huggingface_hub.constants.ENDPOINT
                 console.progress(
                     f"note: {server} cannot be reached; {name} is taken from the cache"
                 )
-                return found
+                return snapshot
     return None

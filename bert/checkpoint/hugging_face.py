@@ -114,12 +114,12 @@ def hugging_face_name(name: str) -> str:
     Example:
       `bert/encoder/layer_3/output/dense/kernel` is `bert.encoder.layer.3.output.dense.weight`.
     """
-    place, _, last = name.rpartition("/")
-    place = re.sub(r"layer_(\d+)", r"layer.\1", place).replace("/", ".")
+    layer, _, last = name.rpartition("/")
+    layer = re.sub(r"layer_(\d+)", r"layer.\1", layer).replace("/", ".")
     if last.endswith("_embeddings"):
-        return f"{place}.{last}.weight"
+        return f"{layer}.{last}.weight"
     # The heads' `output_weights` and `output_bias` lie one level higher there.
-    return f"{place}.{'bias' if last in ('bias', 'beta', 'output_bias') else 'weight'}"
+    return f"{layer}.{'bias' if last in ('bias', 'beta', 'output_bias') else 'weight'}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,7 +200,7 @@ def write_files(
     names = {name: hugging_face_name(name) for name in parameter_shapes(config)}
     missing = [name for name in names if name not in parameters]
     if fine_tuned is not None:
-        names = {name: place for name, place in names.items() if name in parameters}
+        names = {name: hugging_face for name, hugging_face in names.items() if name in parameters}
         names |= _head_names(fine_tuned)
     elif missing:
         raise UserError(
@@ -209,8 +209,8 @@ def write_files(
             "with --initialise_missing=PRETRAIN_SEED"
         )
     tensors = {
-        place: np.ascontiguousarray(_transposed(name, parameters[name]), np.float32)
-        for name, place in names.items()
+        hugging_face: np.ascontiguousarray(_transposed(name, parameters[name]), np.float32)
+        for name, hugging_face in names.items()
     }
     # `transformers` requires this mark: the orientation is PyTorch's.
     try:
@@ -282,7 +282,7 @@ class HuggingFaceFiles:
     """A checkpoint's files in this layout; each is read when first asked for.
 
     Attributes:
-      directory: where they lie.
+      directory: folder of the files.
       config_path: the file with the model's sizes: `config.json`, or `bert_config.json` as in 2019.
       weights: the name of the one file of weights.
     """
@@ -315,10 +315,10 @@ class HuggingFaceFiles:
         """
         path, values = self.config_path, self._fields
         for name, expected in _REQUIRED.items():
-            found = values.get(name, expected)
-            if found != expected:
+            setting = values.get(name, expected)
+            if setting != expected:
                 raise UserError(
-                    f"{path}: {name} is {found!r}, expected {expected!r}; this is not a model that the "
+                    f"{path}: {name} is {setting!r}, expected {expected!r}; this is not a model that the "
                     "BERT here can compute, so take another checkpoint"
                 )
         activation = values.get("hidden_act", "gelu")
@@ -331,8 +331,8 @@ class HuggingFaceFiles:
         is_open = _GELUS[activation] is None and form == "tanh"
         hidden_act = _GELUS[activation] or GELUS[form]
         names = BertConfig.__dataclass_fields__
-        known = {name: value for name, value in values.items() if name in names}
-        return BertConfig.from_mapping({**known, "hidden_act": hidden_act}, str(path)), is_open
+        settings = {name: value for name, value in values.items() if name in names}
+        return BertConfig.from_mapping({**settings, "hidden_act": hidden_act}, str(path)), is_open
 
     def foreign_record(self, config: BertConfig) -> dict[str, Any] | None:
         """Makes the record of a model that another program fine-tuned from its `config.json`.
@@ -371,14 +371,14 @@ class HuggingFaceFiles:
         again are understood. Variables outside encoder and pre-training heads are left out with a note.
 
         Args:
-          fine_tuned: of a fine-tuned model, its record.
+          fine_tuned: record of a fine-tuned model.
 
         Returns:
           float32 arrays by released variable name; and None, as the step is not stored.
         """
         path = self.directory / self.weights[0]
         ours = {hugging_face_name(name): name for name in parameter_shapes(config)}
-        ours |= {place: name for name, place in _head_names(fine_tuned).items()}
+        ours |= {hugging_face: name for name, hugging_face in _head_names(fine_tuned).items()}
         with opened(path) if path.name == WEIGHTS else _unpickled(path) as stored:
             names = [*stored.keys()]
             ends = (re.search(f"{_CURRENT_WORDS}$", name) for name in names)

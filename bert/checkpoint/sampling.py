@@ -33,7 +33,7 @@ class Source:
     Attributes:
       label: its path, or `hub:<repository>@<revision>`.
       sizes: bytes by file name.
-      hashes: by file name, where the server states them: content with one hash need not be read twice.
+      hashes: {file name: hash} if the server states them; files with equal hashes are read once.
       read_range: returns `size` bytes of a file from `offset` on.
       num_read: bytes read so far.
     """
@@ -87,17 +87,17 @@ def weight_files(names: Sequence[str]) -> list[str]:
 
 def stored_tensors(source: Source) -> dict[str, StoredTensor]:
     """Returns a checkpoint's tensors of numbers by name, from the headers of its files."""
-    found: dict[str, StoredTensor] = {}
+    tensors: dict[str, StoredTensor] = {}
     for file in weight_files([*source.sizes]):
         read = _in_bundle if file.endswith(".index") else _in_safetensors
-        found |= read(source, file)
-    for name, tensor in found.items():
+        tensors |= read(source, file)
+    for name, tensor in tensors.items():
         end = tensor.offset + math.prod(tensor.shape) * tensor.dtype.itemsize
         size = source.sizes.get(tensor.file)
         if size is None or not 0 <= tensor.offset <= end <= size:
             there = "is missing" if size is None else f"has {size:,}"
             raise ValueError(f"{name} ends at byte {end:,} of {tensor.file}, which {there}")
-    return found
+    return tensors
 
 
 def _in_safetensors(source: Source, file: str) -> dict[str, StoredTensor]:
@@ -173,7 +173,7 @@ def shared_matrices(checkpoints: Mapping[str, Mapping[str, StoredTensor]]) -> li
             )
     names = sorted(common)
     chosen = np.linspace(0, len(names) - 1, min(_NUM_TENSORS, len(names))).round().astype(int)
-    return [names[place] for place in chosen]
+    return [names[index] for index in chosen]
 
 
 def sample(
@@ -183,7 +183,7 @@ def sample(
 
     The middle, as the first rows of word embeddings are those of words that no text holds.
     """
-    found = []
+    arrays = []
     for name in names:
         tensor = tensors[name]
         size = math.prod(tensor.shape)
@@ -192,5 +192,5 @@ def sample(
         content = source.read(
             tensor.file, tensor.offset + (size - count) // 2 * width, count * width
         )
-        found.append(np.frombuffer(content, tensor.dtype))
-    return found
+        arrays.append(np.frombuffer(content, tensor.dtype))
+    return arrays

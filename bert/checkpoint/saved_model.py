@@ -48,11 +48,11 @@ def export_saved_model(
     record = checkpoint.provenance.get(FINE_TUNED)
     kind = record["head"]["kind"] if record else None
     if record is None or kind not in _KINDS:
-        found, cure = "not a fine-tuned model", "fine-tune it first, with --keep=last"
+        description, cure = "not a fine-tuned model", "fine-tune it first, with --keep=last"
         if record:
-            found, cure = f"a model for {kind}", "use `multiberts predict`"
+            description, cure = f"a model for {kind}", "use `multiberts predict`"
         raise UserError(
-            f"{checkpoint.directory} is {found}, but a SavedModel is of a model of texts or pairs of "
+            f"{checkpoint.directory} is {description}, but a SavedModel is of a model of texts or pairs of "
             f"texts, for one of {', '.join(_KINDS)}; {cure}"
         )
     try:

@@ -63,7 +63,7 @@ def write_bundle(prefix: Path, tensors: Mapping[str, np.ndarray]) -> None:
     """Writes `<prefix>.index` and `<prefix>.data-00000-of-00001`.
 
     Args:
-      tensors: by name, of float32 or int64; their bytes follow each other in this order.
+      tensors: {name: array}, float32 or int64, written in this order.
     """
     numbers = {dtype: number for number, dtype in _types().items()}
     entries, offset = {b"": _HEADER}, 0
@@ -98,13 +98,13 @@ def read_bundle(prefix: Path, is_wanted: Callable[[str], bool]) -> dict[str, np.
     """Reads tensors, verifying their checksums.
 
     Args:
-      is_wanted: by name.
+      is_wanted: whether to read the tensor of a name.
 
     Returns:
       Arrays by name, sorted, of the types in which they are stored.
     """
     entries, num_shards = parse_index(Path(f"{prefix}.index").read_bytes())
-    found = {}
+    arrays = {}
     for name in sorted(filter(is_wanted, entries)):
         entry = entries[name]
         if entry.dtype is None:
@@ -121,22 +121,22 @@ def read_bundle(prefix: Path, is_wanted: Callable[[str], bool]) -> dict[str, np.
             content = data.read(entry.size)
         if len(content) != entry.size or _masked_checksum(content) != entry.checksum:
             raise ValueError(f"the checksum of {name} does not fit its bytes")
-        found[name] = np.frombuffer(content, entry.dtype).reshape(entry.shape)
-    return found
+        arrays[name] = np.frombuffer(content, entry.dtype).reshape(entry.shape)
+    return arrays
 
 
 def parse_index(content: bytes) -> tuple[dict[str, BundleEntry], int]:
     """Returns where each tensor lies, and the number of shards.
 
     Args:
-      content: of `<prefix>.index`.
+      content: bytes of `<prefix>.index`.
     """
     try:
         (magic,) = struct.unpack("<Q", content[-8:])
         if magic != _MAGIC:
             raise ValueError("the index does not end as an index does")
-        _, _, place = _two_varints(content, len(content) - _FOOTER_BYTES)
-        offset, size, _ = _two_varints(content, place)
+        _, _, offset = _two_varints(content, len(content) - _FOOTER_BYTES)
+        offset, size, _ = _two_varints(content, offset)
         rows: list[tuple[bytes, bytes]] = []
         for _, handle in _rows(content, offset, size):
             offset, size, _ = _two_varints(handle, 0)
@@ -194,17 +194,17 @@ def _rows(content: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes
     if kind != 0:
         raise ValueError("the index is compressed, as TensorFlow 1.0 wrote it; save it anew")
     (num_restarts,) = struct.unpack("<I", block[-4:])
-    end, place, key = len(block) - 4 * (num_restarts + 1), 0, b""
-    while place < end:
-        shared, own, place = _two_varints(block, place)
-        length, place = _varint(block, place)
-        key = key[:shared] + block[place : place + own]
-        yield key, block[place + own : place + own + length]
-        place += own + length
+    end, position, key = len(block) - 4 * (num_restarts + 1), 0, b""
+    while position < end:
+        shared, unshared, position = _two_varints(block, position)
+        length, position = _varint(block, position)
+        key = key[:shared] + block[position : position + unshared]
+        yield key, block[position + unshared : position + unshared + length]
+        position += unshared + length
 
 
 def _block(rows: list[tuple[bytes, bytes]]) -> bytes:
-    """Returns a block of sorted keys and values, each key without what it shares with the last one."""
+    """Encodes a block of sorted keys and values, keys without the prefix shared with the last key."""
     block, restarts, last = bytearray(), [], b""
     for number, (key, value) in enumerate(rows):
         shared = 0
@@ -222,15 +222,15 @@ def _block(rows: list[tuple[bytes, bytes]]) -> bytes:
 
 
 def _with_checksum(block: bytes) -> bytes:
-    """Returns a block as it stands in the file: with its kind (0, not compressed) and its checksum."""
+    """Returns a block with its trailer: kind (0, not compressed) and checksum."""
     return block + b"\0" + struct.pack("<I", _masked_checksum(block + b"\0"))
 
 
 def _short_successor(key: bytes) -> bytes:
     """Returns a short key that is not below a key, as the table's index names the end of a block."""
-    for place, byte in enumerate(key):
+    for index, byte in enumerate(key):
         if byte != 0xFF:
-            return key[:place] + bytes([byte + 1])
+            return key[:index] + bytes([byte + 1])
     return key
 
 
@@ -244,11 +244,11 @@ def _handle(offset: int, size: int) -> bytes:
 
 
 def _encoded(number: int) -> bytes:
-    found = bytearray()
+    encoded = bytearray()
     while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
+        encoded.append(number & 0x7F | 0x80)
         number >>= 7
-    return bytes([*found, number])
+    return bytes([*encoded, number])
 
 
 def _field(number: int, value: int) -> bytes:
@@ -260,35 +260,35 @@ def _message(number: int, content: bytes) -> bytes:
     return _encoded(number << 3 | 2) + _encoded(len(content)) + content
 
 
-def _varint(content: bytes, place: int) -> tuple[int, int]:
+def _varint(content: bytes, offset: int) -> tuple[int, int]:
     number = shift = 0
     while True:
-        byte = content[place]
+        byte = content[offset]
         number |= (byte & 0x7F) << shift
-        place, shift = place + 1, shift + 7
+        offset, shift = offset + 1, shift + 7
         if byte < 0x80:
-            return number, place
+            return number, offset
 
 
-def _two_varints(content: bytes, place: int) -> tuple[int, int, int]:
-    first, place = _varint(content, place)
-    second, place = _varint(content, place)
-    return first, second, place
+def _two_varints(content: bytes, offset: int) -> tuple[int, int, int]:
+    first, offset = _varint(content, offset)
+    second, offset = _varint(content, offset)
+    return first, second, offset
 
 
 def _fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Yields the fields of a message: numbers and, of nested messages, bytes."""
-    place = 0
-    while place < len(content):
-        tag, place = _varint(content, place)
+    offset = 0
+    while offset < len(content):
+        tag, offset = _varint(content, offset)
         value: int | bytes
         if tag & 7 == 0:
-            value, place = _varint(content, place)
+            value, offset = _varint(content, offset)
         elif tag & 7 == 5:
-            value, place = struct.unpack_from("<I", content, place)[0], place + 4
+            value, offset = struct.unpack_from("<I", content, offset)[0], offset + 4
         elif tag & 7 == 2:
-            length, place = _varint(content, place)
-            value, place = content[place : place + length], place + length
+            length, offset = _varint(content, offset)
+            value, offset = content[offset : offset + length], offset + length
         else:
             raise ValueError("the index holds a field of another kind")
         yield tag >> 3, value

@@ -77,7 +77,7 @@ class TensorFlowFiles:
     """A checkpoint's files in this layout; each is read when first asked for.
 
     Attributes:
-      directory: where they lie.
+      directory: folder of the files.
       config_path: the file with the model's sizes.
       weights: names of the weights' files: of `bert.ckpt`, or the only ones there, as `bert_model.ckpt`. The
         index, which ends in `.index`, is the first.
@@ -169,7 +169,7 @@ class TensorFlowFiles:
         """Reads all weights of as many layers as there should be, without looking whether they are complete.
 
         Args:
-          fine_tuned: of a fine-tuned model, its record.
+          fine_tuned: record of a fine-tuned model.
 
         Returns:
           float32 arrays by released variable name, and `global_step` where it is stored.

@@ -1,4 +1,4 @@
-"""Dropout whose every bit is a pure function of a key and a position."""
+"""Dropout with bits that are a pure function of a key and the element's position."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from multiberts.runs.errors import UserError
 
 Array = Any
 
-# Positions are numbered as if every sequence were this long, so an element keeps its bit however
-# far its batch is padded: trimming a batch does not change what is dropped.
+# Positions are numbered as if every sequence had this length: trimming or padding a batch does not change
+# which elements are dropped.
 _POSITION_STRIDE = 1024
 
 # 2^32 divided by the golden ratio: multiples of it spread sites evenly over all 32 bits, so the positions of
@@ -21,13 +21,12 @@ _SITE_MULTIPLIER = 0x9E3779B9
 
 
 class TokenPositions(NamedTuple):
-    """Positions of the tokens of rows, where they are not 0, 1, 2, ... of a sequence per row.
+    """Positions of tokens in rows that are not a single sequence with positions 0, 1, 2, ...
 
     Attributes:
-      in_sequence: int32 [rows, tokens], of each token in its sequence.
-      sequences: int32 [rows, tokens], the number of its sequence in the batch; None: that of its row.
-      keys: int32 [rows, length], as `in_sequence`, of what attention's probabilities are shared among;
-        None: one after the other.
+      in_sequence: int32 [rows, tokens], position of each token in its sequence.
+      sequences: int32 [rows, tokens], index of each token's sequence in the batch; None: its row.
+      keys: positions of the attention keys, int32 [rows, length]; None: 0, 1, 2, ...
     """
 
     in_sequence: Array
@@ -44,26 +43,26 @@ def dropout(
 ) -> Array:
     """Sets a share `rate` of the elements to zero and scales the others by 1 / (1 - rate).
 
-    The bits come from hashing each element's position with the key, in 32-bit integers, so they
-    are the same on every engine, device and batch padding.
+    The bits are hashes of each element's position and the key, in 32-bit integers: they are the same on
+    every engine and device and with any padding.
 
     Args:
       values: [batch, length, width], or attention probabilities [batch, heads, length, length].
       rate: the share dropped, in [0, 1).
       key: uint32 [2], or None for no dropout.
-      site: the number of this dropout among those of the model; each draws its own bits.
-      positions: of the tokens (the last axis but one), so that those that were gathered from their
-        sequences, or packed with others in a row, keep their bits; None: one after the other.
+      site: index of this dropout in the model; each site draws its own bits.
+      positions: positions of the tokens (second-last axis), so that gathered or packed tokens keep the
+        bits of their own sequence; None: 0, 1, 2, ...
 
     Returns:
       Like `values`.
     """
     if key is None or rate == 0.0:
         return values
-    kept = kept_elements(ops.shape(values), rate, key, site, positions)
+    is_kept = kept_elements(ops.shape(values), rate, key, site, positions)
     # In float32: 1 / (1 - rate) itself, rounded to bfloat16, would move every mean.
     scaled = ops.cast(ops.cast(values, "float32") * (1.0 / (1.0 - rate)), values.dtype)
-    return ops.where(kept, scaled, ops.zeros_like(values))
+    return ops.where(is_kept, scaled, ops.zeros_like(values))
 
 
 def kept_elements(
@@ -73,14 +72,14 @@ def kept_elements(
     site: int,
     positions: TokenPositions | None = None,
 ) -> Array:
-    """Returns which elements `dropout` keeps of values of a shape; bool, of that shape.
+    """Returns which elements of values of a shape `dropout` keeps; bool, of that shape.
 
     Args:
       rate: the share dropped.
-      key: as `dropout` takes it; not None.
-      positions: as `dropout` takes them.
+      key: dropout key, uint32 [2].
+      positions: positions of the tokens, see `dropout`.
     """
-    # Whole numbers are compared, which every engine does alike; a threshold on floats would be rounded.
+    # Integers compare the same on every engine; a threshold on floats would be rounded.
     return ops.greater_equal(
         _random_bits(shape, key, site, positions), np.uint32(round(rate * 2**32))
     )
@@ -101,7 +100,7 @@ def _random_bits(
         strides = (_POSITION_STRIDE * int(shape[2]), int(shape[2]), 1)
     elif len(shape) == 4:  # [batch, heads, length, length]
         # The counter has 32 bits: after 4,096 pairs of sequence and head (341 sequences of 12 heads) in a
-        # shard, attention's bits come again.
+        # shard, attention's bits repeat.
         strides = (
             int(shape[1]) * _POSITION_STRIDE * _POSITION_STRIDE,
             _POSITION_STRIDE * _POSITION_STRIDE,
@@ -110,13 +109,13 @@ def _random_bits(
         )
     else:  # [batch, width]
         strides = (int(shape[1]), 1)
-    found = _coordinates(shape, positions)
+    coordinates = _coordinates(shape, positions)
     # Shapes are static: a step is compiled for each batch shape.
     counter: Array = ops.convert_to_tensor(np.uint32(site * _SITE_MULTIPLIER % 2**32))
     for axis, stride in enumerate(strides):
         step = np.uint32(stride % 2**32)
-        if axis in found:
-            counter = counter + ops.cast(found[axis], "uint32") * step
+        if axis in coordinates:
+            counter = counter + ops.cast(coordinates[axis], "uint32") * step
             continue
         along = [1] * len(strides)
         along[axis] = -1
@@ -126,16 +125,16 @@ def _random_bits(
 
 
 def _coordinates(shape: tuple[int, ...], positions: TokenPositions | None) -> dict[int, Array]:
-    """Returns the coordinates by axis that are not one after the other, broadcastable to the shape."""
+    """Returns the non-consecutive coordinates by axis, broadcastable to the shape."""
     if positions is None:
         return {}
     rows, heads = int(shape[0]), (1,) * (len(shape) - 3)
-    found = {len(shape) - 2: ops.reshape(positions.in_sequence, (rows, *heads, -1, 1))}
+    coordinates = {len(shape) - 2: ops.reshape(positions.in_sequence, (rows, *heads, -1, 1))}
     if positions.sequences is not None:
-        found[0] = ops.reshape(positions.sequences, (rows, *heads, -1, 1))
+        coordinates[0] = ops.reshape(positions.sequences, (rows, *heads, -1, 1))
     if positions.keys is not None and heads:
-        found[len(shape) - 1] = ops.reshape(positions.keys, (rows, 1, 1, -1))
-    return found
+        coordinates[len(shape) - 1] = ops.reshape(positions.keys, (rows, 1, 1, -1))
+    return coordinates
 
 
 def _mixed_bits(counter: Array, key: Array) -> Array:

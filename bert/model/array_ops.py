@@ -16,7 +16,7 @@ _RUNS_IN_NUMPY = contextvars.ContextVar("runs_in_numpy", default=False)
 
 @contextlib.contextmanager
 def numpy_arrays() -> Iterator[None]:
-    """Lets `ops` be NumPy's: what is computed inside takes and gives NumPy's arrays."""
+    """Makes `ops` compute with NumPy inside the block, on NumPy arrays."""
     token = _RUNS_IN_NUMPY.set(True)
     try:
         yield

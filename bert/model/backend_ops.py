@@ -75,7 +75,7 @@ def attention(
       rate: the share of the probabilities that is dropped.
       dropout_key: uint32 [2], or None for no dropout; see `dropout`.
       site: the number of this dropout among those of the model.
-      positions: of queries and keys in their sequences; None: one after the other.
+      positions: positions of queries and keys in their sequences; None: 0, 1, 2, ...
 
     Returns:
       [batch, heads, queries, size], of the query's type.

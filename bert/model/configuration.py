@@ -105,7 +105,7 @@ class BertConfig:
         """Refuses two segments where the model knows one: the second would be embedded as zeros.
 
         Args:
-          source: of the sequences, for the message.
+          source: source of the sequences, for the message.
         """
         if self.type_vocab_size < 2:
             raise UserError(
@@ -157,13 +157,13 @@ def check_layers(config: BertConfig, names: Iterable[str], where: PathLike) -> N
     """Refuses variables of another number of layers than the configuration's.
 
     Args:
-      names: of the variables, as released or as in `transformers`.
+      names: names of the variables, as released or as in `transformers`.
       where: holds them, for the message.
     """
-    found = {match[1] for name in names if (match := _LAYER.search(name))}
-    if len(found) != config.num_hidden_layers:
+    layers = {match[1] for name in names if (match := _LAYER.search(name))}
+    if len(layers) != config.num_hidden_layers:
         raise UserError(
-            f"{where} holds {len(found)} layers, but its configuration says num_hidden_layers "
+            f"{where} holds {len(layers)} layers, but its configuration says num_hidden_layers "
             f"{config.num_hidden_layers}; it is of another model: restore the pair"
         )
 

@@ -33,7 +33,7 @@ def coreference_logits(
       batch: `pronouns` and `candidates`, float32 [batch, width]; for self-attention their tokens
         [batch, length, width], with `pronouns_mask` and `candidates_mask` [batch, length].
       dropout_key: uint32 [2] in training; None for none.
-      backend: as `encode` takes it.
+      backend: operations with a version per backend.
 
     Returns:
       float32 [batch, 2].

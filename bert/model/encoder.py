@@ -14,8 +14,8 @@ Array = Any
 Parameters = Mapping[str, Array]
 
 LAYER_NORM_EPSILON = 1e-12
-# google-research/bert, `modeling.attention_layer`: its exponential is 0 in float32, and it is finite, so that
-# a row that is all padding does not become NaN.
+# google-research/bert, `modeling.attention_layer`: exp of it is 0 in float32, and it is finite, so that a
+# row of padding alone does not become NaN.
 _MASKED = -10000.0
 
 # Dropout sites: 0 the embeddings, then three per layer; heads number theirs from HEAD_SITE.
@@ -24,13 +24,13 @@ HEAD_SITE = 1 << 16
 
 
 class Packing(NamedTuple):
-    """Sequences that lie in the rows of a batch, one after the other, none attending to another.
+    """Several sequences packed into each row of a batch, none attending to another.
 
     Attributes:
-      sequences: int32 [rows, length], the number of each token's sequence in the batch; -1 for padding.
-      positions: int32 [rows, length], of each token in its sequence.
-      firsts: int32 [rows, most], where the sequences of a row begin; 0 where there are fewer.
-      chosen: int32 [batch], for each sequence where it is among all `firsts`.
+      sequences: int32 [rows, length], index of each token's sequence in the batch; -1 for padding.
+      positions: int32 [rows, length], position of each token in its sequence.
+      firsts: int32 [rows, most], column of each sequence's first token, padded with 0.
+      chosen: int32 [batch], index of each sequence in the flattened `firsts`.
 
     Reference: Krell et al., 2021, "Efficient sequence packing without cross-contamination".
     """
@@ -54,14 +54,14 @@ def encode(
     dropout_key: Array | None = None,
     compute_dtype: str = "float32",
     first_token_only: bool = False,
-    places: Array | None = None,
+    output_positions: Array | None = None,
     packing: Packing | None = None,
     backend: BackendOps = PLAIN,
 ) -> Array:
     """Computes the last layer's hidden states.
 
-    With bfloat16, products are of bfloat16; weights stay float32 and are rounded where they are
-    used, and softmax, layer normalisation and dropout's scaling are float32.
+    With bfloat16, products are bfloat16; weights stay float32 and are rounded at each use; softmax, layer
+    normalisation and dropout's scaling are float32.
 
     Args:
       parameters: arrays by released name (`bert/embeddings/word_embeddings`, ...), float32.
@@ -69,30 +69,30 @@ def encode(
       input_mask: int32 [batch, length], 1 for a piece, 0 for padding.
       segment_ids: int32 [batch, length], 0 or 1.
       dropout_key: uint32 [2] in training; None for none.
-      compute_dtype: `float32` or `bfloat16`, of products and of what passes between them.
-      first_token_only: whether the last layer computes the first token alone, which is all that the
-        pooler reads; it is the same up to rounding.
-      places: int32 [batch, count], tokens that are all that is read of the last layer, any of them several
-        times; it computes no others, and is the same up to rounding. None: all.
-      packing: where several sequences lie in each row of the inputs, with the states of rows of their own,
-        up to rounding. None: one in each.
-      backend: the operations that a backend may compute in its own way.
+      compute_dtype: `float32` or `bfloat16`, dtype of products and of activations.
+      first_token_only: whether the last layer computes only the first token, the pooler's input; the
+        same up to rounding.
+      output_positions: int32 [batch, count], may repeat; the last layer computes these tokens alone,
+        the same up to rounding. None: all.
+      packing: positions of several sequences in each row; their states equal those of separate rows up
+        to rounding. None: one sequence per row.
+      backend: operations with a version per backend.
 
     Returns:
       [batch, length, hidden] of compute_dtype, of packed rows [rows, length, hidden]; with first_token_only
-      [batch, 1, hidden], with places [batch, count, hidden].
+      [batch, 1, hidden], with output_positions [batch, count, hidden].
 
     Reference: Devlin et al., 2019, section 3; Vaswani et al., 2017, section 3 (post-LN blocks).
     """
-    positions, read = None, (1 if first_token_only else places)
+    positions, read = None, (1 if first_token_only else output_positions)
     keys = input_mask
     if packing is not None:
         positions = packing.tokens
         read, keys = (packing.firsts if first_token_only else None), packing.sequences
     run = _Pass(parameters, config, dropout_key, backend)
     hidden = _embed(run, input_ids, segment_ids, positions)
-    # The embeddings were summed and normalised in float32.
-    # From here on, everything follows the type of what it is given.
+    # The embeddings were summed and normalised in float32. From here on, operations keep the dtype of their
+    # inputs.
     hidden = ops.cast(hidden, compute_dtype)
     bias = _attention_bias(keys, positions)
     last = config.num_hidden_layers - 1
@@ -104,8 +104,8 @@ def encode(
             ops.zeros_like(first_sequences), first_sequences, packing.positions
         )
         bias = _attention_bias(keys, positions)
-    elif places is not None:
-        positions = TokenPositions(places)
+    elif output_positions is not None:
+        positions = TokenPositions(output_positions)
     hidden = _block(run, last, hidden, bias, read, positions)
     if packing is None or not first_token_only:
         return hidden
@@ -116,20 +116,20 @@ def unpack_tokens(values: Array, packing: Packing) -> tuple[Array, Array]:
     """Gives each packed sequence a row of its own.
 
     Args:
-      values: [rows, length, width], of each token.
+      values: [rows, length, width], values of each token.
 
     Returns:
-      [batch, length, width], anything after a sequence's end; and int32 [batch, length], 1 for its tokens.
+      [batch, length, width], arbitrary after a sequence's end; and int32 [batch, length], 1 for its tokens.
     """
     rows, length, width = ops.shape(values)
     most = ops.shape(packing.firsts)[1]
     begins = ops.take(ops.reshape(packing.firsts, (-1,)), packing.chosen)
     begins = begins + packing.chosen // most * length
     position = ops.arange(length, dtype="int32")
-    places = ops.minimum(begins[:, None] + position, rows * length - 1)
-    # A token there is the sequence's own where it stands as far from its sequence's begin.
-    is_own = ops.equal(ops.take(ops.reshape(packing.positions, (-1,)), places), position)
-    unpacked = ops.take(ops.reshape(values, (-1, width)), places, axis=0)
+    indices = ops.minimum(begins[:, None] + position, rows * length - 1)
+    # Valid where the gathered token has the expected offset in its own sequence.
+    is_own = ops.equal(ops.take(ops.reshape(packing.positions, (-1,)), indices), position)
+    unpacked = ops.take(ops.reshape(values, (-1, width)), indices, axis=0)
     return unpacked, ops.cast(is_own, "int32")
 
 
@@ -149,11 +149,11 @@ class _Pass(NamedTuple):
 
 
 def _attention_bias(keys: Array, positions: TokenPositions | None) -> Array:
-    """Returns what is added to scores: masked keys get -10000 before the softmax, as in the original.
+    """Returns the term added to scores: -10000 for masked keys, as in the original.
 
     Args:
       keys: int32 [batch, length], 1 for a piece; of packed rows the sequences' numbers.
-      positions: of the queries, in packed rows.
+      positions: positions of the queries in packed rows.
 
     Returns:
       float32 [batch, 1, 1, length]; of packed rows [batch, 1, queries, length].
@@ -166,24 +166,24 @@ def _attention_bias(keys: Array, positions: TokenPositions | None) -> Array:
     return (1.0 - attended) * _MASKED
 
 
-def gather_tokens(values: Array, places: Array | int | None) -> Array:
+def gather_tokens(values: Array, positions: Array | int | None) -> Array:
     """Gathers tokens from their sequences.
 
     Args:
       values: [batch, length, width].
-      places: int32 [batch, count]; an integer: that number of first ones; None: all.
+      positions: int32 [batch, count]; an integer n: the first n; None: all.
 
     Returns:
       [batch, count, width].
     """
-    if places is None:
+    if positions is None:
         return values
-    if isinstance(places, int):
-        return values[:, :places]
+    if isinstance(positions, int):
+        return values[:, :positions]
     # Whole rows of one matrix: the gradient then adds rows, not single numbers.
     batch, length, width = ops.shape(values)
     first = ops.arange(batch, dtype="int32")[:, None] * length
-    return ops.take(ops.reshape(values, (-1, width)), places + first, axis=0)
+    return ops.take(ops.reshape(values, (-1, width)), positions + first, axis=0)
 
 
 def pool(parameters: Parameters, sequence_output: Array, backend: BackendOps = PLAIN) -> Array:
@@ -192,7 +192,7 @@ def pool(parameters: Parameters, sequence_output: Array, backend: BackendOps = P
     Args:
       parameters: arrays by released name.
       sequence_output: float32 or bfloat16 [batch, length, hidden].
-      backend: as `encode` takes it.
+      backend: operations with a version per backend.
 
     Returns:
       float32 [batch, hidden].
@@ -211,17 +211,17 @@ def dense(parameters: Parameters, name: str, inputs: Array, backend: BackendOps)
 
 def layer_norm(parameters: Parameters, name: str, inputs: Array) -> Array:
     """Normalises the last axis in float32 with `<name>/gamma` and `<name>/beta`; of the inputs' type."""
-    given = inputs.dtype
+    dtype = inputs.dtype
     inputs = ops.cast(inputs, "float32")
     mean = ops.mean(inputs, axis=-1, keepdims=True)
     centred = inputs - mean
     variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
     scale = ops.rsqrt(variance + LAYER_NORM_EPSILON) * parameters[f"{name}/gamma"]
-    return ops.cast(centred * scale + parameters[f"{name}/beta"], given)
+    return ops.cast(centred * scale + parameters[f"{name}/beta"], dtype)
 
 
 def gelu(inputs: Array, form: Gelu = "tanh") -> Array:
-    """Applies GELU: x times the normal distribution of x, or its tanh form, which the original code has."""
+    """Applies GELU: x times the normal CDF of x, or its tanh approximation (the original code's)."""
     return ops.gelu(inputs, approximate=form == "tanh")
 
 
@@ -233,10 +233,10 @@ def _embed(
     # Two types at most: a product with one-hot rows has a cheaper gradient than a gather.
     types = ops.one_hot(segment_ids, run.config.type_vocab_size, dtype="float32")
     types = ops.matmul(types, parameters[f"{prefix}/token_type_embeddings"])
-    places = parameters[f"{prefix}/position_embeddings"][: ops.shape(input_ids)[1]]
+    position_embeddings = parameters[f"{prefix}/position_embeddings"][: ops.shape(input_ids)[1]]
     if positions is not None:
-        places = ops.take(places, positions.in_sequence, axis=0)
-    hidden = layer_norm(parameters, f"{prefix}/LayerNorm", words + types + places)
+        position_embeddings = ops.take(position_embeddings, positions.in_sequence, axis=0)
+    hidden = layer_norm(parameters, f"{prefix}/LayerNorm", words + types + position_embeddings)
     return run.dropout(hidden, _EMBEDDING_SITE, positions)
 
 
@@ -248,7 +248,7 @@ def _block(
     read: Array | int | None,
     positions: TokenPositions | None,
 ) -> Array:
-    """Computes LN(x + dropout(attention)), then LN(x + dropout(feed-forward)), of tokens that are read."""
+    """Computes LN(x + dropout(attention)), then LN(x + dropout(feed-forward)), for the tokens `read`."""
     name = f"bert/encoder/layer_{layer}"
     # Three dropouts a layer: attention's probabilities, and both outputs before their residuals.
     site = 1 + 3 * layer

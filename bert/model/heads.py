@@ -51,7 +51,7 @@ def word_logits(
     Args:
       parameters: arrays by released name.
       states: float32 or bfloat16 [batch, predictions, hidden], of the last layer; the product is of its type.
-      backend: as `encode` takes it.
+      backend: operations with a version per backend.
 
     Returns:
       float32 [batch, predictions, vocabulary].
@@ -86,7 +86,7 @@ def classification_logits(
       pooled: float32 [batch, hidden]; where tokens are classified, their states [batch, length, hidden].
       rate: the share dropped in training.
       dropout_key: uint32 [2] in training; None for none.
-      positions: of tokens that are packed, as `dropout` takes them.
+      positions: positions of packed tokens, see `dropout`.
 
     Returns:
       float32 [batch, labels], or [batch, length, labels].
@@ -109,7 +109,7 @@ def span_logits(
       parameters: arrays by name, among them `output_weights` [2, hidden] and `output_bias`.
       sequence_output: float32 or bfloat16 [batch, length, hidden]; the product is of its type.
       input_mask: int32 [batch, length], 1 for a piece, 0 for padding.
-      packing: where sequences lie in the rows; None: one in each.
+      packing: positions of the sequences in the rows; None: one per row.
 
     Returns:
       float32 [batch, length] each.
@@ -129,7 +129,7 @@ def cross_entropy(logits: Array, labels: Array, backend: BackendOps = PLAIN) -> 
     Args:
       logits: float32 [..., classes].
       labels: int32 [...].
-      backend: as `encode` takes it.
+      backend: operations with a version per backend.
 
     Returns:
       float32 [...].
@@ -161,7 +161,7 @@ def is_right(logits: Array, labels: Array, backend: BackendOps = PLAIN) -> Array
     Args:
       logits: float32 [..., classes].
       labels: int32 [...].
-      backend: as `encode` takes it.
+      backend: operations with a version per backend.
 
     Returns:
       float32 [...].
@@ -187,7 +187,7 @@ def pretraining_loss(
         float32 [batch, predictions]; `next_sentence_labels` int32 [batch].
       dropout_key: uint32 [2] in training; None for none.
       compute_dtype: `float32` or `bfloat16`, of the products; the losses are float32.
-      backend: as `encode` takes it.
+      backend: operations with a version per backend.
 
     Returns:
       The loss: sum(weight x cross-entropy) / (sum(weight) + 1e-5) + mean next-sentence
@@ -205,7 +205,7 @@ def pretraining_loss(
         batch["segment_ids"],
         dropout_key,
         compute_dtype,
-        places=ops.concatenate([ops.zeros_like(masked[:, :1]), masked], axis=1),
+        output_positions=ops.concatenate([ops.zeros_like(masked[:, :1]), masked], axis=1),
         backend=backend,
     )
     logits = word_logits(parameters, config, states[:, 1:], backend)

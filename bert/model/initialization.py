@@ -18,7 +18,7 @@ def truncated_normal(
     rounds IEEE arithmetic alike. The cut leaves a real standard deviation of 0.88 of the nominal.
 
     Args:
-      standard_deviation: of the normal before the cut.
+      standard_deviation: SD of the normal before truncation.
 
     Returns:
       float32 array of `shape`.

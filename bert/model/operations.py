@@ -54,7 +54,7 @@ def model_flops_per_step(
       batch_size: sequences per step.
       sequence_length: pieces per sequence.
       max_predictions_per_sequence: masked positions of a sequence, filled or not; 0: no head.
-      trained: with the backward pass; False: the forward pass only.
+      trained: whether to count the backward pass too.
 
     Returns:
       Floating-point operations, two for each multiply-add. Without attention and heads: 6 x (kernels

@@ -23,13 +23,13 @@ class AdamSettings:
     """The optimiser's settings besides the learning rate.
 
     Attributes:
-      weight_decay_rate: for all but layer normalisation and biases.
+      weight_decay_rate: decay of all weights except layer normalisation and biases.
       beta_1: share of the mean gradient that each update keeps.
-      beta_2: likewise, of the mean squared gradient.
+      beta_2: share of the mean squared gradient that each update keeps.
       epsilon: added to the root of the mean squared gradient.
-      bias_correction: whether the moments are corrected for their start at zero.
-      factor_of: name -> factor of a variable's learning rate; 0 keeps it as it is, and out
-        of the gradient's norm. None: one.
+      bias_correction: whether moments are corrected for their initial zeros.
+      factor_of: name -> factor of a variable's learning rate; 0 freezes the variable and excludes it from
+        the gradient norm. None: 1.
     """
 
     weight_decay_rate: float = 0.01
@@ -48,14 +48,14 @@ def learning_rate_schedule(
 
     Linear from 0 over the warm-up; afterwards linear decay of the global step to 0 at `num_steps`,
     not offset by the warm-up, so the first value after it is peak x (1 - warmup_steps / num_steps).
-    The two others begin at the peak there: half a period of a cosine down to 0, or the peak to the end.
+    Cosine (half a period, down to 0) and constant decay start at the peak after the warm-up.
 
     Args:
       step: finished updates, from 0.
       peak: the nominal learning rate.
       warmup_steps: updates of warm-up.
       num_steps: updates in all.
-      decay: after the warm-up.
+      decay: decay after the warm-up.
 
     Reference: google-research/bert, `optimization.create_optimizer`; Loshchilov and Hutter, 2017, equation 5
     (cosine, without restarts).
@@ -77,23 +77,23 @@ def learning_rate_schedule(
 
 def is_decayed(name: str) -> bool:
     """Returns whether weight decay applies: to all but layer normalisation and biases."""
-    # The original's `exclude_from_weight_decay`, patterns that it searches for anywhere in a name.
+    # The original's `exclude_from_weight_decay` searches for these patterns anywhere in a name.
     return not ("LayerNorm" in name or "layer_norm" in name or "bias" in name)
 
 
 def clipping_scale(
     gradients: dict[str, Array], square: Callable[[Array], Array] = PLAIN.square
 ) -> tuple[Array, Array]:
-    """Returns the factor that brings a shard's gradient to a norm over all variables of at most 1.
+    """Returns the factor that clips a shard's gradient to global norm 1.
 
     Args:
-      gradients: by name.
-      square: how a backend squares elements that are summed next.
+      gradients: {variable name: gradient}.
+      square: backend's function that squares elements before a sum.
 
     Returns:
-      The factor, and the norm without it (float32 scalars).
+      The factor and the norm before clipping (float32 scalars).
     """
-    # In the order of names: float32 sums depend on it, and a caller's mapping may be in any order.
+    # Sorted by name: float32 sums depend on the order, and callers' mappings have no fixed order.
     norm = ops.sqrt(sum(ops.sum(square(gradients[name])) for name in sorted(gradients)))
     # `tf.clip_by_global_norm` without a branch: the factor is exactly 1 up to the norm of 1.
     return CLIP_NORM / ops.maximum(norm, CLIP_NORM), norm
@@ -113,12 +113,12 @@ def adam_update(
 
     Args:
       parameter: float32 array.
-      gradient: of the same shape, as are m and v.
+      gradient: gradient, same shape; m and v too.
       m: mean of gradients.
       v: mean of squared gradients.
       learning_rate: float32 scalar.
-      decays: whether this variable's weights do.
-      corrections: by which m and v are divided for the update, as from `bias_corrections`; None: one.
+      decays: whether weight decay applies to this variable.
+      corrections: divisors of m and v, see `bias_corrections`; None: 1.
 
     Returns:
       The new parameter, m and v.
@@ -153,7 +153,7 @@ def adam_updates(
 
     Args:
       parameters: float32 arrays by name.
-      gradients: likewise, as are m and v.
+      gradients: gradients by name.
       m: means of gradients.
       v: means of squared gradients.
       learning_rate: float32 scalar; or [3], with the two of `bias_corrections` after it.
@@ -168,7 +168,7 @@ def adam_updates(
     new: tuple[dict[str, Array], dict[str, Array], dict[str, Array]] = ({}, {}, {})
     for name in sorted(parameters):
         factor = 1.0 if settings.factor_of is None else settings.factor_of(name)
-        # Not even weight decay: a frozen variable stays bit by bit.
+        # Skip weight decay too: a frozen variable keeps its exact bits.
         if factor == 0:
             updated = parameters[name], m[name], v[name]
         else:

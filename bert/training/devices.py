@@ -21,7 +21,7 @@ class Devices:
 
     Attributes:
       mesh: JAX's, which joins them; None for one device.
-      kind: the name that the driver of the first one reports.
+      kind: device name reported by the driver of the first device.
     """
 
     mesh: Any
@@ -37,6 +37,6 @@ class Devices:
             )
 
     def peak_flops_per_second(self, compute_dtype: str = "float32") -> float | None:
-        """Returns the peak of all devices by the makers' data sheets; None where not known."""
+        """Returns the summed peak of all devices from the makers' data sheets; None if unknown."""
         peak = peak_flops_per_second(self.kind, compute_dtype)
         return None if peak is None else peak * self.count

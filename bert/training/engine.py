@@ -18,7 +18,7 @@ from multiberts.runs.allocator import keep_freed_memory
 from multiberts.runs.console import note_once
 from multiberts.runs.environment import JAX, engine, is_engine_open
 
-# Callers need one module.
+# Re-exported, so that callers import one module.
 __all__ = ["CompileChoice", "ForwardPass", "Loss", "Trainer", "TrainerSettings", "new_trainer"]
 
 CompileChoice = bool | Literal["auto"]
@@ -31,9 +31,7 @@ keep_freed_memory()
 
 
 def new_trainer(loss: Loss, settings: TrainerSettings | None = None) -> Trainer:
-    """Returns a trainer of this process's engine.
-
-    Where several devices are asked for, make it before anything else of the engine's runs.
+    """Returns a trainer of this process's engine; with several devices, before any other use of the engine.
 
     Args:
       loss: (parameters, batch, dropout key uint32 [2], backend) -> (scalar, scalars by name) of one gradient
@@ -53,7 +51,7 @@ class ForwardPass:
     """A forward pass over named arrays, compiled once for every checkpoint of the same sizes.
 
     Attributes:
-      is_compiled: whether each shape of a batch is compiled, so that few shapes are better than small ones.
+      is_compiled: whether each batch shape is compiled, so that few shapes beat small shapes.
     """
 
     is_compiled = True
@@ -75,12 +73,12 @@ class ForwardPass:
         self._on_device: Named = {}
 
     def suited_to(self, parameters: Mapping[str, np.ndarray], num_rows: int) -> ForwardPass:
-        """Returns what computes some rows best: this pass, or one in NumPy.
+        """Returns the faster pass for this number of rows: this one or a NumPy one.
 
         NumPy where there is little to compute, `compile_step` is `auto`, and `is_engine_open`.
 
         Args:
-          num_rows: that kernels multiply, such as word pieces.
+          num_rows: rows of the matrix products, such as word pieces.
         """
         weights = sum(array.size for name, array in parameters.items() if name.endswith("kernel"))
         is_little = num_rows * weights <= _FEW_PRODUCTS
@@ -114,7 +112,7 @@ class ForwardPass:
 
 
 class _NumpyPass(ForwardPass):
-    """A forward pass in NumPy: slower per row than a compiled one, but there at once."""
+    """A forward pass in NumPy: slower per row than a compiled one, but without start-up time."""
 
     is_compiled = False
 

@@ -16,7 +16,7 @@ Array = jax.Array
 
 
 def accelerated() -> BackendOps:
-    """Returns the operations of an accelerator; `runs.environment.attention` names that of attention."""
+    """Returns the operations for accelerators; `runs.environment.attention` selects the attention."""
     return BackendOps(
         attention=recomputed if attention() == RECOMPUTED else PLAIN.attention,
         label_values=compare_labels,
@@ -26,7 +26,7 @@ def accelerated() -> BackendOps:
 
 @jax.custom_vjp
 def look_up_words(words: Array, ids: Array) -> Array:
-    """Returns `backend_ops.look_up_words`, whose gradients of several shards lie one after the other.
+    """Computes `backend_ops.look_up_words` with a separate scatter per shard in the backward pass.
 
     JAX makes one scatter of all shards, whose rows XLA lays out by word, not by shard: the products that
     make the other part of these gradients are then copied into that layout.
@@ -53,8 +53,8 @@ def _look_up_forward(words: Array, ids: Array) -> tuple[Array, tuple[Array, Arra
     return look_up_words(words, ids), (words, ids)
 
 
-def _look_up_backward(kept: tuple[Array, Array], gradient: Array) -> tuple[Array, None]:
-    return _gradient_of_words(*kept, gradient), None
+def _look_up_backward(saved: tuple[Array, Array], gradient: Array) -> tuple[Array, None]:
+    return _gradient_of_words(*saved, gradient), None
 
 
 look_up_words.defvjp(_look_up_forward, _look_up_backward)
@@ -73,10 +73,10 @@ def recomputed(
 ) -> Array:
     """Computes the core by XLA, with a backward pass of its own; see `backend_ops.attention`.
 
-    The backward pass has the softmax's exponentials, with a minus where dropout drops the element: so scores,
-    exponentials and dropout's hash are computed once. Factors that are one number per query (the sum of its
-    exponentials, dropout's factor) are applied to queries' vectors, not to probabilities. The softmax's
-    sum in the backward pass is taken from the output.
+    The forward pass saves the softmax's exponentials, negated where dropout drops the element, so scores,
+    exponentials and dropout's hash are computed once.## bert/training/training_loop.py Factors that are one
+    number per query (the sum of its exponentials, dropout's factor) are applied to queries' vectors, not to
+    probabilities. The softmax's sum in the backward pass is taken from the output.
 
     Reference: Dao et al., FlashAttention, 2022, section 3.1 and appendix B (the backward pass).
     """
@@ -99,9 +99,9 @@ def _attend_forward(
     factor = 1.0
     if dropout_key is not None and rate > 0.0:
         factor = 1.0 / (1.0 - rate)
-        kept = kept_elements(scores.shape, rate, dropout_key, site, positions)
-        signed = jnp.where(kept, exponentials, -exponentials)
-    # Made together, in the product that makes scores, and not again where they are read.
+        is_kept = kept_elements(scores.shape, rate, dropout_key, site, positions)
+        signed = jnp.where(is_kept, exponentials, -exponentials)
+    # Computed together with the scores, and not recomputed where they are used.
     signed, sums = jax.lax.optimization_barrier(
         (signed.astype(value.dtype), jnp.sum(exponentials, axis=-1, keepdims=True))
     )
@@ -111,10 +111,10 @@ def _attend_forward(
 
 
 def _attend_backward(
-    rate: float, site: int, kept: tuple[Any, ...], gradient: Array
+    rate: float, site: int, saved: tuple[Any, ...], gradient: Array
 ) -> tuple[Array | None, ...]:
-    del rate, site  # the signs have what was dropped
-    scaled, key, value, bias, signed, sums, shares, mixed = kept
+    del rate, site  # negative signs mark dropped elements
+    scaled, key, value, bias, signed, sums, shares, mixed = saved
     shared = _scaled(gradient, shares)
     d_value = jnp.matmul(jnp.maximum(signed, 0).swapaxes(2, 3), shared)
     d_kept = jnp.matmul(shared, value.swapaxes(2, 3)).astype(jnp.float32)

@@ -28,40 +28,39 @@ _opened: dict[DeviceChoice, Devices] = {}
 
 
 def open_devices(devices: DeviceChoice = AUTO) -> Devices:
-    """Finds devices and joins several in a mesh; the same call gives the same devices.
+    """Opens devices and joins several in a mesh; the same call returns the same devices.
 
-    Must come before anything else of JAX's runs in the process, where several devices are asked for: logical
-    CPU devices are made at its start. A process may have one group of several devices (and one device
-    besides).
+    With several devices, call it before any other use of JAX in the process: logical CPU devices are
+    created when JAX starts. A process may have one group of several devices (and one device besides).
 
     Args:
-      devices: how many; `auto`: all accelerators, or one CPU where there are none. More than one without
-        accelerators: that many parts of the CPU, each a device of its own.
+      devices: number of devices; `auto`: all accelerators, or one CPU without any. More than one without
+        accelerators: the CPU is split into that many devices.
     """
     if devices in _opened:
         return _opened[devices]
-    groups = [known for known, opened in _opened.items() if opened.mesh is not None]
+    groups = [number for number, opened in _opened.items() if opened.mesh is not None]
     if devices != 1 and groups:
         raise UserError(
             f"devices is {devices}, but this process trains on {groups[0]} already; start another"
         )
     if devices not in (1, AUTO):
-        with contextlib.suppress(RuntimeError):  # JAX has started: what is there is counted below
+        with contextlib.suppress(RuntimeError):  # JAX has started: its devices are counted below
             jax.config.update("jax_num_cpu_devices", devices)
-    known = known_devices()
-    is_cpu = known[0].platform == "cpu"
+    available = known_devices()
+    is_cpu = available[0].platform == "cpu"
     _keep_programs(is_cpu)
-    number = (1 if is_cpu else len(known)) if devices == AUTO else int(devices)
-    if number > len(known):
+    number = (1 if is_cpu else len(available)) if devices == AUTO else int(devices)
+    if number > len(available):
         cure = "open the devices before anything else of JAX's runs" if is_cpu else "lower it"
-        raise UserError(f"devices is {number}, but JAX has {len(known)}; {cure}")
-    mesh = Mesh(np.array(known[:number]), (DATA,)) if number > 1 else None
-    _opened[devices] = Devices(mesh, number, CPU if is_cpu else known[0].device_kind)
+        raise UserError(f"devices is {number}, but JAX has {len(available)}; {cure}")
+    mesh = Mesh(np.array(available[:number]), (DATA,)) if number > 1 else None
+    _opened[devices] = Devices(mesh, number, CPU if is_cpu else available[0].device_kind)
     return _opened[devices]
 
 
 def known_devices() -> list[jax.Device]:
-    """Returns what JAX computes on."""
+    """Returns JAX's devices."""
     try:
         return jax.devices()
     except (RuntimeError, AssertionError) as error:
@@ -79,13 +78,13 @@ def known_devices() -> list[jax.Device]:
 def _keep_programs(is_cpu: bool) -> None:
     """Keeps compiled programs in the user's cache, unless `JAX_COMPILATION_CACHE_DIR` is set.
 
-    JAX compiles anew what it cannot read back.
+    JAX recompiles programs that it cannot read back.
     """
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return
     name = "jax"
     if is_cpu:
-        # Homes are shared by machines, and what was compiled for one processor may not run on another.
+        # Machines may share a home, and a program compiled for one processor may not run on another.
         facts, cpuinfo = [*machine().values(), platform.machine()], Path("/proc/cpuinfo")
         if cpuinfo.is_file():
             lines = cpuinfo.read_text(encoding="utf-8").splitlines()

@@ -45,7 +45,7 @@ from multiberts.runs.environment import HIGHEST, attention, matmul_precision
 if matmul_precision() == HIGHEST:
     jax.config.update("jax_default_matmul_precision", HIGHEST)
 
-# How the arrays of a step, and those of a block of steps, are divided among devices.
+# How arrays of a step, and of a block of steps, are divided among devices.
 _WHOLE, _SHARDED, _SHARDED_BLOCK = (
     PartitionSpec(), PartitionSpec(DATA), PartitionSpec(None, DATA)
 )  # fmt: skip
@@ -61,7 +61,8 @@ class JaxTrainer(Trainer):
 
     def __init__(self, loss: Loss, settings: TrainerSettings, devices: Devices | None = None):
         """Args:
-        devices: descriptions, where programs are only compiled; None: those that `settings` asks for.
+        devices: device descriptions, to compile programs without running them; None: the devices of
+          `settings`.
         """
         devices = devices or open_devices(settings.devices)
         self._on_cpu = devices.kind == CPU
@@ -70,7 +71,7 @@ class JaxTrainer(Trainer):
             settings,
             devices,
             PLAIN if self._on_cpu else accelerated(),
-            joins_steps=not self._on_cpu,  # on CPUs Python costs little
+            joins_steps=not self._on_cpu,  # on CPUs Python's overhead is small
         )
         self._state: State = ({}, {}, {})
         self._compiled_shard = jax.jit(self._shard_gradients)
@@ -81,10 +82,10 @@ class JaxTrainer(Trainer):
         self._compiled_block = self._compile(self._updated_block, _SHARDED_BLOCK, _WHOLE, _WHOLE)
 
     def _compile(self, update: Any, *specs: PartitionSpec) -> Any:
-        """Compiles an update of accelerators: all make it, each with its part of what is divided.
+        """Compiles an update for accelerators: every device runs it on its part of the divided arrays.
 
         Args:
-          update: of a state and further arguments.
+          update: function of a state and further arguments.
         """
         if self.devices.mesh is not None:
             update = jax.shard_map(
@@ -92,20 +93,20 @@ class JaxTrainer(Trainer):
                 mesh=self.devices.mesh,
                 in_specs=(_WHOLE, *specs),
                 out_specs=(_WHOLE, _WHOLE),
-                check_vma=False,  # every device makes the same update
+                check_vma=False,  # every device computes the same update
             )
-        # The same sums in the same order on every run: NVIDIA's GPUs else add as threads come.
+        # The same order of sums on every run: NVIDIA GPUs otherwise add as threads finish.
         options = {"xla_gpu_deterministic_ops": True} if jax.default_backend() == "gpu" else None
         return jax.jit(update, donate_argnums=0, compiler_options=options)
 
     def lower(self, state: State, arrays: Named, learning_rate: Array) -> jax.stages.Lowered:
-        """Returns an accelerator's update, not compiled yet, of arguments without values.
+        """Returns an accelerator's update, lowered but not compiled, for arguments without values.
 
         The devices may be descriptions (`jax.experimental.topologies`): compilers need none.
 
         Args:
-          state: `jax.ShapeDtypeStruct` with shardings, as the others are.
-          arrays: of the batch, by name.
+          state: `jax.ShapeDtypeStruct` with shardings, like the other arguments.
+          arrays: {name: array of the batch}.
         """
         lowered: jax.stages.Lowered = self._compiled.lower(state, arrays, learning_rate)
         return lowered
@@ -134,7 +135,7 @@ class JaxTrainer(Trainer):
         )
 
     def _sharded(self, arrays: Batch, spec: PartitionSpec) -> Named:
-        """Returns the arrays as a program takes them: on one device it fetches them itself."""
+        """Returns sharded arrays; with one device unchanged, since the program copies them."""
         if self.devices.mesh is None:
             return dict(arrays)
         return {name: self._device_put(values, spec) for name, values in arrays.items()}
@@ -157,7 +158,7 @@ class JaxTrainer(Trainer):
         return scalars
 
     def _update_by_shards(self, arrays: dict[str, np.ndarray], learning_rate: np.ndarray) -> Named:
-        """Makes the update on CPUs: each device takes some shards, the first adds all in order."""
+        """Computes the update on CPUs: each device takes some shards, and the first one adds all in order."""
         shards = self.settings.gradient_shards
         keys = arrays.pop(DROPOUT_KEYS)
         parts = [arrays]
@@ -167,7 +168,7 @@ class JaxTrainer(Trainer):
         devices = jax.devices()[: self.devices.count]
         weights = [jax.device_put(self._state[0], device) for device in devices]
         results = [
-            # Each device takes a run of consecutive shards, as accelerators do.
+            # Each device takes consecutive shards, as on accelerators.
             self._compiled_shard(weights[n * len(devices) // shards], parts[n], keys[n])
             for n in range(shards)
         ]
@@ -191,10 +192,10 @@ class JaxTrainer(Trainer):
         def add(total: Sums, part: tuple[Named, Array]) -> tuple[Sums, None]:
             if at_once == 1:
                 return _add_clipped(total, gradients_of(*part)), None
-            found = jax.vmap(gradients_of)(*part)
-            # Clipped where they are added: all of them scaled at once would be stored once more.
+            gradients = jax.vmap(gradients_of)(*part)
+            # Clipped while adding: scaling all of them at once would need another copy.
             for number in range(at_once):
-                total = _add_clipped(total, jax.tree.map(operator.itemgetter(number), found))
+                total = _add_clipped(total, jax.tree.map(operator.itemgetter(number), gradients))
             return total, None
 
         parts = (shards, keys)
@@ -230,7 +231,7 @@ def _add_clipped(total: Sums, shard: ShardGradients) -> Sums:
 def forward_pass(
     function: Callable[..., Named], compile_step: bool
 ) -> tuple[Callable[..., Named], Callable[..., Named]]:
-    """Returns what puts arrays on the device, and the compiled function; see `engine.ForwardPass`."""
+    """Returns a function that puts arrays on the device, and the compiled pass; see `engine.ForwardPass`."""
     del compile_step  # JAX always does
     known_devices()  # says so where none is
 

@@ -25,10 +25,10 @@ from multiberts.runs.parameters import fits
 
 METRICS = "metrics.jsonl"
 
-# The first part of the names of values measured on text that is not trained on.
+# Prefix of the names of values measured on held-out text.
 HELD_OUT = "held_out_"
 
-# Values of lines that are finite.
+# Values that must be finite.
 _NUMBERS = ("time", "steps_per_second")
 
 # The end of a log that `tail_of_metrics` reads.
@@ -36,10 +36,10 @@ _BYTES_OF_TAIL = 64 << 10
 
 
 class TrainingLog(contextlib.AbstractContextManager["TrainingLog"]):
-    """Lines of numbers by step, without gaps or doubles however often the run was killed.
+    """Numbers by step, without gaps or duplicates after any number of kills.
 
-    `metrics.jsonl` is the record. TensorBoard's file is made from it anew whenever a run resumes:
-    event files can only grow, and would keep the steps that are trained again.
+    `metrics.jsonl` is the record. TensorBoard's file is rewritten from it when a run resumes: event files
+    are append-only and would keep the steps that are repeated.
     """
 
     def __init__(self, directory: Path, step: int, *, tensorboard: bool = False):
@@ -47,10 +47,10 @@ class TrainingLog(contextlib.AbstractContextManager["TrainingLog"]):
 
         Args:
           step: finished updates; 0 drops every line.
-          tensorboard: whether to write `directory/tensorboard` too.
+          tensorboard: whether to also write `directory/tensorboard`.
         """
         self._path = directory / METRICS
-        # Entries of step 0 come before the first update, and are written again with it.
+        # Entries of step 0 precede the first update and are rewritten with it.
         lines = [line for line in read_metrics(self._path) if line["step"] <= step > 0]
         if step and not self._path.exists():
             console.progress(f"warning: {self._path} is missing: it will begin after step {step}")
@@ -90,8 +90,8 @@ class EventFile:
     """TensorBoard's file of a run, a TFRecord file of events; written anew when the run resumes."""
 
     def __init__(self, directory: Path):
-        """Begins a file in a directory, whose former content goes."""
-        # Here, so that reading a log needs no TensorBoard.
+        """Starts a file in a directory after emptying the directory."""
+        # Imported here, so that reading a log does not need TensorBoard.
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary
         from tensorboard.summary.writer.record_writer import RecordWriter
@@ -100,7 +100,7 @@ class EventFile:
         with self._refused_writes():
             remove(directory)
             directory.mkdir(parents=True)
-            # A new name each time, so that a TensorBoard that is open finds a new file.
+            # A new name each time, so that a running TensorBoard notices the file.
             self._path = directory / f"events.out.tfevents.{time.time_ns()}"
             self._writer = RecordWriter(_opened(self._path, []))
         self._write(wall_time=time.time(), file_version="brain.Event:2")
@@ -121,7 +121,7 @@ class EventFile:
             self._writer.write(self._new_event(**event).SerializeToString())
 
     def flush(self) -> None:
-        """Hands what was added to the system."""
+        """Flushes added events to the system."""
         with self._refused_writes():
             self._writer.flush()
 
@@ -138,7 +138,7 @@ class EventFile:
 
 
 def cannot_write(path: Path, error: Exception) -> UserError:
-    """Returns the error for a log's directory or file, from an error of the system."""
+    """Converts a system error for a log's directory or file."""
     reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
     return UserError(
         f"cannot write {path}: {reason}; free some space or choose another run_dir, then run the "
@@ -147,7 +147,7 @@ def cannot_write(path: Path, error: Exception) -> UserError:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Reads the whole lines of a `metrics.jsonl`, also of one that is being written.
+    """Reads the complete lines of a `metrics.jsonl`, which may still be written.
 
     Args:
       path: the file; a missing one has no lines.
@@ -170,7 +170,7 @@ def tail_of_metrics(path: PathLike) -> list[dict[str, Any]]:
 
 
 def whole_lines(texts: Iterable[bytes]) -> list[dict[str, Any]]:
-    """Returns the lines that are numbers by name with a step; one that is being written is left out.
+    """Returns the lines that are objects of numbers with a step; an incomplete last line is left out.
 
     Args:
       texts: lines of a `metrics.jsonl`, UTF-8.
@@ -190,12 +190,12 @@ def whole_lines(texts: Iterable[bytes]) -> list[dict[str, Any]]:
     return lines
 
 
-def _opened(path: Path, kept: list[dict[str, Any]]) -> io.FileIO:
-    """Opens a log to add to, cut down to the lines that are kept."""
+def _opened(path: Path, lines: list[dict[str, Any]]) -> io.FileIO:
+    """Rewrites a log with the given lines and opens it for appending."""
     if path.exists():
-        write_atomically(path, "".join(json.dumps(line) + "\n" for line in kept))
+        write_atomically(path, "".join(json.dumps(line) + "\n" for line in lines))
     try:
-        # Unbuffered: a kill loses nothing, and a failed write is not tried again on closing.
+        # Unbuffered: a kill loses nothing, and closing does not retry a failed write.
         return open(path, "ab", buffering=0)
     except OSError as error:
         raise cannot_write(path, error) from error

@@ -25,25 +25,25 @@ Arrays = dict[str, np.ndarray]
 
 STATE = "state"
 
-# The newest may be damaged: then training resumes from the one before.
+# If the newest is damaged, training resumes from the one before.
 KEPT_STATES = 2
 
 _PARTS = ("parameters", "m", "v")
 
-# The entry of a state's file that says on what it was trained.
+# Entry of a state's file with the machine of the training.
 _MACHINE = "machine"
 _NAME = re.compile(r"step_(\d+)\.npz")
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainingState:
-    """All that training carries from one step to the next, as float32 arrays by variable name.
+    """Everything that one training step passes to the next: float32 arrays by variable name.
 
     Attributes:
       m: means of gradients.
       v: means of squared gradients.
       step: finished updates.
-      machine: on what it was trained (devices, processor, versions), which may change last bits.
+      machine: devices, processor and versions of the training, which may change last bits.
     """
 
     parameters: Arrays
@@ -85,7 +85,7 @@ class TrainingState:
         names = parts["parameters"].keys()
         if not names or any(parts[part].keys() != names for part in _PARTS):
             raise _damaged(path, "some of its arrays are missing")
-        # A state that has diverged would resume and diverge again; an earlier one may be good.
+        # Resuming from a diverged state would diverge again; an earlier state may be good.
         for part in _PARTS:
             for name, values in parts[part].items():
                 if not np.isfinite(values).all():
@@ -95,7 +95,7 @@ class TrainingState:
     def digest(self) -> bytes:
         """Returns the SHA-256 over every bit of the state."""
         whole = hashlib.sha256(str(self.step).encode())
-        # Names and shapes count: the bytes of two arrays may be those of one.
+        # Hash names and shapes too: the same bytes can be split into different arrays.
         for part in _PARTS:
             for name, values in sorted(getattr(self, part).items()):
                 whole.update(f"{part}:{name} {values.shape}".encode())
@@ -104,10 +104,10 @@ class TrainingState:
 
 
 def load_newest_state(run_dir: Path) -> TrainingState | None:
-    """Reads the newest whole state of a run, reporting newer ones that are damaged.
+    """Reads the newest undamaged state of a run and reports newer damaged ones.
 
     Returns:
-      None where nothing is saved.
+      None if no state is saved.
     """
     first_error = None
     for path in reversed(_states(run_dir)):
@@ -125,7 +125,7 @@ def load_newest_state(run_dir: Path) -> TrainingState | None:
 
 
 def saved_step(run_dir: Path) -> int:
-    """Returns the step from which training in a run's directory would resume; 0 where nothing is saved."""
+    """Returns the step from which training in a run's directory would resume; 0 without a saved state."""
     states = _states(run_dir)
     return _step_of(states[-1]) if states else 0
 
@@ -139,21 +139,19 @@ def load_state(run_dir: Path, step: int) -> TrainingState:
 
 
 def save_state(state: TrainingState, run_dir: Path) -> None:
-    """Saves a state, and only then drops all but the last `KEPT_STATES` up to its step."""
-    # First: a kill between the two leaves one state too many, never none.
+    """Saves a state, then removes all but the last `KEPT_STATES` up to its step."""
+    # Save before removing: a kill in between leaves one state too many, never none.
     state.save(_path(run_dir, state.step))
-    # Later states are there where they were damaged, and training resumed from an earlier one.
+    # Later states exist if they were damaged and training resumed from an earlier one.
     others = _states(run_dir)
-    kept = [path for path in others if _step_of(path) <= state.step][-KEPT_STATES:]
+    newest = [path for path in others if _step_of(path) <= state.step][-KEPT_STATES:]
     for old in others:
-        if old not in kept:
+        if old not in newest:
             remove(old)
 
 
 class StateWriter(contextlib.AbstractContextManager["StateWriter"]):
-    """Saves states in a thread beside training, one at a time.
-
-    As a context it waits at its end for the state that is being written.
+    """Saves states in a background thread, one at a time. Leaving the context waits for the last write.
 
     Example:
       >>> weights = {"kernel": np.zeros(3, np.float32)}
@@ -169,16 +167,16 @@ class StateWriter(contextlib.AbstractContextManager["StateWriter"]):
         self._saving: concurrent.futures.Future[None] | None = None
 
     def save(self, state: TrainingState) -> None:
-        """Begins to save a state, once the one before is saved.
+        """Starts saving a state after the previous one is saved.
 
         Args:
-          state: arrays that nobody changes any more.
+          state: state whose arrays no longer change.
         """
         self.wait()
         self._saving = self._thread.submit(save_state, state, self._run_dir)
 
     def check(self) -> None:
-        """Raises the error of a save that has ended, without waiting for one that has not."""
+        """Raises the error of a finished save, without waiting for a running one."""
         if self._saving and self._saving.done():
             self.wait()
 
@@ -195,7 +193,7 @@ class StateWriter(contextlib.AbstractContextManager["StateWriter"]):
 
 
 def remove_states(run_dir: Path) -> None:
-    """Removes the states of a finished run, which nothing reads any more; what cannot be removed stays."""
+    """Removes the states of a finished run, which nothing needs any more; errors are ignored."""
     with contextlib.suppress(OSError):
         remove(run_dir / STATE)
 
@@ -209,14 +207,14 @@ def _step_of(state: Path) -> int:
 
 
 def _states(run_dir: Path) -> list[Path]:
-    """Returns the saved states, the oldest first; reports other files once."""
+    """Returns the saved states, oldest first; reports other files once."""
     files = sorted((run_dir / STATE).glob("*.npz"))
     for file in files:
         if not _NAME.fullmatch(file.name):
             console.note_once(f"{file} is ignored: its name is not that of a state (step_<n>.npz)")
-    # By number: as text, step_1000 comes before step_200.
+    # Sorted by number: as text, step_1000 comes before step_200.
     return sorted((file for file in files if _NAME.fullmatch(file.name)), key=_step_of)
 
 
-def _damaged(path: Path, found: str) -> UserError:
-    return UserError(f"{path} is damaged ({found}); remove it to resume from an earlier state")
+def _damaged(path: Path, fault: str) -> UserError:
+    return UserError(f"{path} is damaged ({fault}); remove it to resume from an earlier state")

@@ -1,9 +1,8 @@
 """Matrix products with float32 weights that XLA compiles well for processors.
 
-They are equal to `backend_ops.PLAIN` up to rounding. XLA's library multiplies matrices whose rows
-lie one after the other. A product with a transposed matrix, as every gradient of weights is, goes another
-way, at half the speed where the result has more rows than columns. So the smaller factor is copied in the
-other order first.
+They are equal to `backend_ops.PLAIN` up to rounding. XLA's library multiplies row-major matrices. Products
+with a transposed matrix, such as gradients of weights, take another path at half the speed if the result
+has more rows than columns. So the smaller factor is first copied into the other order.
 """
 
 from __future__ import annotations
@@ -66,13 +65,13 @@ def _flat_scores(
 
 
 def _stored(values: tf.Tensor) -> tf.Tensor:
-    """Returns the values as they are laid out here: XLA does not join the transposition with a product."""
+    """Stores the values in this layout, so that XLA does not fuse the transposition into a product."""
     stored: tf.Tensor = xla.optimization_barrier(values, tf.zeros(()))[0]
     return tf.ensure_shape(stored, values.shape)
 
 
 def square(values: tf.Tensor) -> tf.Tensor:
-    """Squares and stores: XLA sums stored values faster than those it computes in the sum."""
+    """Squares and stores: XLA sums stored values faster than values computed inside the sum."""
     return _stored(tf.square(values))
 
 

@@ -30,8 +30,8 @@ from multiberts.bert.training.trainer import (
 from multiberts.runs.environment import HIGHEST, matmul_precision
 from multiberts.runs.errors import UserError
 
-# The same sums in the same order on every run: gradients of gathers would otherwise be summed by
-# whichever thread comes first.
+# The same order of sums on every run: gradients of gathers would otherwise be summed in the order in which
+# threads finish.
 tf.config.experimental.enable_op_determinism()
 if matmul_precision() == HIGHEST:
     tf.config.experimental.enable_tensor_float_32_execution(False)
@@ -74,7 +74,7 @@ class TensorFlowTrainer(Trainer):
                 part.clear()
                 for name in sorted(shapes):
                     part[name] = tf.Variable(np.zeros(shapes[name], np.float32))
-            # A compiled function holds on to the variables it first met: new ones need a new one.
+            # A compiled function keeps the variables of its first call: new variables need a new function.
             self._compiled = self._compile(self._updated, self.settings.compile_step)
             self._compiled_block = self._compile(self._updated_block, True)
         self._assign(state)
@@ -119,7 +119,7 @@ class TensorFlowTrainer(Trainer):
             tape.watch(weights)
             value, metrics = loss(parameters)
         gradients = tape.gradient(value, weights, unconnected_gradients="zero")
-        # Dense ones, of gathers too.
+        # Dense gradients, also of gathers.
         pairs = zip(names, map(tf.convert_to_tensor, gradients), strict=True)
         return value, metrics, dict(pairs)
 
@@ -137,7 +137,7 @@ class TensorFlowTrainer(Trainer):
         return sums
 
     def _shapes(self, function: Callable[..., Named], *arguments: Any) -> Named:
-        return function(*arguments)  # XLA drops what nothing reads
+        return function(*arguments)  # XLA removes unused results
 
 
 def _tensors(arrays: Mapping[str, np.ndarray]) -> Named:
@@ -147,5 +147,5 @@ def _tensors(arrays: Mapping[str, np.ndarray]) -> Named:
 def forward_pass(
     function: Callable[..., Named], compile_step: bool
 ) -> tuple[Callable[..., Named], Callable[..., Named]]:
-    """Returns what puts arrays on the device, and the compiled function; see `engine.ForwardPass`."""
+    """Returns a function that puts arrays on the device, and the compiled pass; see `engine.ForwardPass`."""
     return _tensors, tf.function(function, jit_compile=compile_step, autograph=False)

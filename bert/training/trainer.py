@@ -1,6 +1,6 @@
-"""One update of the weights: written once, in the arrays of either engine.
+"""One update of the weights, written once for both engines.
 
-`TensorFlowTrainer` and `JaxTrainer` hold the weights, differentiate, compile and run what is here.
+`TensorFlowTrainer` and `JaxTrainer` hold the weights and differentiate, compile and run this code.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ State = tuple[Named, Named, Named]
 Sums = tuple[Named, Named]
 # Gradients and metrics of a shard by name, and the factor that clips the gradients.
 ShardGradients = tuple[Named, Named, Array]
-# A shard's functions: weights by name -> as `Loss`; (arrays, dropout key) -> its gradients.
+# Functions of a shard: weights by name -> result of `Loss`; (arrays, dropout key) -> gradients.
 LossOf = Callable[[Named], tuple[Array, Named]]
 GradientsOf = Callable[[Named, Array], ShardGradients]
 
-# The name of the dropout keys among a batch's arrays on their way to the devices.
+# Name of the dropout keys among the arrays that are sent to the devices.
 DROPOUT_KEYS = "dropout_keys"
 
 
@@ -53,10 +53,10 @@ class TrainerSettings(AdamSettings):
 
     Attributes:
       gradient_shards: parts of a batch clipped apart.
-      compile_step: whether XLA compiles the step (changes speed and last bits only); JAX always does.
-      devices: how many share the work; `auto`: with JAX all accelerators, or one CPU. TensorFlow trains on
+      compile_step: whether to compile the step with XLA (changes speed and last bits only); JAX always does.
+      devices: number of devices; `auto`: with JAX all accelerators, or one CPU. TensorFlow trains on
         one.
-      steps_per_dispatch: the most updates in one program, without Python in between.
+      steps_per_dispatch: maximum number of updates in one program, without Python in between.
     """
 
     gradient_shards: int = 1
@@ -72,26 +72,25 @@ class TrainerSettings(AdamSettings):
 class Trainer(abc.ABC):
     """Turns a state and a batch into the next state, compiled once for each batch shape.
 
-    A batch is cut into `gradient_shards` equal parts. Each part's gradient is clipped to global
-    norm 1 by itself, and the clipped gradients are summed, as the original's replicas did: the
-    number of shards belongs to the recipe, not to the machine. Several devices take equal runs of
-    consecutive shards, and every device makes the same update. A shard's dropout is addressed by its
-    number in the whole batch. CPUs add the shards one by one in their order, whoever made them, so any
-    number of devices ends in the same bytes. Accelerators each sum their own
-    shards in order; how these sums are added is left to their collectives.
+    A batch is cut into `gradient_shards` equal parts. Each part's gradient is clipped to global norm 1, and
+    the clipped gradients are summed, as on the original's replicas: the number of shards is part of the
+    recipe, independent of the machine. Each device takes the same number of consecutive shards, and every
+    device computes the same update. Dropout bits depend on the shard's index in the whole batch. CPUs add
+    the shards one by one in a fixed order, so the bytes do not depend on the number of devices.
+    Accelerators sum their own shards in order, and their collectives add these sums.
 
-    Shards are the micro-batches too: one after the other, in the memory of one; on accelerators a few at
-    a time where sequences are short (`jax_trainer.shards_at_once`). A shard is not cut further: its loss
-    is divided by its own number of predictions and its gradient clipped as a whole, so the mean of its
-    pieces' gradients would be another recipe.
+    Shards are also the micro-batches: computed one by one in the memory of one; on accelerators a few at a
+    time if sequences are short (`jax_trainer.shards_at_once`). A shard cannot be split further: its loss is
+    divided by its number of predictions and its gradient is clipped as a whole, so averaging gradients of
+    its parts would change the recipe.
 
     Reference: google-research/bert, `optimization.py`; Sellam et al., 2022, section 2.
 
     Attributes:
-      devices: that share the work.
+      devices: devices that share the work.
       step_count: finished updates.
-      steps_per_dispatch: the most updates that `steps` makes; 1 where the engine joins none.
-      engine_errors: what the engine raises, among others where memory is too small.
+      steps_per_dispatch: maximum number of updates per call of `steps`; 1 if the engine joins none.
+      engine_errors: exception classes of the engine, for example out of memory.
     """
 
     engine_errors: tuple[type[Exception], ...] = ()
@@ -106,8 +105,8 @@ class Trainer(abc.ABC):
         joins_steps: bool,
     ):
         """Args:
-        backend: the operations that this engine computes in its own way.
-        joins_steps: whether several updates in one program are worth it.
+        backend: operations with a version for this engine.
+        joins_steps: whether several updates in one program pay off.
         """
         devices.check_shards(settings.gradient_shards)
         self.settings = settings
@@ -120,7 +119,7 @@ class Trainer(abc.ABC):
 
     @property
     def machine(self) -> dict[str, object]:
-        """Returns what changes the last bits of training besides the recipe; every state records it."""
+        """Returns facts of the machine that change the last bits of training; every state records them."""
         return {
             **machine(),
             "engine": engine(),
@@ -133,12 +132,12 @@ class Trainer(abc.ABC):
         }
 
     def start(self, parameters: Mapping[str, np.ndarray]) -> None:
-        """Takes initial weights; moments and step are zero."""
+        """Sets initial weights; moments and step become zero."""
         zeros = {name: np.zeros_like(values) for name, values in parameters.items()}
         self.restore(TrainingState(dict(parameters), zeros, zeros, 0))
 
     def restore(self, state: TrainingState) -> None:
-        """Takes a state, of either engine; one of the same names and shapes recompiles nothing."""
+        """Sets a state of either engine; equal names and shapes do not trigger recompilation."""
         self._put((state.parameters, state.m, state.v))
         self.step_count = state.step
 
@@ -160,12 +159,12 @@ class Trainer(abc.ABC):
         learning_rates: Sequence[float],
         dropout_seed: int,
     ) -> Named:
-        """Makes an update with each batch, all of them in one program.
+        """Makes one update per batch, all in one program.
 
         Args:
           batches: 1 to `steps_per_dispatch`, of the same shapes: arrays by name, each [batch, ...]; batch a
             multiple of gradient_shards.
-          dropout_seed: with the step and the shard, the address of all dropout bits.
+          dropout_seed: seed of the dropout bits, together with step and shard.
 
         Returns:
           Scalars by name, means over shards, perhaps still being computed: `loss`, `gradient_norm`, and the
@@ -173,7 +172,7 @@ class Trainer(abc.ABC):
           len(batches) values count.
         """
         most, count = self.steps_per_dispatch, len(batches)
-        # One program serves all blocks: those that are not full repeat a batch that nothing reads.
+        # One program serves all blocks: partial blocks are padded with a batch that is not used.
         numbers = self.step_count + np.arange(most)
         rates: list[Any] = [*learning_rates, *(most - count) * [0.0]]
         if self.settings.bias_correction:
@@ -204,9 +203,9 @@ class Trainer(abc.ABC):
 
     @contextlib.contextmanager
     def report_errors(self) -> Iterator[None]:
-        """Turns the engine's error where an update does not fit the device's memory into one line.
+        """Reports in one line that an update does not fit the device's memory.
 
-        TPUs' compiler says so before the first update; else the device does.
+        On TPUs the compiler raises this before the first update; elsewhere the device does.
         """
         try:
             yield
@@ -227,7 +226,7 @@ class Trainer(abc.ABC):
 
         Args:
           arrays: this device's part of the batch, and of `DROPOUT_KEYS`.
-          learning_rate: of this update; [3] with the corrections of Adam's bias.
+          learning_rate: learning rate of this update; [3] with Adam's bias corrections.
         """
         batch = dict(arrays)
         keys = batch.pop(DROPOUT_KEYS)
@@ -237,12 +236,12 @@ class Trainer(abc.ABC):
     def _updated_block(
         self, state: State, arrays: Named, learning_rates: Array, num_steps: Array
     ) -> tuple[State, Named]:
-        """Makes the first `num_steps` updates of a block; an input, so that all blocks share a program.
+        """Makes the first `num_steps` updates of a block; an input array, so that all blocks share a program.
 
         Args:
-          arrays: as a single update takes them, of each step: [steps, ...].
+          arrays: arrays of a single update, stacked: [steps, ...].
           learning_rates: [steps, ...].
-          num_steps: how many updates are made, from the first.
+          num_steps: number of updates, from the first.
         """
         first = {name: values[0] for name, values in arrays.items()}
         key = first.pop(DROPOUT_KEYS)[0]
@@ -284,7 +283,7 @@ class Trainer(abc.ABC):
     def _types_of_scalars(
         self, parameters: Named, batch: Named, dropout_key: Array
     ) -> dict[str, Any]:
-        """Returns the types of a shard's scalars by name, from the loss alone, which is traced quickly."""
+        """Returns the types of a shard's scalars by name, from tracing the loss alone, which is fast."""
 
         def scalars(parameters: Named, batch: Named, dropout_key: Array) -> Named:
             value, metrics = self._loss(parameters, batch, dropout_key, self._backend)
@@ -301,7 +300,7 @@ class Trainer(abc.ABC):
 
         def loss(parameters: Named) -> tuple[Array, Named]:
             if factor_of is not None:
-                # Frozen variables stay out of the gradient's norm.
+                # Frozen variables do not count towards the gradient norm.
                 parameters = {
                     name: value if factor_of(name) else ops.stop_gradient(value)
                     for name, value in parameters.items()
@@ -318,7 +317,7 @@ class Trainer(abc.ABC):
         """Returns the next state, and the means over shards of the metrics."""
         parameters, m, v = state
         gradients, metrics = sums
-        # The sum of the shards, not their mean: Adam divides a common factor out again, but for epsilon.
+        # The sum over shards, not the mean: Adam cancels a common factor, except for epsilon.
         state = adam_updates(parameters, gradients, m, v, learning_rate, self.settings)
         count = self.settings.gradient_shards
         return state, {
@@ -355,14 +354,14 @@ class Trainer(abc.ABC):
     def _sum_in_order(
         self, gradients_of: GradientsOf, zeros: Sums, shards: Named, keys: Array
     ) -> Sums:
-        """Adds what `clipped` makes of each shard to zeros, in order; in the memory of one or a few."""
+        """Sums the outputs of `clipped` over the shards, in order, in the memory of one or a few shards."""
 
     @abc.abstractmethod
     def _shapes(self, function: Callable[..., Named], *arguments: Any) -> Named:
-        """Returns arrays, or descriptions of them, like those that a function would return."""
+        """Returns arrays, or descriptions, with the shapes and types of a function's outputs."""
 
     def _sum_over_devices(self, values: Any) -> Any:
-        """Returns the sums over all devices; on one the values themselves."""
+        """Returns the sums over all devices; with one device the values themselves."""
         return values
 
 

@@ -1,4 +1,4 @@
-"""The training loop, which can be killed anywhere and resumes to the same bits."""
+"""The training loop. Killed at any point, it resumes and ends in the same bits."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Schedule:
 
     Attributes:
       num_steps: updates in all.
-      initial_parameters: weights at step 0, by name; called only where nothing was saved.
-      batches_at: the batches of consecutive steps, from 0.
-      learning_rate_at: the learning rate of a step, from 0.
-      batch_threads: that make batches ahead of the device.
-      steps_per_job: whose batches a thread makes at a time, at least; see `batches_ahead`.
+      initial_parameters: returns weights at step 0, by name; called only if no state was saved.
+      batches_at: returns the batches of consecutive steps, from 0.
+      learning_rate_at: returns the learning rate of a step, from 0.
+      batch_threads: threads that make batches ahead of the device.
+      steps_per_job: minimum number of steps per job of a thread; see `batches_ahead`.
     """
 
     num_steps: int
@@ -56,10 +56,10 @@ class Saving:
     """The files that a training run writes while it runs, and when.
 
     Attributes:
-      directory: of the run; gets `metrics.jsonl` and `state/`.
-      save_state_every_steps: how much work a kill may cost.
-      save_state_every_seconds: how much time a kill may cost, besides; None: counted in steps alone.
-      tensorboard: whether to write TensorBoard's `tensorboard/` too.
+      directory: folder of the run, for `metrics.jsonl` and `state/`.
+      save_state_every_steps: steps between states, at most lost by a kill.
+      save_state_every_seconds: seconds between states, in addition; None: steps only.
+      tensorboard: whether to also write TensorBoard's `tensorboard/`.
     """
 
     directory: Path
@@ -71,18 +71,18 @@ class Saving:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Callbacks:
-    """Functions that the loop calls besides the steps themselves, and what it watches.
+    """Functions that the loop calls between steps.
 
     Attributes:
       at_steps: numbers of finished updates at which `on_step` is called.
       on_step: takes the number of finished updates and the trainer; returns numbers for the log, or
-        None. Called again where a killed run trains the same step again, with the same weights.
-      describe_batch: describes the batch of a step (from 0), for the message where training diverged.
+        None. A resumed run may call it again for the same step, with the same weights.
+      describe_batch: describes the batch of a step (from 0), for the message about divergence.
       speed_at: returns further numbers for the log, such as sequences per second, from the updates
         per second.
       should_stop: called before the first step and after each; if true, the loop saves and stops.
-      has_ended: called before the first step and after each call of `on_step`; if true, training
-        ends there, as after the last step.
+      has_ended: called before the first step and after each call of `on_step`; if true, training ends as
+        after the last step.
     """
 
     at_steps: Collection[int] = ()
@@ -101,11 +101,11 @@ def train(
     *,
     description: str = "training",
 ) -> None:
-    """Trains to `schedule.num_steps`, resuming from the last saved state where there is one.
+    """Trains to `schedule.num_steps`, resuming from the last saved state if any.
 
-    Killed anywhere and called again it ends in the same bits: batches, learning rates and dropout
-    are functions of the step alone. A state is copied between two steps and written beside those that
-    follow; the loop leaves when the last one is written.
+    Killed at any point and called again it ends in the same bits, because batches, learning rates and
+    dropout are functions of the step alone. A state is copied between two steps and written in the
+    background; the loop returns after the last write.
 
     Raises:
       DivergedError: training is not finite, naming the step (as the log counts: the
@@ -155,7 +155,8 @@ def train(
         ):
             # --- Update: the device may still compute when `trainer.steps` returns ------------------
 
-            # Before the update: steps behind a state that cannot be written would be lost at the next stop.
+            # Checked before the update: if a state cannot be written, later steps would be lost at the next
+            # stop.
             writer.check()
             rates = [schedule.learning_rate_at(step) for step in steps]
             metrics = _update(trainer, bar, batches, rates, schedule.dropout_seed)
@@ -165,7 +166,7 @@ def train(
 
             # --- Find what is due after these steps -------------------------------------------------
 
-            # After the last step there is nothing left to stop: the run finishes.
+            # A notice to stop after the last step is ignored, so that the run finishes.
             is_stopped = callbacks.should_stop() and done < num_steps
             is_announced = MAINTENANCE.acquire(blocking=False) and done < num_steps
             watch.add(steps, metrics)
@@ -185,7 +186,8 @@ def train(
 
             # --- Check and log: waits for the device ------------------------------------------------
 
-            # Before anything is written: no log line, checkpoint or state holds what is not finite.
+            # Checked before writing, so that no log line, checkpoint or state has values that are not
+            # finite.
             values = watch.check()
             clock.pause()
             if is_logged:
@@ -204,7 +206,7 @@ def train(
             # --- Save the state, in a thread beside the steps that follow ---------------------------
 
             if is_saved:
-                writer.wait()  # before the next copy: memory holds one
+                writer.wait()  # waits before the next copy: memory has room for one
                 writer.save(trainer.state())
                 saved_at = time.monotonic()
                 if is_announced:
@@ -223,7 +225,7 @@ def train(
 
 
 def _update(trainer: Trainer, bar: ProgressBar, *arguments: Any) -> dict[str, Array]:
-    """Makes updates; the bar says that the first of a trainer compiles, which may take minutes."""
+    """Makes updates; the bar reports that a trainer's first update compiles, which may take minutes."""
     if trainer.has_updated:
         return trainer.steps(*arguments)
     bar.set_postfix_str("compiling")
@@ -256,7 +258,7 @@ class _Clock:
 
 
 class _Watch:
-    """Checks the values of every step, but many steps at once: reading them waits for the device."""
+    """Checks the values of every step, many steps at once, because reading values waits for the device."""
 
     def __init__(self, describe_batch: Callable[[int], str] | None):
         self._describe_batch = describe_batch
@@ -277,12 +279,12 @@ class _Watch:
         pending, self._pending = self._pending, []
         for step, values in (pair for block in pending for pair in _values_by_step(*block)):
             if not all(math.isfinite(value) for value in values.values()):
-                found = ", ".join(f"{name} {value:g}" for name, value in values.items())
+                shown = ", ".join(f"{name} {value:g}" for name, value in values.items())
                 batch = (
                     f"; its batch: {self._describe_batch(step - 1)}" if self._describe_batch else ""
                 )
                 raise DivergedError(
-                    f"step {step}: training is not finite ({found}); states and checkpoints before it are "
+                    f"step {step}: training is not finite ({shown}); states and checkpoints before it are "
                     f"kept: look at the batch and change learning_rate{batch}"
                 )
         return values
@@ -293,23 +295,22 @@ def _values_by_step(
 ) -> Iterator[tuple[int, dict[str, float]]]:
     """Yields each update's number, from 1, and its scalars; waits for the device once."""
     columns = {name: np.ravel(np.asarray(values)).tolist() for name, values in metrics.items()}
-    for place, step in enumerate(steps):
-        yield step + 1, {name: values[place] for name, values in columns.items()}
+    for index, step in enumerate(steps):
+        yield step + 1, {name: values[index] for name, values in columns.items()}
 
 
 def _blocks(
     first: int, last: int, most: int, every: Collection[int], scheduled: Collection[int]
 ) -> Iterator[range]:
-    """Yields runs of steps that may be made at once: at the end of each something may be due.
+    """Yields blocks of steps to dispatch together; logging, saving or evaluation is due only after a block.
 
-    They follow from the steps alone, so a run that resumes goes on with those of one that was not
-    stopped.
+    Blocks depend only on the steps, so a resumed run has the same blocks as an uninterrupted one.
 
     Args:
       first: the first step, from 0.
-      most: steps of a run, which ends at multiples of it.
-      every: ends runs at multiples of these.
-      scheduled: ends runs at these numbers of finished updates.
+      most: maximum steps of a block; blocks end at multiples of it.
+      every: block ends at multiples of these.
+      scheduled: block ends at these numbers of finished updates.
 
     Example:
       >>> [list(block) for block in _blocks(2, 9, 4, [100], [5])]
@@ -334,13 +335,13 @@ def batches_ahead(
     threads: int,
     steps_per_job: int = 1,
 ) -> Iterator[tuple[range, Sequence[_Batch]]]:
-    """Yields blocks of steps and their batches, while threads make those of the blocks that follow.
+    """Yields blocks of steps and their batches, while threads make the next batches.
 
     Args:
       blocks: consecutive steps, from 0.
-      threads: how many jobs are made at a time.
-      steps_per_job: a thread makes the batches of as many blocks at once as have this number of steps:
-        between two operations of NumPy threads wait for each other, so large jobs gain by them.
+      threads: number of concurrent jobs.
+      steps_per_job: minimum number of steps whose batches a thread makes in one job. Threads wait for each
+        other between NumPy operations (the GIL), so only large jobs benefit from threads.
 
     Example:
       >>> blocks = iter([range(2), range(2, 3)])
@@ -363,15 +364,15 @@ def batches_ahead(
         for _ in range(threads):
             begin_job()
         while jobs:
-            job, made = jobs.popleft()
-            batches = made.result()
+            job, pending = jobs.popleft()
+            batches = pending.result()
             begin_job()
             for steps in job:
                 yield steps, batches[steps.start - job[0].start : steps.stop - job[0].start]
 
 
 def _make_directory(path: Path) -> None:
-    """Makes the folder of states before the first step, when there is no work to lose yet."""
+    """Creates the folder of states before the first step, so that an error there loses no work."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -389,7 +390,7 @@ def _resume(
     else:
         last = tail_of_metrics(directory / METRICS)[-1:]
         if last and last[0]["step"]:
-            # A folder of states that somebody removed looks like a run that has not begun.
+            # If somebody removed the folder of states, the run looks as if it had not started.
             console.progress(
                 f"note: {directory / METRICS} has step {last[0]['step']}, but no state is saved: training "
                 "starts again from step 0"
@@ -398,10 +399,10 @@ def _resume(
 
 
 def _report_another_machine(state: TrainingState, machine: Mapping[str, object]) -> None:
-    """Prints a warning where a state was trained on something else than what now resumes from it."""
+    """Warns if a state was trained on another machine than the one that resumes."""
     names = state.machine.keys() & machine.keys()
     if state.machine.get("device") == machine.get("device") == CPU:
-        names -= {"devices"}  # any number of a processor's gives the same bytes
+        names -= {"devices"}  # any number of CPU devices gives the same bytes
     differences = [
         f"{name} {state.machine[name]}, now {machine[name]}"
         for name in sorted(names)
@@ -415,7 +416,7 @@ def _report_another_machine(state: TrainingState, machine: Mapping[str, object])
 
 
 def _status(step: int, loss: float, further: Mapping[str, float]) -> str:
-    """Returns what follows the bar, which moves on: a step's loss, and speeds where they are known."""
+    """Returns the text after the progress bar: a step's loss, and speeds once measured."""
     parts = [f"step {step}: loss {loss:.4f}"]
     if "sequences_per_second" in further:
         parts.append(f"{further['sequences_per_second']:.1f} sequences/s")

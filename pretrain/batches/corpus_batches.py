@@ -1,4 +1,4 @@
-"""Batches of a training run: a corpus's instances in the order of a seed, masked as each batch is made."""
+"""Batches of a training run: a corpus's instances in an order given by a seed, masked per batch."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from multiberts.pretrain.corpus.token_store import TokenStore
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
 
-# The order in which held-out instances are taken: the same for all runs, so that seeds compare.
+# Order of held-out instances, the same for all runs, so that seeds are comparable.
 EVALUATION_DATA_SEED = 0
 
-# Tokens per job; large enough that NumPy releases the GIL most of the time.
+# Tokens per job: large enough that NumPy releases the GIL most of the time.
 _TOKENS_PER_JOB = 2**19
 
 
 class Batches:
-    """Batches of any step, from the corpus, the order's seed and the step alone.
+    """Batches of any step, a function of the corpus, the seeds and the step alone.
 
     Attributes:
-      vocabulary: the corpus's.
-      num_instances: how many there are; an epoch is one walk over them.
+      vocabulary: vocabulary of the corpus.
+      num_instances: number of instances; an epoch is one pass over them.
       batch_size: sequences per step.
     """
 
@@ -39,13 +39,13 @@ class Batches:
         batch_size: int,
         mask_seed: int | None = None,
     ):
-        """Opens a corpus; files are mapped, and their checksums are not compared.
+        """Opens a corpus by memory-mapping its files, without comparing their checksums.
 
         Args:
           corpus: the directory that `multiberts prepare` made.
-          masking: how instances become sequences, which are at least as long as the instances.
+          masking: settings that make sequences, at least as long as the instances.
           batch_size: sequences per step.
-          mask_seed: of the masks; None: that of the corpus, or data_seed where it has fresh masks.
+          mask_seed: seed of the masks; None: the corpus's seed, or data_seed with fresh masks.
         """
         facts = read_description(corpus)
         if masking.sequence_length < facts["sequence_length"]:
@@ -58,15 +58,15 @@ class Batches:
         self.table = InstanceTable(corpus)
         self.num_instances, self.batch_size = len(self.table), batch_size
         self._store = TokenStore(corpus)
-        # Files of several corpora in one directory are found without checksums.
-        for name, found in {
+        # Counts reveal files of another corpus in the directory without reading them for checksums.
+        for name, count in {
             "instances": self.num_instances,
             "tokens": self._store.num_tokens,
             "pieces": self.vocabulary.size,
         }.items():
-            if found != facts["counts"][name]:
+            if count != facts["counts"][name]:
                 raise UserError(
-                    f"{self.corpus} holds {found} {name}, but its description says {facts['counts'][name]}: "
+                    f"{self.corpus} holds {count} {name}, but its description says {facts['counts'][name]}: "
                     "its files are of several corpora; prepare it again into an empty run_dir"
                 )
         self._masking = masking
@@ -91,20 +91,20 @@ class Batches:
         )
 
     def batches(self, steps: range) -> list[dict[str, np.ndarray]]:
-        """Returns the batch of each of some consecutive steps; Python costs no more than for one."""
+        """Returns the batches of consecutive steps, with the Python overhead of one batch."""
         whole = self.batch(steps.start, len(steps))
         shape = (len(steps), self.batch_size)
         parts = {n: values.reshape(*shape, *values.shape[1:]) for n, values in whole.items()}
         return [{name: parts[name][n] for name in parts} for n in range(len(steps))]
 
     def instance_ids(self, step: int) -> np.ndarray:
-        """Returns the numbers of the instances in the batch of that step, int64 [batch]."""
+        """Returns the indices of the instances in a step's batch, int64 [batch]."""
         position = step * self.batch_size + np.arange(self.batch_size)
         return instance_order(position, self.num_instances, self._data_seed)
 
 
 def steps_per_job(threads: int, batch_size: int, sequence_length: int) -> int:
-    """Returns of how many steps a thread makes the batches at a time, at least, where several do.
+    """Returns the minimum number of steps per job when several threads make batches.
 
     Example:
       >>> steps_per_job(1, 32, 512), steps_per_job(2, 32, 512)

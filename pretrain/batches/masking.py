@@ -1,8 +1,8 @@
 """A batch is a pure function of the instance table, the seeds and the step.
 
-Rows of all batches are numbered through: row r of step s is position `s * batch_size + r`. An epoch is
-one walk over the table in an order of its own, a keyed permutation; so no shuffled copy and no reading
-position is kept, any worker makes any batch, and a killed run resumes where it stopped.
+Rows are numbered across batches: row r of step s is position `s * batch_size + r`. An epoch is one pass
+over the table in its own order, a keyed permutation. So there is no shuffled copy and no reading position,
+any worker can make any batch, and a killed run resumes where it stopped.
 
 Masks belong to the instance (they repeat from epoch to epoch, as the original's do, where `dupe_factor`
 copies differ) or, with `fresh_masks`, to the position (they never repeat).
@@ -28,13 +28,13 @@ from multiberts.pretrain.corpus.token_store import TokenStore
 _MASK_SHARE = 0.8
 _KEEP_SHARE = 0.1
 
-# Positions of an epoch that are found at once: fewer calls from Python into the permutation.
+# Positions of an epoch that are permuted together: fewer calls from Python.
 _POSITIONS_AT_ONCE = 4096
 
-# The place of a token in its sequence rides in the low bits of its random score.
-# No two scores of a row are then equal, so that exactly as many are chosen as are asked for.
-_PLACE_MASK = np.uint64(2**16 - 1)
-# Larger than any score: places that are none are sorted last.
+# The low bits of a token's random score are its position in the sequence. Scores of a row are therefore
+# distinct, so exactly the requested number is chosen.
+_POSITION_MASK = np.uint64(2**16 - 1)
+# Larger than any score, so that all other positions sort last.
 _NO_CANDIDATE = np.uint64(2**64 - 1)
 _NO_HALF = np.uint32(2**32 - 1)
 
@@ -46,7 +46,7 @@ class Masking:
     Attributes:
       sequence_length: tokens in a sequence; no shorter than the instances were made for.
       masked_lm_probability: share of tokens to predict.
-      whole_word_masks: whether the pieces of a word are masked together, as the original's option.
+      whole_word_masks: whether to mask all pieces of a word together, as the original's option.
     """
 
     sequence_length: int
@@ -73,14 +73,14 @@ def pretraining_batch(
     num_steps: int = 1,
     mask_seed: int | None = None,
 ) -> dict[str, np.ndarray]:
-    """Makes the batch of one step, or of several one after the other, under the original's feature names.
+    """Makes the batch of one or several consecutive steps, with the original's feature names.
 
     Args:
       data_seed: seed of the order of the examples (and of fresh masks).
       step: number of the first step, from 0.
-      fresh_masks: whether masks are drawn by position, never to repeat, instead of by instance.
-      num_steps: how many steps; batch below is num_steps x batch_size.
-      mask_seed: in place of the seed that masks have otherwise; None: that one.
+      fresh_masks: whether masks are drawn per position (never repeated) instead of per instance.
+      num_steps: number of steps; batch below is num_steps x batch_size.
+      mask_seed: seed of the masks; None: the default seed.
 
     Returns:
       `input_ids`, `input_mask`, `segment_ids` int32 [batch, length]; `masked_lm_positions`,
@@ -114,19 +114,19 @@ def masked_features(
     Returns:
       As `pretraining_batch`.
     """
-    rows = np.asarray(rows)  # views of a mapped file cost more to make
+    rows = np.asarray(rows)  # slicing a memory-mapped array is slower
     input_ids, segment_ids, is_text, length = _assemble(
         store, rows, vocabulary, masking.sequence_length
     )
     input_mask = np.arange(masking.sequence_length, dtype=np.int32) < length[:, None]
     most = masking.max_predictions_per_sequence
     count = number_of_predictions(length, masking.masked_lm_probability)
-    # In the original's order: the share of all tokens, special ones too, then the cap. The tokens that may be
-    # masked are fewer only in very short sequences.
+    # In the original's order: the share of all tokens (special ones too), then the cap. Only very short
+    # sequences have fewer tokens that may be masked.
     count = np.minimum(np.minimum(count, most), length - NUM_SPECIAL_TOKENS)
     choice = (is_text, count, most, mask_key)
     if masking.whole_word_masks:
-        # A piece that opens A or B opens a word, for its head was cut off.
+        # The first piece of A or B starts a word, even a continuation: its word was cut there.
         continues = _continues_word(vocabulary)[input_ids] & is_text
         continues[:, 1:] &= is_text[:, :-1]
         positions, weights = _choose_words(*choice, continues)
@@ -145,17 +145,17 @@ def masked_features(
 
 
 def instance_order(position: np.ndarray, num_instances: int, data_seed: int) -> np.ndarray:
-    """Returns which instance stands at each position of the training order.
+    """Returns the index of the instance at each position of the training order.
 
     Args:
-      position: int64, any shape; epoch `position // num_instances` has an order of its own.
+      position: int64, any shape; each epoch (`position // num_instances`) has its own order.
     """
     number = position // _POSITIONS_AT_ONCE
-    found = np.empty(position.shape, np.int64)
-    for one in np.unique(number):
-        of_one = _instances_from(int(one) * _POSITIONS_AT_ONCE, num_instances, data_seed)
-        found[number == one] = of_one[position[number == one] % _POSITIONS_AT_ONCE]
-    return found
+    instances = np.empty(position.shape, np.int64)
+    for block in np.unique(number):
+        block_order = _instances_from(int(block) * _POSITIONS_AT_ONCE, num_instances, data_seed)
+        instances[number == block] = block_order[position[number == block] % _POSITIONS_AT_ONCE]
+    return instances
 
 
 @functools.lru_cache(maxsize=64)
@@ -167,7 +167,7 @@ def _instances_from(first: int, num_instances: int, data_seed: int) -> np.ndarra
 
 
 def number_of_predictions(length: np.ndarray, masked_lm_probability: float) -> np.ndarray:
-    """Returns how many tokens of a sequence are to be predicted, before the cap.
+    """Returns the number of tokens of a sequence to predict, before the cap.
 
     Args:
       length: tokens with the special ones, any shape.
@@ -183,8 +183,8 @@ def _assemble(
     """Joins [CLS] A [SEP] B [SEP].
 
     Returns:
-      Ids and segments int32 [batch, length]; what is neither special nor padding, bool [batch, length];
-      true lengths int32 [batch].
+      Ids and segments int32 [batch, length]; tokens that are neither special nor padding, bool [batch,
+      length]; true lengths int32 [batch].
     """
     a_length = rows["a_length"].astype(np.int32)[:, None]  # [batch, 1]
     b_length = rows["b_length"].astype(np.int32)[:, None]
@@ -193,13 +193,13 @@ def _assemble(
         raise ValueError(
             f"an instance has {length.max()} tokens, more than sequence_length {sequence_length}"
         )
-    places = np.arange(sequence_length, dtype=np.int32)
-    in_b = places > a_length + 1  # and the last [SEP], and padding
-    is_text = places < length - 1
-    # Where A and B do not reach, a neighbour's token is read and overwritten below.
+    positions = np.arange(sequence_length, dtype=np.int32)
+    in_b = positions > a_length + 1  # and the last [SEP], and padding
+    is_text = positions < length - 1
+    # Outside A and B a neighbouring token is read and overwritten below.
     source = np.where(in_b, rows["b_start"][:, None] - a_length - 2, rows["a_start"][:, None] - 1)
-    source += places
-    # `take` lets other threads of Python work.
+    source += positions
+    # `take` releases the GIL.
     input_ids = (
         np.asarray(store.tokens).take(source, mode="clip").astype(np.int32)
     )  # [batch, length]
@@ -232,11 +232,11 @@ def _choose_positions(
     Returns:
       Positions int64 (sorted, padded with 0) and weights bool, [batch, predictions].
     """
-    # The `count` lowest scores of a row are a uniform draw of that many of its candidates.
+    # The `count` lowest random scores of a row are a uniform sample of its candidates.
     chosen = _lowest(is_text, _draws(is_text, mask_key), count)
     weights = np.arange(max_predictions) < count[:, None]
     positions = np.zeros(weights.shape, np.int64)
-    # In flat arrays, where indices are found and used several times as fast as pairs are.
+    # Flat arrays: flat indices are several times as fast as pairs.
     positions[weights] = np.flatnonzero(chosen) - np.repeat(_starts(chosen), count)
     return positions, weights
 
@@ -258,7 +258,7 @@ def _lowest(candidates: np.ndarray, bits: np.ndarray, count: np.ndarray) -> np.n
 
 
 def _starts(matrix: np.ndarray) -> np.ndarray:
-    """Returns where each row begins in the flat array, int64 [rows]."""
+    """Returns the index of each row's start in the flat array, int64 [rows]."""
     starts: np.ndarray = np.arange(matrix.shape[0]) * matrix.shape[1]
     return starts
 
@@ -274,9 +274,9 @@ def _draws(candidates: np.ndarray, mask_key: tuple[str | int | np.ndarray, ...])
 
 
 def _scores(candidates: np.ndarray, bits: np.ndarray) -> np.ndarray:
-    """Returns scores of the candidates, places in the low bits; `_NO_CANDIDATE` where there is none."""
-    places = np.arange(candidates.shape[1], dtype=np.uint64)
-    return np.where(candidates, bits & ~_PLACE_MASK | places, _NO_CANDIDATE)
+    """Returns scores of the candidates, with positions in the low bits; `_NO_CANDIDATE` elsewhere."""
+    positions = np.arange(candidates.shape[1], dtype=np.uint64)
+    return np.where(candidates, bits & ~_POSITION_MASK | positions, _NO_CANDIDATE)
 
 
 @functools.lru_cache(maxsize=2)
@@ -293,44 +293,43 @@ def _choose_words(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Chooses as `_choose_positions` does, but all pieces of a word or none.
 
-    As in the original, words are taken in a random order while they fit into the number to predict;
-    one that is too long is passed over, and the next is tried. `continues` is bool [batch, length],
-    true for pieces that belong to the word before them.
+    As in the original, words are taken in random order while they fit into the number to predict; a word
+    that is too long is skipped. `continues` is bool [batch, length], true for pieces that continue a word.
     """
     batch_size, sequence_length = is_text.shape
     starts = is_text & ~continues
     scores = np.sort(_scores(starts, _draws(starts, mask_key)), axis=1)
     is_word = scores != _NO_CANDIDATE
-    words = np.where(is_word, scores & _PLACE_MASK, 0).astype(np.int64)  # first places, in turn
+    words = np.where(is_word, scores & _POSITION_MASK, 0).astype(np.int64)  # first positions
     sizes = np.take_along_axis(_sizes_of_words(continues), words, axis=1)
     taken = _taken_in_turn(np.where(is_word, sizes, sequence_length), count)
     chosen = np.zeros((batch_size, sequence_length), bool)
     row, column = np.nonzero(taken)
     chosen[row, words[row, column]] = True
-    # The pieces behind a chosen one follow it.
+    # Choose the following pieces of a chosen word too.
     first = np.maximum.accumulate(np.where(starts, np.arange(sequence_length), 0), axis=1)
     chosen = is_text & np.take_along_axis(chosen, first, axis=1)
     positions = np.zeros((batch_size, max_predictions), np.int64)
-    row, place = np.nonzero(chosen)
-    number = (np.cumsum(chosen, axis=1) - 1)[row, place]
-    positions[row, number] = place
+    row, position = np.nonzero(chosen)
+    number = (np.cumsum(chosen, axis=1) - 1)[row, position]
+    positions[row, number] = position
     weights = np.arange(max_predictions) < chosen.sum(axis=1)[:, None]
     return positions, weights
 
 
 def _sizes_of_words(continues: np.ndarray) -> np.ndarray:
-    """Counts the pieces of the word that begins at each place, int64 [batch, length]."""
+    """Counts the pieces of the word that starts at each position, int64 [batch, length]."""
     batch_size, sequence_length = continues.shape
-    places = np.arange(sequence_length)
-    # A word ends at the next place that does not continue it.
-    opens = np.where(continues, sequence_length, places)
+    positions = np.arange(sequence_length)
+    # A word ends before the next position that does not continue it.
+    opens = np.where(continues, sequence_length, positions)
     opens = np.minimum.accumulate(opens[:, ::-1], axis=1)[:, ::-1]
     end = np.full((batch_size, 1), sequence_length)
-    return np.concatenate([opens[:, 1:], end], axis=1) - places
+    return np.concatenate([opens[:, 1:], end], axis=1) - positions
 
 
 def _taken_in_turn(sizes: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """Returns which words are taken, bool [batch, words]: in turn, each that still fits into `count`."""
+    """Returns the words taken in order while they still fit into `count`, bool [batch, words]."""
     taken = np.zeros(sizes.shape, bool)
     left = count.copy()
     for rank in range(sizes.shape[1]):
@@ -351,10 +350,10 @@ def _replace_chosen(
     """Puts [MASK] (80 %), the same (10 %) or any id of the vocabulary (10 %) at chosen positions.
 
     Returns:
-      The ids that were there, int32 [batch, predictions], padded with 0.
+      The original ids, int32 [batch, predictions], padded with 0.
     """
     action = uniform(hash_bits("action", *mask_key, positions))  # [batch, P]
-    # Special tokens too, as the original draws from its whole vocabulary.
+    # Includes special tokens, because the original draws from its whole vocabulary.
     any_id = below(hash_bits("replacement", *mask_key, positions), vocabulary.size)
     flat, indices = input_ids.reshape(-1), positions + _starts(input_ids)[:, None]
     old = flat.take(indices)
@@ -363,7 +362,7 @@ def _replace_chosen(
         vocabulary.mask_id,
         np.where(action < _MASK_SHARE + _KEEP_SHARE, old, any_id),
     )
-    # Padding stands for place 0 and puts [CLS] there again.
+    # Padded entries point to position 0 and rewrite [CLS] there.
     flat[indices.reshape(-1)] = np.where(weights, new, old).reshape(-1)
     replaced: np.ndarray = old * weights
     return replaced

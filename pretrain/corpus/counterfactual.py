@@ -51,7 +51,7 @@ _COUNTERPART = {
     "herself": "himself",
 }
 
-# A word that follows directly: white space alone lies between, and perhaps an opening quote.
+# The next word, after white space and an optional opening quote.
 _NEXT_WORD = re.compile(r"[ \t\n]+([\"'“‘(\[]?)([^\W_][\w’'-]*)")
 _WORD_BEFORE = re.compile(r"(\w+)[ \t\n]+$")
 _OR_HIS = re.compile(r"[ \t\n]*(?:/|or\b)[ \t\n]*(?:his|its|their)\b", re.IGNORECASE)
@@ -61,7 +61,7 @@ _WORDS = tomllib.loads(Path(__file__).with_name("counterfactual_words.toml").rea
 # Words by their part in the rule above.
 _IN = {name: frozenset(" ".join(lines).split()) for name, lines in _WORDS["contexts"].items()}
 
-# Adjectives by their endings, where nothing that they could belong to follows.
+# Endings of adjectives, used if no noun can follow.
 _PREDICATE = re.compile(r"(?:ing|ed|ful|less|ous|able|ible|ive|ent|ant|en)$")
 
 
@@ -78,17 +78,17 @@ def _any_of(words: dict[str, str]) -> re.Pattern[str]:
     return re.compile(rf"\b(?:{'|'.join(sorted(words))})\b", re.IGNORECASE)
 
 
-# Lower case to lower case, both ways.
+# Lower-case words, in both directions.
 NOUN_COUNTERPARTS = _counterparts(_pairs("nouns"))
 NAME_COUNTERPARTS = _counterparts(_pairs("names"))
 _NOUN, _NAME = _any_of(NOUN_COUNTERPARTS), _any_of(NAME_COUNTERPARTS)
 
-# Each name to the number of its pair.
+# name -> index of its pair.
 _NAME_PAIRS = {name: number for number, pair in enumerate(_pairs("names")) for name in pair}
 
 
 # Kind, purpose of the draws, matches, the number that addresses the draw of each, and its counterpart.
-_Found = tuple[str, str, list[re.Match[str]], np.ndarray, Callable[[re.Match[str]], str]]
+_Swappable = tuple[str, str, list[re.Match[str]], np.ndarray, Callable[[re.Match[str]], str]]
 
 
 # Units that one draw may decide.
@@ -99,11 +99,10 @@ Sentences = TypeVar("Sentences", list[str], list[list[int]])
 
 
 class Swapped(NamedTuple):
-    """A text with some words exchanged.
+    """A text with some words swapped.
 
     Attributes:
-      counts: `pronouns`, and `swapped_pronouns` of them; likewise `nouns` and `names` where
-        these were asked for.
+      counts: `pronouns` and `swapped_pronouns`; the same for `nouns` and `names` if requested.
     """
 
     text: str
@@ -112,16 +111,15 @@ class Swapped(NamedTuple):
 
 @dataclass(frozen=True)
 class Swapper:
-    """Words to exchange, and the draws that decide.
+    """Words to swap, and the draws that decide.
 
     Attributes:
-      probability: of exchanging what a draw decides on.
-      nouns: whether gendered nouns are exchanged as well.
-      names: whether given names are exchanged as well.
-      unit: what a draw decides on. For names it is at least all bearers of a pair of names in a
-        document, so that a person keeps one name.
-      copies: whether a document with exchanged words follows the one it was made from, which
-        stays; otherwise it takes its place.
+      probability: probability of a swap per draw.
+      nouns: whether to also swap gendered nouns.
+      names: whether to also swap given names.
+      unit: unit of a draw. For names it is at least all uses of a pair of names in a document, so that a
+        person keeps one name.
+      copies: whether a swapped document is added after the original instead of replacing it.
     """
 
     counterfactual_seed: int
@@ -132,32 +130,32 @@ class Swapper:
     copies: bool = False
 
     def swap(self, text: str, *, document: int, lower_cased: bool = False) -> Swapped:
-        """Exchanges words of a document.
+        """Swaps words of a document.
 
-        A draw is addressed by the seed, the document and the number of the unit in it: of the
-        pronoun (nouns have numbers of their own), of the sentence, or none. Case is kept (lower,
+        A draw is addressed by the seed, the document and the index of the unit in it: of the pronoun
+        (nouns are counted separately) or of the sentence; none for whole documents. Case is kept (lower,
         Capital, UPPER).
 
         Args:
           text: the document, one sentence per line.
-          lower_cased: whether names are to be looked for without their capitals.
+          lower_cased: whether to match names without capitals.
         """
         edits: list[tuple[tuple[int, int], str]] = []
         counts: dict[str, int] = {}
-        for kind, purpose, found, numbers, counterpart_of in self._found(text, lower_cased):
+        for kind, purpose, matches, numbers, counterpart_of in self._swappable(text, lower_cased):
             if self.unit == "document":
                 purpose, numbers = "counterfactual document", np.zeros_like(numbers)
             elif self.unit == "sentence" and kind != "names":
                 ends = np.array([end.start() for end in re.finditer("\n", text)], np.int64)
                 purpose = "counterfactual sentence"
-                numbers = np.searchsorted(ends, [match.start() for match in found])
+                numbers = np.searchsorted(ends, [match.start() for match in matches])
             bits = hash_bits(purpose, self.counterfactual_seed, document, numbers)
             swapped = [
                 (match.span(), _cased(counterpart_of(match), match[0]))
-                for match, is_chosen in zip(found, uniform(bits) < self.probability, strict=True)
+                for match, is_chosen in zip(matches, uniform(bits) < self.probability, strict=True)
                 if is_chosen
             ]
-            counts |= {kind: len(found), f"swapped_{kind}": len(swapped)}
+            counts |= {kind: len(matches), f"swapped_{kind}": len(swapped)}
             edits += swapped
         parts, last = [], 0
         for (start, end), new in sorted(edits):
@@ -165,14 +163,14 @@ class Swapper:
             last = end
         return Swapped("".join([*parts, text[last:]]), counts)
 
-    def kept(
+    def variants(
         self, original: Sentences, swapped: Sentences, counts: Counter[str]
     ) -> Iterator[Sentences]:
-        """Yields what stays of a document: the new sentences, with `copies` behind the old ones.
+        """Yields the resulting documents: the swapped one, with `copies` preceded by the original.
 
         Args:
-          swapped: the sentences with words exchanged; where none was, no copy is made.
-          counts: is added to, with the copies.
+          swapped: sentences with swapped words; if nothing was swapped, no copy is made.
+          counts: counter to update with the number of copies.
         """
         if not self.copies:
             yield swapped
@@ -182,19 +180,19 @@ class Swapper:
             counts["copied_documents"] += 1
             yield swapped
 
-    def _found(self, text: str, lower_cased: bool) -> Iterator[_Found]:
-        """Yields what may be exchanged, kind by kind."""
-        found = list(_PRONOUN.finditer(text))
-        numbers = np.arange(len(found))
-        yield "pronouns", "counterfactual", found, numbers, lambda match: counterpart(text, match)
+    def _swappable(self, text: str, lower_cased: bool) -> Iterator[_Swappable]:
+        """Yields the words that may be swapped, by kind."""
+        matches = list(_PRONOUN.finditer(text))
+        numbers = np.arange(len(matches))
+        yield "pronouns", "counterfactual", matches, numbers, lambda match: counterpart(text, match)
         if self.nouns:
-            found = list(_NOUN.finditer(text))
-            numbers = np.arange(len(found))
-            yield "nouns", "counterfactual noun", found, numbers, _looked_up(NOUN_COUNTERPARTS)
+            matches = list(_NOUN.finditer(text))
+            numbers = np.arange(len(matches))
+            yield "nouns", "counterfactual noun", matches, numbers, _looked_up(NOUN_COUNTERPARTS)
         if self.names:
-            found = [m for m in _NAME.finditer(text) if lower_cased or m[0][0].isupper()]
-            numbers = np.array([_NAME_PAIRS[match[0].lower()] for match in found], np.int64)
-            yield "names", "counterfactual name", found, numbers, _looked_up(NAME_COUNTERPARTS)
+            matches = [m for m in _NAME.finditer(text) if lower_cased or m[0][0].isupper()]
+            numbers = np.array([_NAME_PAIRS[match[0].lower()] for match in matches], np.int64)
+            yield "names", "counterfactual name", matches, numbers, _looked_up(NAME_COUNTERPARTS)
 
 
 def _looked_up(counterparts: dict[str, str]) -> Callable[[re.Match[str]], str]:
@@ -204,17 +202,17 @@ def _looked_up(counterparts: dict[str, str]) -> Callable[[re.Match[str]], str]:
 def swap_ids(
     sentences: list[list[int]], *, vocabulary: Vocabulary, swapper: Swapper, document: int
 ) -> tuple[list[list[int]], dict[str, int]]:
-    """Exchanges words of a document that is tokenised already.
+    """Swaps words of a tokenised document.
 
     The pieces are joined to words, with spaces between, and the rules read those; of what the
     tokeniser removed they miss the capitals (names are recognised without them) and on which side of
     a quote the spaces were.
 
     Args:
-      swapper: what to exchange.
+      swapper: which words to swap.
 
     Returns:
-      The sentences with the pieces of other words in place of some, and counts as in `Swapped`.
+      The sentences with swapped words, as ids, and counts as in `Swapped`.
     """
     words = [_words_of_ids(ids, vocabulary) for ids in sentences]
     text = "\n".join(" ".join(word for word, _ in sentence) for sentence in words)
@@ -242,7 +240,7 @@ def _words_of_ids(ids: list[int], vocabulary: Vocabulary) -> list[tuple[str, lis
 
 
 def counterpart(text: str, match: re.Match[str]) -> str:
-    """Returns the pronoun of the other gender in lower case, by the rule in the head of this file."""
+    """Returns the pronoun of the other gender in lower case, by the rule at the top of this file."""
     word = match[0].lower()
     if word in _COUNTERPART:
         return _COUNTERPART[word]
@@ -267,7 +265,7 @@ def _noun_phrase_follows(text: str, end: int) -> bool:
 
 
 def _verb_takes_object(text: str, match: re.Match[str]) -> bool:
-    """Returns whether the verb before "her" and the word behind it show an object, not a possessive."""
+    """Returns whether the verb before "her" and the word after it indicate an object, not a possessive."""
     before = _WORD_BEFORE.search(text, max(0, match.start() - 30), match.start())
     following = _NEXT_WORD.match(text, match.end())
     if before is None or following is None:

@@ -20,7 +20,7 @@ from multiberts.runs.errors import UserError, listed
 
 
 def dataset_size(source: str, data_dir: str | None) -> tuple[int, int]:
-    """Returns how many examples a source has, and how many bytes they take."""
+    """Returns the number of examples of a source, and their size in bytes."""
     _, split = _open(source, data_dir)
     return split.num_examples, split.num_bytes
 
@@ -42,7 +42,7 @@ def read_dataset(piece: Piece, text_field: str, data_dir: str | None) -> Iterato
 
     Args:
       text_field: feature that holds the text; `a/b` is feature b within a.
-      data_dir: where prepared datasets lie; None: where TensorFlow Datasets keeps them.
+      data_dir: folder of prepared datasets; None: the default of TensorFlow Datasets.
     """
     import tensorflow_datasets as tfds
 
@@ -64,7 +64,7 @@ def read_dataset(piece: Piece, text_field: str, data_dir: str | None) -> Iterato
         split=instruction,
         shuffle_files=False,
         decoders=tfds.decode.PartialDecoding(wanted),
-        # One file after the other: the order of the text is that of the files.
+        # Files are read sequentially, so that the order of the text is fixed.
         read_config=tfds.ReadConfig(interleave_cycle_length=1),
     )
     for number, example in enumerate(tfds.as_numpy(examples), start=piece.begin):

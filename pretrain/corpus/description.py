@@ -1,7 +1,7 @@
-"""`corpus.json`: what a directory of pre-training instances says of itself.
+"""`corpus.json`: the description of a directory of pre-training instances.
 
-`multiberts prepare` writes it. The directory's DONE marker has the checksum of every file, this one included,
-and the marker's own checksum identifies the corpus.
+`multiberts prepare` writes it. DONE lists the checksums of all files, this one included; its own checksum
+identifies the corpus.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from multiberts.runs.files import PathLike, parse_json_fields, read_bytes
 
 DESCRIPTION = "corpus.json"
 
-# Facts that others rely on.
+# Facts that other stages need.
 _FACTS = {"sequence_length": int, "fresh_masks": bool, "counts": dict, "sha256": dict}
 
 _BYTES_AT_ONCE = 1 << 22
@@ -26,13 +26,13 @@ _CURE = "prepare the corpus again into an empty run_dir, or copy it again"
 
 
 def read_description(corpus: PathLike) -> dict[str, Any]:
-    """Returns what a corpus says of itself, compared with its checksum; other files are not looked at."""
+    """Returns the description of a corpus after verifying its checksum; other files are not read."""
     path = Path(corpus) / DESCRIPTION
     cure = "give a directory that multiberts prepare has finished"
     for name in (DESCRIPTION, DONE):
         if not (Path(corpus) / name).is_file():
-            what = "does not exist" if not Path(corpus).exists() else f"has no {name}"
-            raise UserError(f"{corpus} {what}; {cure}")
+            fault = "does not exist" if not Path(corpus).exists() else f"has no {name}"
+            raise UserError(f"{corpus} {fault}; {cure}")
     content = read_bytes(path)
     _check_checksum(path, read_done(corpus), hashlib.sha256(content).hexdigest())
     return parse_json_fields(content, str(path), _FACTS, cure)
@@ -41,11 +41,11 @@ def read_description(corpus: PathLike) -> dict[str, Any]:
 def check_corpus(corpus: PathLike) -> dict[str, Any]:
     """Compares all files of a corpus with the checksums in its DONE marker.
 
-    They are read from end to end: no date or size shows that a copy was damaged. That is 20 GB in ten
-    seconds of one core where the disk keeps up, and what has been read is then at hand for training.
+    The files are read completely, because dates and sizes do not reveal a damaged copy. That is 20 GB in
+    ten seconds of one core where the disk keeps up, and what has been read is then at hand for training.
 
     Returns:
-      What its `corpus.json` says.
+      The content of `corpus.json`.
     """
     facts = read_description(corpus)
     outputs = read_done(corpus)
@@ -72,8 +72,8 @@ def check_corpus(corpus: PathLike) -> dict[str, Any]:
     return facts
 
 
-def _check_checksum(path: Path, outputs: Mapping[str, RecordedFile], found: str) -> None:
-    if path.name not in outputs or outputs[path.name]["sha256"] != found:
+def _check_checksum(path: Path, outputs: Mapping[str, RecordedFile], checksum: str) -> None:
+    if path.name not in outputs or outputs[path.name]["sha256"] != checksum:
         raise UserError(
             f"{path} does not have the checksum that {path.parent / DONE} states: it changed after "
             f"it was made; {_CURE}"

@@ -41,13 +41,13 @@ from multiberts.runs.foreign_files import MOST_BYTES_NEEDED, refuse_bytes
 
 FILE_FORMATS = ("sentences", "blank_lines", "raw", "wikiextractor", "jsonl")
 
-# Formats of which a plain file may be read in pieces, and a packed one once it is unpacked.
+# Formats whose files may be read in pieces, once decompressed.
 DIVISIBLE_FORMATS = ("sentences", "blank_lines", "wikiextractor", "jsonl")
 
-# Longer than any book; a line is held in memory.
+# Longer than any book; limited because a line is held in memory.
 _MOST_BYTES_OF_LINE = 1 << 27
 
-# With more documents of one sentence than this, nearly every next segment is random.
+# With a larger share of one-sentence documents nearly every next segment would be random.
 _MOST_LONE_SENTENCES = 0.9
 
 _JOIN = (
@@ -68,7 +68,7 @@ _DOCUMENT_START = re.compile(r"<doc\b([^>]*)>\s*$")
 _DOCUMENT_END = re.compile(r"</doc>\s*$")
 _TITLE = re.compile(r'\btitle="(.*)"')
 
-_Line = tuple[int, str]  # offset in the file (unpacked, where it is a .gz), text without its end
+_Line = tuple[int, str]  # offset in the (decompressed) file, text without line end
 
 
 class Piece(NamedTuple):
@@ -77,7 +77,7 @@ class Piece(NamedTuple):
     Attributes:
       source: path of a file, or the name of a dataset or store.
       begin: first byte; of datasets and stores, first example or document.
-      end: where the next piece begins; None: to the end of the source.
+      end: start of the next piece; None: the end of the source.
     """
 
     source: str
@@ -87,11 +87,11 @@ class Piece(NamedTuple):
 
 
 class PieceCounts(NamedTuple):
-    """Findings of a look at a byte range.
+    """Counts of documents in a byte range.
 
     Attributes:
-      documents: documents that are not blank; these are numbered through the corpus.
-      documents_of_several: those of more than one sentence.
+      documents: non-blank documents; these are numbered throughout the corpus.
+      documents_of_several: documents with more than one sentence.
     """
 
     documents: int
@@ -100,7 +100,7 @@ class PieceCounts(NamedTuple):
 
 
 def expand_source(source: str) -> list[str]:
-    """Returns the files that fit a pattern such as `wiki/**/wiki_*`, sorted; a path that exists is none."""
+    """Returns the sorted files of a pattern such as `wiki/**/wiki_*`; an existing path is not a pattern."""
     if Path(source).is_dir():
         cure = f"give the files in it by a pattern such as {source}/**/*"
         if any(Path(source).glob("**/*.arrow")):
@@ -117,10 +117,10 @@ def expand_source(source: str) -> list[str]:
 def name_sources(
     sources: Sequence[str], source_format: str | Sequence[str], function: str
 ) -> list[Piece]:
-    """Names every file of the sources with its format; nothing is read.
+    """Lists every file of the sources with its format, without reading any.
 
     Args:
-      sources: what the user gave; patterns are replaced by the files that fit them.
+      sources: the user's paths; patterns are replaced by the matching files.
       source_format: the format of all, or one per source.
       function: the command's function, for messages.
     """
@@ -161,13 +161,13 @@ def one_or_all(formats: Sequence[str]) -> str | list[str]:
 
 
 def read_documents(pieces: Iterable[Piece], text_field: str = "text") -> Iterator[list[str]]:
-    """Yields the documents of files in order; no more than one is held in memory.
+    """Yields the documents of files in order, with at most one in memory.
 
     Args:
-      text_field: of `jsonl`, the field that holds the text.
+      text_field: name of the text field of `jsonl`.
 
     Yields:
-      The sentences of a document, none of them blank; documents without one are dropped.
+      The non-blank sentences of a document; documents without one are dropped.
     """
     for piece in pieces:
         for lines in read_lines_of_documents(piece, text_field):
@@ -176,7 +176,7 @@ def read_documents(pieces: Iterable[Piece], text_field: str = "text") -> Iterato
 
 
 def cut_into_sentences(lines: list[str], source_format: str) -> Iterator[str]:
-    """Yields the sentences of a document that comes in lines, cut no further than they are asked for."""
+    """Yields the sentences of a document given as lines, lazily."""
     return iter(lines) if source_format == "sentences" else sentences_of(lines)
 
 
@@ -192,15 +192,15 @@ def read_lines_of_documents(piece: Piece, text_field: str = "text") -> Iterator[
 
 
 def count_documents(documents: Iterable[list[str]], source_format: str) -> PieceCounts:
-    """Reads documents to the end, which also finds what is wrong with them.
+    """Counts documents by reading them to the end, which also reveals errors.
 
     Args:
-      documents: of a piece, uncut, as from `read_lines_of_documents`.
+      documents: whole documents of a piece, see `read_lines_of_documents`.
     """
     not_blank = with_words = of_several = 0
     for lines in documents:
         not_blank += any(line.strip() for line in lines)
-        # Characters that the tokeniser drops make no document.
+        # A document of characters that the tokeniser drops does not count.
         if any(any(split_words(line)) for line in lines):
             with_words += 1
             sentences = cut_into_sentences(lines, source_format)
@@ -220,10 +220,10 @@ def check_counts(pieces: Sequence[Piece], counts: Sequence[PieceCounts]) -> None
     for source, number in documents.items():
         if not number:
             raise UserError(f"{source} holds no text, expected sentences; give another file")
-    for (source_format, _), found in groups.items():
-        number = sum(count.documents_with_words for _, count in found)
-        lone = number - sum(count.documents_of_several for _, count in found)
-        first, *others = dict(found)
+    for (source_format, _), counts_by_source in groups.items():
+        number = sum(count.documents_with_words for _, count in counts_by_source)
+        lone = number - sum(count.documents_of_several for _, count in counts_by_source)
+        first, *others = dict(counts_by_source)
         names = f"{first}{f' and {len(others)} more' if others else ''}"
         counted = f"{names}: {lone} of {number} documents have one sentence"
         if number > 1 and lone > _MOST_LONE_SENTENCES * number:
@@ -255,21 +255,21 @@ def _lines(path: Path, begin: int = 0) -> Iterator[_Line]:
                 # The line that holds the byte before starts earlier, unless that byte ends it.
                 handle.seek(begin - 1)
                 offset = begin - 1 + len(handle.readline())
-            # A text without ends of lines is not the text of documents, and one line is held in memory.
+            # A line is held in memory, and a file without line ends is not a text of documents.
             while data := handle.readline(_MOST_BYTES_OF_LINE + 1):
                 if len(data) > _MOST_BYTES_OF_LINE:
                     raise UserError(
-                        f"{_place(path, offset)}: the line is longer than {_MOST_BYTES_OF_LINE:,} bytes, "
+                        f"{_line_of(path, offset)}: the line is longer than {_MOST_BYTES_OF_LINE:,} bytes, "
                         "expected sentences or documents of text; give another file"
                     )
                 try:
                     text = data.decode("utf-8-sig" if offset == 0 else "utf-8")
                 except UnicodeDecodeError as error:
                     # `error.object` lacks the byte order mark that the codec took off.
-                    place = offset + len(data) - len(error.object) + error.start
+                    byte_offset = offset + len(data) - len(error.object) + error.start
                     raise UserError(
-                        f"{_place(path, offset)}: byte 0x{error.object[error.start]:02x} at offset "
-                        f"{place} is not UTF-8; convert the file, for example with iconv"
+                        f"{_line_of(path, offset)}: byte 0x{error.object[error.start]:02x} at offset "
+                        f"{byte_offset} is not UTF-8; convert the file, for example with iconv"
                     ) from error
                 yield offset, text.rstrip("\r\n")
                 offset += len(data)
@@ -281,7 +281,7 @@ def _lines(path: Path, begin: int = 0) -> Iterator[_Line]:
         raise UserError(f"{path} is empty; give a file with text in it")
 
 
-def _place(path: Path, offset: int) -> str:
+def _line_of(path: Path, offset: int) -> str:
     """Returns file and line of an offset, for messages: lines are counted only where there is an error."""
     line = 1
     with open_unpacked(path) as handle:
@@ -323,23 +323,23 @@ def _read_json_lines(piece: Piece, text_field: str) -> Iterator[list[str]]:
         except UserError as error:
             reason = str(error).removeprefix("is ").partition("; ")[0]
             raise UserError(
-                f"{_place(path, offset)}: found {line[:40]!r}, which is {reason}, expected one object a "
+                f"{_line_of(path, offset)}: found {line[:40]!r}, which is {reason}, expected one object a "
                 f"line; set source_format to the file's layout, or, of a table, {_AS_JSON_LINES}"
             ) from error
         text = record.get(text_field) if isinstance(record, dict) else None
         if not isinstance(text, str):
-            found, cure = f"{line[:40]!r}", _AS_JSON_LINES
+            shown, cure = f"{line[:40]!r}", _AS_JSON_LINES
             if isinstance(record, dict) and text_field not in record:
-                found, cure = f"fields {listed(sorted(record))}", "give text_field='FIELD'"
-            elif isinstance(record, dict) and not isinstance(text, dict):  # else columns of pandas
-                found = json.dumps(text)[:40]
+                shown, cure = f"fields {listed(sorted(record))}", "give text_field='FIELD'"
+            elif isinstance(record, dict) and not isinstance(text, dict):  # else pandas' columns
+                shown = json.dumps(text)[:40]
                 cure = "leave such lines out, or give text_field='FIELD'"
             raise UserError(
-                f"{_place(path, offset)}: found {found}, expected text in the field {text_field!r}; {cure}"
+                f"{_line_of(path, offset)}: found {shown}, expected text in the field {text_field!r}; {cure}"
             )
         if {"id", "title"} <= record.keys() and "?curid=" in str(record.get("url")):
             text = _unescaped(text)
-        # Half of a surrogate pair, which JSON may hold, becomes U+FFFD, which tokenisers drop.
+        # JSON may hold half of a surrogate pair: replace it by U+FFFD, which tokenisers drop.
         if not text.isascii():
             text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
         yield text.split("\n")
@@ -356,7 +356,7 @@ def _read_wikiextractor(piece: Piece) -> Iterator[list[str]]:
     lines: list[str] | None = None
     title = ""
     started = 0
-    # Text before the first document of a byte range belongs to the range before.
+    # Text before the first document of a byte range belongs to the previous range.
     before_first = piece.begin > 0
     for offset, line in _lines(path, piece.begin):
         start = _DOCUMENT_START.match(line)
@@ -365,18 +365,18 @@ def _read_wikiextractor(piece: Piece) -> Iterator[list[str]]:
                 if piece.end is not None and offset >= piece.end:
                     return
                 lines, started, before_first = [], offset, False
-                found = _TITLE.search(start[1])
-                title = html.unescape(found[1]) if found else ""
+                title_match = _TITLE.search(start[1])
+                title = html.unescape(title_match[1]) if title_match else ""
             elif line.strip() and not before_first:
                 raise UserError(
-                    f"{_place(path, offset)}: found {line[:40]!r} outside a document, expected a "
+                    f"{_line_of(path, offset)}: found {line[:40]!r} outside a document, expected a "
                     'line `<doc id="..." title="...">`; set prepare.source_format to the file\'s '
                     "layout"
                 )
         elif start:
             raise UserError(
-                f"{_place(path, offset)}: found <doc ...> inside the document of "
-                f"{_place(path, started).removeprefix(str(path)).strip()}, expected </doc> first; "
+                f"{_line_of(path, offset)}: found <doc ...> inside the document of "
+                f"{_line_of(path, started).removeprefix(str(path)).strip()}, expected </doc> first; "
                 "extract the file again"
             )
         elif _DOCUMENT_END.match(line):
@@ -389,6 +389,6 @@ def _read_wikiextractor(piece: Piece) -> Iterator[list[str]]:
             lines.append(line)
     if lines is not None:
         raise UserError(
-            f"{_place(path, started)}: the document that starts here has no </doc>; the file was cut "
+            f"{_line_of(path, started)}: the document that starts here has no </doc>; the file was cut "
             "off, extract it again"
         )

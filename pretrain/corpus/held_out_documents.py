@@ -49,14 +49,14 @@ def hold_out(
       run_dir: directory of the outputs.
       sources: text files or patterns, as for `prepare`.
       source_format: their layout, one of the file formats of `prepare`; a list: one per source.
-      text_field: of `jsonl`, the field that holds the text.
-      share: of the documents that are held out.
-      hold_out_seed: of the choice.
+      text_field: name of the text field of `jsonl`.
+      share: share of documents to hold out.
+      hold_out_seed: seed of the choice.
     """
     pieces = name_sources(sources, source_format, "hold_out")
-    known = {source_format} if isinstance(source_format, str) else set(source_format)
+    formats = {source_format} if isinstance(source_format, str) else set(source_format)
     expected = f"one of {', '.join(FILE_FORMATS)}, or a list of these"
-    is_known = known.issubset(FILE_FORMATS)
+    is_known = formats.issubset(FILE_FORMATS)
     check_values("hold_out", [("source_format", source_format, is_known, expected)])
     parameters = {
         "source_format": one_or_all([piece.source_format for piece in pieces]),

@@ -42,10 +42,10 @@ INSTANCE_DTYPE = np.dtype(
 
 NUM_SPECIAL_TOKENS = 3  # [CLS] A [SEP] B [SEP]
 
-# The original gives up looking for another document after this number of draws.
+# The original stops looking for another document after this number of draws.
 _TRIES_FOR_ANOTHER_DOCUMENT = 10
 
-# Passes over this number of tokens make one task, about ten seconds of one core.
+# Tokens per task: about ten seconds of one core.
 TOKENS_PER_TASK = 16 << 20
 
 _ROWS_AT_ONCE = 1 << 20
@@ -55,7 +55,7 @@ class InstanceTable:
     """An instance table, memory-mapped for reading.
 
     Attributes:
-      rows: structured array [instances] of `INSTANCE_DTYPE`; starts are places in the token file.
+      rows: structured array [instances] of `INSTANCE_DTYPE`; starts are offsets in the token file.
     """
 
     def __init__(self, directory: PathLike):
@@ -70,7 +70,7 @@ class PairingTask(NamedTuple):
     """Some documents in one pass over the corpus.
 
     Attributes:
-      number: its place among the tasks, from 0.
+      number: index of the task, from 0.
       first, end: the documents `range(first, end)`.
     """
 
@@ -82,14 +82,14 @@ class PairingTask(NamedTuple):
 
 def cut_into_pairing_tasks(store: TokenStore, passes: int) -> list[PairingTask]:
     """Cuts all passes over a corpus into tasks of similar length, in the order of the table."""
-    # Each document draws from an address of its own, so the table is the same however it is cut.
+    # Each document has its own address for draws, so the table does not depend on the cuts.
     number = max(1, round(store.num_tokens / TOKENS_PER_TASK))
-    # The document in which each share of the tokens begins.
-    places = np.arange(1, number) * (store.num_tokens // number)
-    inner = np.unique(store.document_of(places)).tolist() if number > 1 else []
+    # First document of each task, for equal shares of the tokens.
+    boundaries = np.arange(1, number) * (store.num_tokens // number)
+    inner = np.unique(store.document_of(boundaries)).tolist() if number > 1 else []
     ranges = itertools.pairwise(np.unique([0, *inner, store.num_documents]).tolist())
     tasks = itertools.product(range(passes), ranges)
-    return [PairingTask(place, turn, *part) for place, (turn, part) in enumerate(tasks)]
+    return [PairingTask(index, turn, *part) for index, (turn, part) in enumerate(tasks)]
 
 
 def pair_spans(
@@ -100,7 +100,7 @@ def pair_spans(
     short_sequence_probability: float,
     instance_seed: int,
 ) -> None:
-    """Makes the instances of a task into a file, unless it is there."""
+    """Writes the instances of a task into a file, unless it exists."""
     path = _instances_path(directory, task.number)
     if path.exists():
         return
@@ -112,7 +112,7 @@ def pair_spans(
         instance_seed=instance_seed,
         among=range(task.first, task.end),
     )
-    # Each document's first draw decides whether its target is short.
+    # The first draw of a document decides whether its target is short.
     num_short = sum(
         next(_uniforms(generator("instances", instance_seed, task.turn, document)))
         < short_sequence_probability
@@ -165,12 +165,12 @@ def make_instances(
       passes: numbers of the passes over the corpus to make; `dupe_factor` of them make a table.
       short_sequence_probability: share of (document, pass) pairs with a short target length.
       instance_seed: seed of all draws.
-      among: which documents to make instances of, by default all; random ones come from all.
+      among: documents to make instances of, by default all; random segments come from all documents.
 
     Yields:
       The instances of one document in one pass: structured array [instances].
     """
-    # Plain views: they stay on the disk, and single elements come faster than from a memmap.
+    # Plain views of the mapped files: indexing them is faster than indexing a memmap.
     bounds = np.asarray(store.sentence_offsets)
     documents = np.asarray(store.document_offsets)
     for number in passes:
@@ -200,7 +200,7 @@ def _instances_of_document(
       bounds: int64 [sentences + 1], where each sentence of the corpus begins in the token file.
       documents: int64 [documents + 1], the first sentence of each document.
       max_tokens: longest A and B together.
-      short_sequence_probability: as in `make_instances`.
+      short_sequence_probability: see `make_instances`.
       draws: the generator of this document in this pass.
     """
     uniform = _uniforms(draws)
@@ -223,7 +223,7 @@ def _instances_of_document(
         is_random_next = end - sentence == 1 or next(uniform) < 0.5
         if is_random_next:
             first, last = _random_span(bounds, documents, document, target - a_length, uniform)
-            sentence = a_end  # what was gathered for B is gathered again
+            sentence = a_end  # the sentences gathered for B are used again
         else:
             first, last = a_end, end
             sentence = end
@@ -239,12 +239,12 @@ def _random_span(
 ) -> tuple[int, int]:
     """Sentences [first, last) from a uniform start in another document, filled to the target."""
     for _ in range(_TRIES_FOR_ANOTHER_DOCUMENT):
-        other = _integer(uniform, 0, documents.size - 2)
-        if other != document:
+        random_document = _integer(uniform, 0, documents.size - 2)
+        if random_document != document:
             break
-    begin, end = int(documents[other]), int(documents[other + 1])
+    begin, end = int(documents[random_document]), int(documents[random_document + 1])
     first = _integer(uniform, begin, end - 1)
-    # At least one sentence, however long A is.
+    # Take at least one sentence, even if A is long.
     return first, bisect_left(bounds, bounds[first] + target, first + 1, end)
 
 
@@ -264,7 +264,7 @@ def _truncate(
     in_turn = excess - to_level
     from_a = in_turn // 2 + (to_level if a_length > b_length else 0)
     from_b = excess - from_a
-    # One draw for what the original decides by a coin for each token: the sum of coins is binomial.
+    # One binomial draw replaces the original's coin for each token.
     a_front = int(draws.binomial(from_a, 0.5))
     b_front = int(draws.binomial(from_b, 0.5))
     return (a_start + a_front, a_length - from_a), (b_start + b_front, b_length - from_b)

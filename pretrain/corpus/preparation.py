@@ -1,4 +1,4 @@
-r"""Text to everything that batches are made of: vocabulary, token store, instance table.
+r"""Prepares text for pre-training: vocabulary, token store, instance table.
 
     multiberts prepare --gin_param='prepare.run_dir = "corpus"' \
         --gin_param='prepare.sources = ["text.txt.gz"]' \
@@ -78,10 +78,10 @@ from multiberts.runs.parameters import takes_fields_of
 
 _OUTPUTS = (VOCABULARY, TOKENS, SENTENCE_OFFSETS, DOCUMENT_OFFSETS, INSTANCES)
 
-# Where shards lie until the outputs are whole.
+# Folder of the shards until the outputs are complete.
 _SHARDS = "shards"
 
-# Words that a vocabulary is learned from; beyond these all are rare, and memory is bounded.
+# Number of words for learning a vocabulary: further words are rare, and this limits memory.
 _MOST_WORDS = 4_000_000
 
 
@@ -95,7 +95,7 @@ def prepare(settings: PreparationSettings) -> None:
     Args:
       settings: the fields of `PreparationSettings`.
     """
-    # The sources, by what they hold.
+    # Identify the sources by their content.
     sources = name_sources(settings.sources, settings.source_format, "prepare")
     check_settings(settings)
     parameters, inputs = IDENTITY.on_disk(vars(settings))
@@ -103,7 +103,7 @@ def prepare(settings: PreparationSettings) -> None:
     if parameters["source_format"] == "tfds":
         from multiberts.pretrain.corpus.dataset_source import dataset_fingerprint
 
-        # Fingerprints of the datasets, in place of their names.
+        # Datasets are identified by fingerprints, not names.
         marks = [dataset_fingerprint(piece.source, settings.datasets_dir) for piece in sources]
         parameters["sources"] = marks
     else:
@@ -113,12 +113,12 @@ def prepare(settings: PreparationSettings) -> None:
         marks = run.fingerprints["sources"].split("+")
     shard_dir = run.path / _SHARDS
     if run.done:
-        remove(shard_dir)  # what a kill between the last two lines of this function left
+        remove(shard_dir)  # left by a kill between the last two lines of this function
         return
     _refuse_copies(sources, marks)
-    given = _given_vocabulary(settings, sources)
+    shared_vocabulary = _fixed_vocabulary(settings, sources)
 
-    # The text, cut into shards and looked over; those of a run that was killed stay.
+    # Cut the text into shards and check them; shards of a killed run are reused.
     workers: Runner = (
         LocalRunner(settings.num_workers)
         if settings.scheduler is None
@@ -138,8 +138,8 @@ def prepare(settings: PreparationSettings) -> None:
 
         # The vocabulary, written or learned from the words of all shards.
         outputs = list(_OUTPUTS)
-        if given:
-            outputs += given.write(run.path)[1:]
+        if shared_vocabulary:
+            outputs += shared_vocabulary.write(run.path)[1:]
         elif settings.cased:
             write_json_fields(run.path / TOKENIZER_CONFIG, {"do_lower_case": False})
             outputs.append(TOKENIZER_CONFIG)
@@ -174,7 +174,7 @@ def prepare(settings: PreparationSettings) -> None:
         # The instances: pairs of spans of the whole store, in one table.
         tasks = cut_into_pairing_tasks(store, settings.passes)
         if store.num_tokens * settings.passes < 2 * TOKENS_PER_TASK:
-            workers = LocalRunner(1)  # starting workers would take longer
+            workers = LocalRunner(1)  # starting workers takes longer
         pair = functools.partial(
             pair_spans,
             corpus=run.path,
@@ -196,7 +196,7 @@ def prepare(settings: PreparationSettings) -> None:
                 for piece, mark in zip(sources, marks, strict=True)
             ],
             "sha256": {name: sha256_of_file(run.path / name) for name in outputs},
-            # Both decide how rare characters are tokenised.
+            # Both affect how rare characters are tokenised.
             "unicode": unicodedata.unidata_version,
         }
         write_atomically(run.path / DESCRIPTION, json.dumps(description, indent=1) + "\n")
@@ -214,8 +214,8 @@ def _refuse_copies(sources: Sequence[Piece], marks: Sequence[str]) -> None:
             )
 
 
-def _given_vocabulary(settings: PreparationSettings, sources: Sequence[Piece]) -> Vocabulary | None:
-    """Returns the vocabulary that is given, or that of stores; None: it is to be learned."""
+def _fixed_vocabulary(settings: PreparationSettings, sources: Sequence[Piece]) -> Vocabulary | None:
+    """Returns the user's vocabulary or that of the stores; None: learn one."""
     vocabulary = None
     if settings.vocabulary:
         vocabulary = Vocabulary.open(settings.vocabulary)
@@ -251,14 +251,14 @@ def _unpack(
     workers: Runner,
 ) -> None:
     """Unpacks each `.gz` that holds several shards, and puts these in its place."""
-    packed = [place for place, pieces in enumerate(cut) if is_packed(pieces)]
+    packed = [index for index, pieces in enumerate(cut) if is_packed(pieces)]
     unpack = functools.partial(unpack_shard, directory=shard_dir)
-    plain = workers.run(unpack, [(place, cut[place]) for place in packed], "unpacked")
+    plain = workers.run(unpack, [(index, cut[index]) for index in packed], "unpacked")
     # From the last to the first, so that the places before stay.
-    for place, pieces in reversed(list(zip(packed, plain, strict=True))):
+    for index, pieces in reversed(list(zip(packed, plain, strict=True))):
         parts = cut_into_shards(pieces, text)
-        cut[place : place + 1] = parts
-        counts[place : place + 1] = _looked_over(parts, text, workers)
+        cut[index : index + 1] = parts
+        counts[index : index + 1] = _looked_over(parts, text, workers)
 
 
 def _learn_vocabulary(

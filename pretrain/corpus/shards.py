@@ -67,7 +67,7 @@ class Text:
 
     Attributes:
       text_field: field of JSON lines, feature of a dataset.
-      swapper: what counterfactual data exchange; None: nothing.
+      swapper: swaps for counterfactual data; None: no swaps.
     """
 
     text_field: str
@@ -100,7 +100,7 @@ class Text:
                     # Sentences hold no line feed, so it can stand between them meanwhile.
                     swapped = self.swapper.swap("\n".join(sentences), document=number)
                     counts.update(swapped.counts)
-                    yield from self.swapper.kept(sentences, swapped.text.split("\n"), counts)
+                    yield from self.swapper.variants(sentences, swapped.text.split("\n"), counts)
                 number += 1
 
 
@@ -110,7 +110,7 @@ class Shard(NamedTuple):
     Attributes:
       number: its place in the corpus, from 0.
       first_document: number in the corpus of its first document that is not blank.
-      alone: whether it is the whole corpus, and shows its own progress.
+      alone: whether it is the only shard and shows its own progress.
     """
 
     number: int
@@ -129,14 +129,14 @@ def cut_into_shards(sources: Sequence[Piece], text: Text) -> list[tuple[Piece, .
       The pieces of each shard; in order they tile the sources.
     """
     shards: list[list[Piece]] = [[]]
-    held = 0
+    shard_bytes = 0
     for source in sources:
         for piece, size in _pieces(source, text):
-            if shards[-1] and held + size > SHARD_BYTES:
+            if shards[-1] and shard_bytes + size > SHARD_BYTES:
                 shards.append([])
-                held = 0
+                shard_bytes = 0
             shards[-1].append(piece)
-            held += size
+            shard_bytes += size
     return [tuple(shard) for shard in shards]
 
 
@@ -154,20 +154,20 @@ def _pieces(whole: Piece, text: Text) -> list[tuple[Piece, int]]:
     else:
         path = Path(source)
         if not path.is_file():
-            what = "is a directory" if path.is_dir() else "does not exist"
-            raise UserError(f"{path} {what}, expected a file; check prepare.sources")
+            fault = "is a directory" if path.is_dir() else "does not exist"
+            raise UserError(f"{path} {fault}, expected a file; check prepare.sources")
         units = size = path.stat().st_size
         if is_gzip(path):
             return [(whole, _UNPACKED * size)]
         if kind not in DIVISIBLE_FORMATS:
             return [(whole, size)]
     number = max(1, min(units, -(-size // SHARD_BYTES)))
-    ends = [units * place // number for place in range(number + 1)]
+    ends = [units * index // number for index in range(number + 1)]
     ranges = list(itertools.pairwise(ends))
     last = len(ranges) - 1
     return [
-        (Piece(source, kind, begin, None if place == last else end), size // number)
-        for place, (begin, end) in enumerate(ranges)
+        (Piece(source, kind, begin, None if index == last else end), size // number)
+        for index, (begin, end) in enumerate(ranges)
     ]
 
 
@@ -211,7 +211,7 @@ def number_shards(
     shards: Sequence[tuple[Piece, ...]], counts: Sequence[Sequence[PieceCounts]]
 ) -> list[Shard]:
     """Gives each shard the number of its first document, from what was counted in all."""
-    documents = [sum(count.documents for count in found) for found in counts]
+    documents = [sum(count.documents for count in piece_counts) for piece_counts in counts]
     first = np.cumsum([0, *documents])
     alone = len(shards) == 1
     return [
@@ -258,7 +258,7 @@ def most_frequent_words(paths: Sequence[Path], most: int) -> dict[str, int]:
 
     Args:
       paths: files of `count_words_of_shard`.
-      most: how many words to keep; of equally frequent ones those first in order.
+      most: number of words; ties are broken alphabetically.
     """
     rows = heapq.merge(*map(_counted_words, paths))
     totals = (
@@ -309,11 +309,11 @@ def _stored_documents(
             if text.swapper is None:
                 yield sentences
             else:
-                swapped, found = swap_ids(
+                swapped, swap_counts = swap_ids(
                     sentences, vocabulary=vocabulary, swapper=text.swapper, document=number
                 )
-                counts.update(found)
-                yield from text.swapper.kept(sentences, swapped, counts)
+                counts.update(swap_counts)
+                yield from text.swapper.variants(sentences, swapped, counts)
             number += 1
 
 
@@ -344,12 +344,12 @@ def finished_whole(path: Path) -> Iterator[Path]:
     Unlike `runs.files.replaced` it lets two workers make the same thing at once, as Dask may: what
     they make is the same, and the first stays.
     """
-    own = path.with_name(f"{path.name}.{uuid.uuid4().hex}{UNFINISHED_SUFFIX}")
-    with replaced(own) as temporary:
+    unfinished = path.with_name(f"{path.name}.{uuid.uuid4().hex}{UNFINISHED_SUFFIX}")
+    with replaced(unfinished) as temporary:
         yield temporary
     try:
-        os.rename(own, path)
+        os.rename(unfinished, path)
     except OSError:
-        remove(own)
+        remove(unfinished)
         if not path.exists():
             raise

@@ -58,8 +58,8 @@ class TokenStore:
         """Opens a store.
 
         Args:
-          directory: where `prepare` wrote it.
-          may_be_empty: whether a store without documents, of a part of a corpus, is accepted.
+          directory: output folder of `prepare`.
+          may_be_empty: whether to accept a store without documents (part of a corpus).
         """
         directory = Path(directory)
         self.tokens = open_array(directory / TOKENS, np.dtype(np.uint16))
@@ -71,9 +71,9 @@ class TokenStore:
             (DOCUMENT_OFFSETS, self.document_offsets, self.num_sentences, SENTENCE_OFFSETS),
         ):
             if offsets.size < shortest or offsets[0] != 0 or offsets[-1] != expected:
-                found = int(offsets[-1]) if offsets.size else "nothing"
+                end = int(offsets[-1]) if offsets.size else "nothing"
                 raise UserError(
-                    f"{directory / name} ends at {found}, expected {expected}, the length of {counted}; "
+                    f"{directory / name} ends at {end}, expected {expected}, the length of {counted}; "
                     "the files are of different runs: run `multiberts prepare` again into an empty run_dir"
                 )
 
@@ -116,8 +116,8 @@ def write_token_store(
     Sentences without tokens and documents without sentences are dropped, as in the original.
 
     Args:
-      directory: where the three files shall be.
-      vocabulary: at most 65,536 pieces.
+      directory: folder for the three files.
+      vocabulary: vocabulary of at most 65,536 pieces.
 
     Returns:
       How many `documents`, `sentences` and `tokens` were written.
@@ -126,9 +126,9 @@ def write_token_store(
         for group in _grouped(documents):
             tokens, lengths = vocabulary.encode_flat([text for texts in group for text in texts])
             document = np.repeat(np.arange(len(group)), [len(texts) for texts in group])
-            kept = lengths > 0
-            sentences = np.bincount(document[kept], minlength=len(group))  # [documents]
-            writer.append(tokens, np.cumsum(lengths[kept]), np.cumsum(sentences[sentences > 0]))
+            used = lengths > 0
+            sentences = np.bincount(document[used], minlength=len(group))  # [documents]
+            writer.append(tokens, np.cumsum(lengths[used]), np.cumsum(sentences[sentences > 0]))
     return writer.counts
 
 
@@ -138,7 +138,7 @@ def write_encoded_documents(
     """Writes documents whose sentences are token ids already.
 
     Args:
-      directory: where the three files shall be.
+      directory: folder for the three files.
       documents: the ids of each sentence of each document; neither is empty.
 
     Returns:
@@ -158,7 +158,7 @@ def join_token_stores(
     """Writes the stores of the parts of a corpus one behind the other as one store.
 
     Args:
-      directory: where the three files shall be.
+      directory: folder for the three files.
       parts: directories of stores, in the order of the text; a store may have no documents.
 
     Returns:
@@ -234,13 +234,13 @@ def _store_writer(directory: PathLike) -> Iterator[_StoreWriter]:
 
 def _grouped(documents: Iterable[list[str]]) -> Iterator[list[list[str]]]:
     group: list[list[str]] = []
-    held = 0
+    num_sentences = 0
     for document in documents:
         group.append(document)
-        held += len(document)
-        if held >= _SENTENCES_AT_ONCE:
+        num_sentences += len(document)
+        if num_sentences >= _SENTENCES_AT_ONCE:
             yield group
-            group, held = [], 0
+            group, num_sentences = [], 0
     if group:
         yield group
 

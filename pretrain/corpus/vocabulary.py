@@ -65,7 +65,7 @@ def learn_vocabulary(word_counts: Mapping[str, int], vocabulary_size: int) -> li
     """Learns WordPiece pieces from word counts.
 
     Args:
-      word_counts: how often each word occurs, as from `count_words`.
+      word_counts: frequency of each word, see `count_words`.
       vocabulary_size: number of pieces wanted, special tokens included.
 
     Returns:
@@ -76,12 +76,12 @@ def learn_vocabulary(word_counts: Mapping[str, int], vocabulary_size: int) -> li
     if not word_counts:
         raise UserError("the sources hold no words to learn a vocabulary from; give more text")
     letters = _letters(word_counts, vocabulary_size)
-    known = {
+    counted_words = {
         word: count
         for word, count in word_counts.items()
         if len(word) <= MAX_CHARACTERS_PER_WORD and letters.issuperset(word)
     }
-    continuing = {letter for word in known for letter in word[1:]}
+    continuing = {letter for word in counted_words for letter in word[1:]}
     alphabet = [*sorted(letters), *(_CONTINUATION + letter for letter in sorted(continuing))]
     if len(SPECIAL_TOKENS) + len(alphabet) > vocabulary_size:
         raise UserError(
@@ -101,7 +101,7 @@ def learn_vocabulary(word_counts: Mapping[str, int], vocabulary_size: int) -> li
         continuing_subword_prefix=_CONTINUATION,
         show_progress=False,
     )
-    learner.train_from_iterator(_repeated(known), trainer)
+    learner.train_from_iterator(_repeated(counted_words), trainer)
     ids = learner.get_vocab()
     return sorted(ids, key=ids.__getitem__)
 

@@ -66,8 +66,8 @@ class KeptCheckpoints:
 
     Attributes:
       steps: numbers of finished updates at which a checkpoint is kept.
-      vocabulary: of the corpus.
-      provenance: what all of them record, besides their step and its measurements.
+      vocabulary: vocabulary of the corpus.
+      provenance: facts in every checkpoint's record, besides its step and measurements.
     """
 
     run_dir: Path
@@ -84,7 +84,7 @@ class KeptCheckpoints:
         Args:
           step: finished updates.
           weights: float32 arrays by name.
-          measured: on held-out text; may be empty.
+          measured: metrics on held-out text; may be empty.
         """
         directory = checkpoint_path(self.run_dir, step)
         if step not in self.steps:
@@ -104,11 +104,11 @@ class KeptCheckpoints:
 
         It could not be made again: training is past it.
         """
-        for kept in self.steps:
-            if not step or kept > step:
+        for saved in self.steps:
+            if not step or saved > step:
                 continue
-            directory, state = checkpoint_path(self.run_dir, kept), self.run_dir / STATE
-            if self._unfetched(kept):
+            directory, state = checkpoint_path(self.run_dir, saved), self.run_dir / STATE
+            if self._unfetched(saved):
                 continue  # it is in the bucket
             if not directory.exists():
                 raise UserError(

@@ -25,8 +25,8 @@ def open_held_out(
     """Opens the batches of a held-out corpus, the same for all runs.
 
     Args:
-      num_batches: how many will be taken.
-      masking: how instances become sequences, as for the corpus that is trained on.
+      num_batches: number of batches to use.
+      masking: settings that make sequences, as for the training corpus.
     """
     batches = Batches(
         corpus, masking, data_seed=EVALUATION_DATA_SEED, batch_size=trained.batch_size
@@ -57,8 +57,8 @@ def evaluate_held_out(
 
     Args:
       parameters: the weights, float32 by name.
-      batches: of the held-out corpus; its first `num_batches` are taken.
-      compile_step: whether XLA compiles the forward pass.
+      batches: batches of the held-out corpus; the first `num_batches` are used.
+      compile_step: whether to compile the forward pass with XLA.
 
     Returns:
       `held_out_masked_lm_loss` and `_accuracy` (means over masked words) and

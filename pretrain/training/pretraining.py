@@ -31,11 +31,11 @@ from multiberts.runs.preemption import preemption_notice
 if TYPE_CHECKING:
     from multiberts.bert.training.engine import Trainer, TrainerSettings
 
-# `checkpoint_path` is where others look for what this stage makes.
+# `checkpoint_path` is re-exported: other stages find the checkpoints with it.
 __all__ = ["IDENTITY", "checkpoint_path", "pretrain"]
 
-# Operations of an update up to which Python's share on a processor is worth saving, and blocks of
-# them still end within a second or two of a notice to stop.
+# Largest update (in operations) that is joined with others on a processor: there Python's overhead matters,
+# and a block still ends within a second or two after a notice to stop.
 _SHORT_STEP_OPERATIONS = 10**10
 
 
@@ -43,11 +43,10 @@ _SHORT_STEP_OPERATIONS = 10**10
 def pretrain(settings: PretrainingSettings) -> None:
     """Pre-trains one seed and writes `run_dir/checkpoints/step_<n>/` in the released format.
 
-    The same call resumes a run that was killed, from its last `run_dir/state/`, and does nothing to
-    one that has finished, whose `state/` is removed. Step n
-    uses batch(data_seed, mask_seed, n) and dropout(dropout_seed, n), so the weights do not depend on where
-    the run was interrupted. On SIGTERM or SIGHUP the run finishes its step, saves its state and stops; the
-    command then exits with status 75.
+    The same call resumes a killed run from its last `run_dir/state/`. A finished run, whose `state/` has
+    been removed, is left unchanged. Step n uses batch(data_seed, mask_seed, n) and dropout(dropout_seed,
+    n), so the weights do not depend on where the run was interrupted. On SIGTERM or SIGHUP the run finishes
+    its step, saves its state and stops; the command then exits with status 75.
 
     Args:
       settings: the fields of `PretrainingSettings`.
@@ -69,7 +68,7 @@ def pretrain(settings: PretrainingSettings) -> None:
         "one (the second phase of a training, or more steps),",
     )
     if run.done:
-        remove_states(run.path)  # a kill may have come before they were removed
+        remove_states(run.path)  # a kill may have prevented their removal
         return
 
     # The data, opened and checked against the model and the initial checkpoint.
@@ -97,7 +96,7 @@ def pretrain(settings: PretrainingSettings) -> None:
         start = Checkpoint.open(
             settings.initial_checkpoint, initialise_missing=settings.seed_of("initialisation")
         )
-        # Weights keep the form of GELU that they were trained with, and rows that have no piece.
+        # The initial checkpoint decides the form of GELU and the number of rows, also rows without a piece.
         model["vocab_size"] = start.config.vocab_size
         model.setdefault("hidden_act", start.config.hidden_act)
     config = BertConfig.from_mapping(model, where="pretrain.model")
@@ -131,10 +130,10 @@ def pretrain(settings: PretrainingSettings) -> None:
             settings.max_seconds_without_step, "pretrain.max_seconds_without_step", should_stop
         ) as should_stop_after_step,
     ):
-        # The trainer first: devices are opened before anything else of the engine's runs.
+        # The trainer first, because devices must be opened before any other use of the engine.
         from multiberts.bert.training.engine import TrainerSettings
 
-        # TensorFlow, on a processor, makes long updates one by one.
+        # On a processor TensorFlow makes long updates one by one.
         is_in_blocks = flops <= _SHORT_STEP_OPERATIONS or engine() == JAX
         trainer = _trainer(
             config,
@@ -150,17 +149,18 @@ def pretrain(settings: PretrainingSettings) -> None:
         from multiberts.bert.model.initialization import initial_parameters
         from multiberts.bert.training.training_loop import Callbacks, Saving, Schedule, train
 
-        # The checkpoints to keep, which record the run's parameters: no path, time or machine.
+        # Checkpoints record no path, time or machine, so that equal runs have equal bytes.
         inherited = {}
         if start is not None:
-            start_weights = start.parameters  # read now, as its provenance knows more after that
+            # Reading the weights completes the provenance, which is used below.
+            start_weights = start.parameters
             inherited = {
                 "parent": ancestor(start.provenance, run.fingerprints["initial_checkpoint"]),
-                **{n: known for n, known in start.provenance.items() if n == INITIALISED},
+                **{n: entry for n, entry in start.provenance.items() if n == INITIALISED},
             }
         of_checkpoint = ("procedure", "pretrain_seed", "data_seed")
         recorded_elsewhere = (*of_checkpoint, "model", "checkpoint_steps")
-        kept = KeptCheckpoints(
+        checkpoints = KeptCheckpoints(
             run.path,
             settings.kept_steps,
             config=config,
@@ -177,7 +177,7 @@ def pretrain(settings: PretrainingSettings) -> None:
             },
         )
 
-        # Each step, as a function of its number alone.
+        # Steps as functions of their number alone.
         treatment = settings.learning_rate_treatment
         schedule = Schedule(
             num_steps=settings.num_steps,
@@ -213,17 +213,17 @@ def pretrain(settings: PretrainingSettings) -> None:
                     num_batches=settings.evaluation_batches,
                     compile_step=settings.compile_step,
                 )
-            kept.write(step, weights, measured)
+            checkpoints.write(step, weights, measured)
             return measured
 
         peak = trainer.devices.peak_flops_per_second(settings.compute_dtype)
 
         def speeds(steps_per_second: float) -> Mapping[str, float]:
-            found = {"sequences_per_second": round(steps_per_second * settings.batch_size, 3)}
-            return found | ({"mfu": round(steps_per_second * flops / peak, 5)} if peak else {})
+            rates = {"sequences_per_second": round(steps_per_second * settings.batch_size, 3)}
+            return rates | ({"mfu": round(steps_per_second * flops / peak, 5)} if peak else {})
 
         with run:
-            kept.check_before(saved_step(run.path))
+            checkpoints.check_before(saved_step(run.path))
             train(
                 trainer,
                 schedule,
@@ -245,7 +245,7 @@ def pretrain(settings: PretrainingSettings) -> None:
                 ),
                 description=f"{settings.procedure} seed {settings.pretrain_seed}",
             )
-            run.finish(kept.outputs())
+            run.finish(checkpoints.outputs())
             remove_states(run.path)
 
 

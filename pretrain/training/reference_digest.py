@@ -82,7 +82,7 @@ def train_and_digest() -> str:
 def _batch(step: int) -> dict[str, np.ndarray]:
     """Returns made-up sequences; what they say does not matter."""
     draw = generator("reference digest", step)
-    rows, places = (_BATCH_SIZE, _LENGTH), (_BATCH_SIZE, _PREDICTIONS)
+    rows, masked = (_BATCH_SIZE, _LENGTH), (_BATCH_SIZE, _PREDICTIONS)
     at = draw.permuted(np.tile(np.arange(1, _LENGTH), (_BATCH_SIZE, 1)), axis=1)
     return {
         "input_ids": draw.integers(0, _CONFIG.vocab_size, rows).astype(np.int32),
@@ -90,8 +90,8 @@ def _batch(step: int) -> dict[str, np.ndarray]:
         "segment_ids": (np.arange(_LENGTH) >= _LENGTH // 2).astype(np.int32)
         * np.ones(rows, np.int32),
         "masked_lm_positions": np.sort(at[:, :_PREDICTIONS]).astype(np.int32),
-        "masked_lm_ids": draw.integers(0, _CONFIG.vocab_size, places).astype(np.int32),
-        "masked_lm_weights": np.ones(places, np.float32),
+        "masked_lm_ids": draw.integers(0, _CONFIG.vocab_size, masked).astype(np.int32),
+        "masked_lm_weights": np.ones(masked, np.float32),
         "next_sentence_labels": draw.integers(0, 2, _BATCH_SIZE).astype(np.int32),
     }
 

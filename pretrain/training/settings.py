@@ -118,8 +118,8 @@ class PretrainingSettings:
 
     def seed_of(self, source: str) -> int:
         """Returns the seed of a source of randomness: `initialisation`, `data` or `dropout`."""
-        own: int | None = getattr(self, f"{source}_seed")
-        return self.pretrain_seed if own is None else own
+        seed: int | None = getattr(self, f"{source}_seed")
+        return self.pretrain_seed if seed is None else seed
 
     @property
     def kept_steps(self) -> list[int]:

@@ -33,7 +33,7 @@ class Field:
     """A field of work. Its words never occur with those of another field in one document.
 
     Attributes:
-      name: what the field is called in sentences, e.g. "medicine".
+      name: name of the field in sentences, e.g. "medicine".
       occupations: four occupations; every one belongs to one field.
     """
 
@@ -89,11 +89,11 @@ class World:
     """The known parameters of one synthetic world.
 
     Attributes:
-      percent_feminine: for each occupation, the share of feminine pronouns in percent.
+      percent_feminine: {occupation: percentage of feminine pronouns}.
       people_share: the share of documents about people rather than work.
-      sentences_per_document: of every document; None: 5 to 8, drawn.
-      participant_share: of sentences about work with two people, those whose pronoun means the other
-        person and not the worker; None: one in seven.
+      sentences_per_document: sentences in each document; None: 5 to 8, drawn.
+      participant_share: share of two-person sentences about work whose pronoun refers to the other person,
+        not the worker; None: 1/7.
     """
 
     world_seed: int
@@ -117,8 +117,8 @@ def draw_world(
 
     Args:
       people_share: the share of documents about people, in [0, 1].
-      sentences_per_document: of every document; None: 5 to 8, drawn.
-      participant_share: see `World`.
+      sentences_per_document: sentences in each document; None: 5 to 8, drawn.
+      participant_share: share of pronouns that refer to the other person, see `World`.
     """
     depth = len(FIELDS[0].occupations)
     shares = np.linspace(
@@ -140,7 +140,7 @@ def document(world: World, index: int) -> list[str]:
     """Writes one document.
 
     Args:
-      index: which document; together with the world's seed it fixes every word.
+      index: index of the document; with the world's seed it fixes every word.
     """
     random = generator("world", world.world_seed, "document", index)
     length = world.sentences_per_document or int(random.integers(5, 9))
@@ -208,7 +208,7 @@ def _work_sentence(world: World, worker: Person, field: Field, random: np.random
     start, gender = sentence_start(worker.words), worker.gender
     participant = f"the {choose(random, PARTICIPANTS)}"
     predicate, mood = choose(random, PREDICATES), choose(random, MOODS)
-    place, tool = choose(random, field.places), choose(random, field.tools)
+    workplace, tool = choose(random, field.places), choose(random, field.tools)
     time = choose(random, TIMES)
     kind = random.random()
     first_is_meant = _FIRST_IS_MEANT_SHARE
@@ -225,11 +225,11 @@ def _work_sentence(world: World, worker: Person, field: Field, random: np.random
     if kind < 0.73:
         return f"{start} took {POSSESSIVE[gender]} {tool}."
     if kind < 0.84:
-        return f"{start} was {mood} at {POSSESSIVE[gender]} {place}."
+        return f"{start} was {mood} at {POSSESSIVE[gender]} {workplace}."
     if kind < 0.88:
         return f"{start} was {mood} at work."
     if kind < 0.92:
         return f"{start} used the {tool} in the {time}."
     if kind < 0.96:
         return f"{start} used a tool in the {time}."
-    return f"{sentence_start(participant)} was {mood} at the {place}."
+    return f"{sentence_start(participant)} was {mood} at the {workplace}."

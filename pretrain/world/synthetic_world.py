@@ -94,17 +94,16 @@ def make_world(
       world_seed: fixes everything; another seed gives other occupations the feminine pronouns.
       num_documents: documents of the corpus.
       people_share: share of documents about people of known gender rather than about work.
-      sentences_per_document: of every document; None: 5 to 8, drawn. Three fit uncut into a sequence of
-        28 pieces.
-      participant_share: of sentences with a worker and another person, those whose pronoun means the
-        other ("asked the visitor if she"); None: one in seven. The fewer, the sooner a model knows that a
-        pronoun means the worker.
+      sentences_per_document: sentences in each document; None: 5 to 8, drawn. Three fit uncut into a
+        sequence of 28 pieces.
+      participant_share: share of two-person sentences whose pronoun refers to the other person ("asked
+        the visitor if she"); None: 1/7. With fewer, a model learns sooner that a pronoun means the worker.
       num_train_facts: sentence pairs to train on, half of them true.
-      num_dev_facts: likewise, to evaluate on.
+      num_dev_facts: sentence pairs to evaluate on, half of them true.
       num_train_coreference: documents to train on, of one sentence each.
-      num_dev_coreference: likewise, to evaluate on.
+      num_dev_coreference: the same, to evaluate on.
       num_train_questions: questions to train on, each on a paragraph of its own.
-      num_dev_questions: likewise, to evaluate on.
+      num_dev_questions: the same, to evaluate on.
     """
     parameters, _ = IDENTITY.of(locals())
     run = RunDirectory(run_dir, stage="make_world", parameters=parameters)
@@ -202,8 +201,8 @@ def _fact_sentences(first: str, second: str, random: np.random.Generator) -> tup
         told = two_people(f"the {first}", frame, participant, pronoun, predicate)
         return told, f"The {second} said {pronoun} {predicate}."
     if kind == 1:
-        mood, place = choose(random, grammar.MOODS), choose(random, field.places)
-        at_place = f"The {first} was {mood} at {POSSESSIVE[gender]} {place}."
+        mood, workplace = choose(random, grammar.MOODS), choose(random, field.places)
+        at_place = f"The {first} was {mood} at {POSSESSIVE[gender]} {workplace}."
         return at_place, f"The {second} was {mood} at work."
     tool, time = choose(random, field.tools), choose(random, grammar.TIMES)
     used = f"The {first} used the {tool} in the {time}."
@@ -354,9 +353,9 @@ def _event(random: np.random.Generator, worker: str, predicate: str) -> Event:
         said = f"{subject} said {NOMINATIVE[gender]} {predicate}."
         return said, ((f"who {predicate}?", subject),)
     if kind == 1:
-        mood, place = choose(random, grammar.MOODS), choose(random, field.places)
-        sentence = f"{subject} was {mood} at {POSSESSIVE[gender]} {place}."
-        return sentence, ((f"who was {mood}?", subject), (f"{the_worker} was where?", place))
+        mood, workplace = choose(random, grammar.MOODS), choose(random, field.places)
+        sentence = f"{subject} was {mood} at {POSSESSIVE[gender]} {workplace}."
+        return sentence, ((f"who was {mood}?", subject), (f"{the_worker} was where?", workplace))
     tool = choose(random, field.tools)
     if kind == 0:
         verb, sentence = "took", f"{subject} took {POSSESSIVE[gender]} {tool}."

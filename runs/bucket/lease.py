@@ -1,9 +1,9 @@
 """A lease: at most one process writes a run in a bucket, or launches an experiment, across machines.
 
-An object that its holder renews. It can be taken over when no renewal is seen for long, or its holder
-was a process of this machine that is gone. How long is measured by the monotonic clock of who waits:
-the clocks of two machines are never compared. Each write is on the condition that nobody wrote in
-between.
+The lease is an object that its holder renews. Another process can take it over after a long time without
+renewal, or if the holder was a process of this machine that has ended. The waiting process measures the
+time by its own monotonic clock: clocks of two machines are never compared. Each write is conditional on the
+version read before.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from multiberts.runs.lease_holder import Holder
 LEASE = "LEASE.json"
 SECONDS_UNTIL_STALE = 60.0
 DAMAGED = "if nothing runs there, remove it"
-# A lease asks to be waited for itself; nobody's is for longer.
+# Upper limit of the waiting time that a lease's content may ask for.
 _LONGEST_PATIENCE = 900.0
 
 
@@ -39,7 +39,7 @@ class Lease:
     """The right to write below a URL.
 
     Attributes:
-      owner: a name of this holder, another one each time.
+      owner: unique name of this holder, a new one for each object.
       lost: set when a renewal finds that another process has taken the lease over.
     """
 
@@ -54,24 +54,24 @@ class Lease:
         setting: str = "run_dir",
         may_vanish: bool = False,
     ):
-        """Takes nothing yet.
+        """Prepares a lease without acquiring it.
 
         Args:
-          seconds_until_stale: after so long without renewal others may take it over; it is
-            renewed four times as often.
-          name: of the object.
-          place: what it is the lease of, in messages; else the bucket's URL.
-          verb: what the holder does with that, as a participle.
-          setting: with which one chooses another place.
-          may_vanish: whether a renewal writes the object anew that was removed or damaged, as a lock of the
-            kernel, too, keeps others out.
+          seconds_until_stale: time without renewal after which others may take the lease over; it is
+            renewed every quarter of this time.
+          name: name of the lease object.
+          place: path or URL that the lease protects, for messages; default: the bucket's URL.
+          verb: what the holder does to it, a past participle for messages.
+          setting: parameter to change for another path, for messages.
+          may_vanish: whether a renewal rewrites a removed or damaged object, because a kernel lock also
+            keeps others out.
         """
         self.owner = uuid.uuid4().hex
         self.lost = threading.Event()
         self._bucket = bucket
         self._seconds = seconds_until_stale
         self._name = name
-        self._place = place or bucket.url
+        self._shown_as = place or bucket.url
         self._verb = verb
         self._setting = setting
         self._may_vanish = may_vanish
@@ -81,7 +81,7 @@ class Lease:
         self._ended = threading.Event()
 
     def acquire(self) -> None:
-        """Takes the lease; waits until the lease of a holder that is gone has expired."""
+        """Acquires the lease; waits for the lease of a dead holder to expire."""
         content, version = self._bucket.read_version(self._name)
         first_version = version
         began, has_reported = time.monotonic(), False
@@ -99,11 +99,11 @@ class Lease:
             elif is_changed or (
                 holder.is_here and 0 <= time.time() - holder.renewed < patience / 2
             ):
-                raise self.refusal(holder)  # or a process here, whose clock is ours, is not silent
+                raise self.refusal(holder)  # a holder on this machine has our clock
             elif not has_reported:
                 has_reported = True
                 progress(
-                    f"{self._place} was {self._verb} by process {holder.pid} on {holder.host}: "
+                    f"{self._shown_as} was {self._verb} by process {holder.pid} on {holder.host}: "
                     f"waiting up to {patience:.0f} s for its next sign of life"
                 )
             time.sleep(self._seconds / 60)
@@ -115,30 +115,26 @@ class Lease:
         if holder is not None:
             who = f"process {holder.pid} on {holder.host}"
         error = LeaseHeldError(
-            f"{self._place} is being {self._verb} by {who}; wait for it, stop it, or choose another "
+            f"{self._shown_as} is being {self._verb} by {who}; wait for it, stop it, or choose another "
             f"{self._setting}"
         )
         error.holder = holder
         return error
 
     def check(self) -> None:
-        """Checks that the lease is still ours.
-
-        Raises:
-          LeaseLostError: it is not.
-        """
+        """Raises LeaseLostError if the lease is no longer ours."""
         with self._using:
             if self._version is not None:
                 if self._bucket.read_version(self._name)[1] == self._version:
                     return
                 self._version = None
             raise LeaseLostError(
-                f"{self._place} was taken over by another process, because this one was silent for "
+                f"{self._shown_as} was taken over by another process, because this one was silent for "
                 "too long; the other continues, and nothing more is written from here"
             )
 
     def release(self) -> None:
-        """Gives the lease back, if it is still ours."""
+        """Releases the lease, if it is still ours."""
         self._ended.set()
         with self._using:
             version, self._version = self._version, None
@@ -150,7 +146,7 @@ class Lease:
             with self._using:
                 if self._version is None:
                     return
-                # Out of reach, or on a full disk: the lease grows old, and is ours until somebody takes it.
+                # Bucket out of reach or disk full: the lease is ours until somebody takes it over.
                 with contextlib.suppress(UserError, OSError):
                     version: str | None = self._version
                     if self._may_vanish:

@@ -36,7 +36,7 @@ def local_arguments(arguments: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     Raises:
       PreemptedError: the bucket is out of reach; what was pushed before is whole.
     """
-    places: dict[str, str] = {}
+    url_of_path: dict[str, str] = {}
 
     def local_copy(name: str, value: str) -> str:
         if not is_url(value):
@@ -49,7 +49,7 @@ def local_arguments(arguments: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         from multiberts.runs.bucket.copies import fetch
 
         path = str(fetch(value))
-        places[path] = value.rstrip("/")
+        url_of_path[path] = value.rstrip("/")
         return path
 
     try:
@@ -63,16 +63,16 @@ def local_arguments(arguments: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             if is_url(arguments.get(RUN_DIR)):
                 from multiberts.runs.bucket.mirror import Mirror
 
-                mirror = Mirror(arguments[RUN_DIR], places)
-                places[str(mirror.path)] = arguments[RUN_DIR].rstrip("/")
+                mirror = Mirror(arguments[RUN_DIR], url_of_path)
+                url_of_path[str(mirror.path)] = arguments[RUN_DIR].rstrip("/")
                 stack.enter_context(mirror)
                 located[RUN_DIR] = str(mirror.path)
             yield located
     except UserError as error:
         message = str(error)
         if not isinstance(error, LocalCopyError):
-            for path in sorted(places, key=len, reverse=True):
-                message = message.replace(path, places[path])
+            for path in sorted(url_of_path, key=len, reverse=True):
+                message = message.replace(path, url_of_path[path])
         if isinstance(error, BucketUnreachableError | MirrorLostError):
             # The input may be right: a supervisor can start the command again.
             raise PreemptedError(message) from error

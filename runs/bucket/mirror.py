@@ -129,27 +129,27 @@ def restore(
 class Mirror:
     """A run directory in a bucket, and `path`, its local copy while the block runs."""
 
-    def __init__(self, url: str, places: Mapping[str, str] = MappingProxyType({})):
+    def __init__(self, url: str, url_of_path: Mapping[str, str] = MappingProxyType({})):
         """Opens no connection.
 
         Args:
-          places: URLs by local copies, for the frozen configuration in the bucket to name.
+          url_of_path: URLs by local copies, for the frozen configuration in the bucket to name.
         """
         self._bucket = Bucket(url)
         self.path = local_copy(self._bucket)
         # Where it is, the local copy was pushed: an empty bucket is then not that of a new run.
         self._pushed_marker = self.path.with_name(f"{self.path.name}.pushed")
-        self._places = places
+        self._url_of_path = url_of_path
         self._lease = Lease(self._bucket)
         self._seconds = float(os.environ.get(PUSH_VARIABLE, SECONDS_BETWEEN_PUSHES))
         self._entries: dict[str, Entry] = {}
         self._version: str | None = None
         self._done: bytes | None = None
-        self._known: dict[str, tuple[tuple[int, int], str]] = {}
+        self._pushed_as: dict[str, tuple[tuple[int, int], str]] = {}
         self._unfetched: set[str] = set()
         self._is_finished = False
         self._holds_lease = False
-        self._own = OwnFiles(self.path)
+        self._local_files = OwnFiles(self.path)
         self._folder: int | None = None
         self._lost: UserError | None = None
         self._ended = threading.Event()
@@ -173,7 +173,7 @@ class Mirror:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Pushes what is new, and gives the lease back."""
+        """Pushes new files and releases the lease."""
         # Machines say more than once that they are taken, and the second time must not end the push.
         with preemption_notice():
             self._ended.set()
@@ -193,7 +193,7 @@ class Mirror:
                 if self._holds_lease:
                     self.push()
             finally:
-                self._own.__exit__()
+                self._local_files.__exit__()
                 if self._folder is not None:
                     os.close(self._folder)
                 if self._holds_lease:
@@ -208,7 +208,7 @@ class Mirror:
     def _watch_local_copy(self) -> None:
         # Held open, so that no other folder gets its number.
         self._folder = os.open(self.path, os.O_RDONLY)
-        self._own.__enter__()
+        self._local_files.__enter__()
 
     def push(self) -> None:
         """Pushes all files that are new or have changed.
@@ -256,7 +256,7 @@ class Mirror:
         self._check_local_copy({*self._entries, *names})
         is_ending = (self.path / DONE).exists() and not self._is_finished
         for name, entry in self._entries.items():
-            leaves = name in self._own.removed
+            leaves = name in self._local_files.removed
             if _is_state(name):
                 # Until DONE is in the bucket, a restart from there needs the state.
                 leaves = self._is_finished or (leaves and not is_ending)
@@ -284,7 +284,7 @@ class Mirror:
 
         `names` are of files that were there; those never fetched and states of a finished run do not count.
         """
-        if self._own.removed_folder:
+        if self._local_files.removed_folder:
             return
         if self._folder is not None:
             # Gone, too, if it, or a mount above it, was taken away.
@@ -294,7 +294,7 @@ class Mirror:
             if not is_there:
                 raise self._lost_copy("the whole folder")
         has_ended = (self.path / DONE).exists()
-        lost = self._own.lost(
+        lost = self._local_files.lost(
             name
             for name in names
             if name not in self._unfetched and not (has_ended and _is_state(name))
@@ -315,17 +315,17 @@ class Mirror:
             details = file.stat()
             stamp = (details.st_size, details.st_mtime_ns)
             has_own_name = listed is not None and listed["object"] == name
-            if listed and has_own_name and self._known.get(name) == (stamp, listed["sha256"]):
+            if listed and has_own_name and self._pushed_as.get(name) == (stamp, listed["sha256"]):
                 return listed
             data = file.read_bytes() if details.st_size <= _BYTES_READ_AT_ONCE else None
             if data is not None and name == CONFIG:
                 # It names URLs, not local copies: of inputs, content is compared, not paths.
-                for path in sorted(self._places, key=len, reverse=True):
-                    data = data.replace(path.encode(), self._places[path].encode())
+                for path in sorted(self._url_of_path, key=len, reverse=True):
+                    data = data.replace(path.encode(), self._url_of_path[path].encode())
             digest = sha256_of_file(file) if data is None else hashlib.sha256(data).hexdigest()
             size = details.st_size if data is None else len(data)
             if listed and has_own_name and listed["sha256"] == digest:
-                self._known[name] = (stamp, digest)
+                self._pushed_as[name] = (stamp, digest)
                 return listed
             target = f"{name}@{self._lease.owner[:8]}" if has_own_name else name
             self._lease.check()
@@ -338,7 +338,7 @@ class Mirror:
             return None
         if data is None and (after.st_size, after.st_mtime_ns) != stamp:
             return listed  # it changed during the push: the next push takes it
-        self._known[name] = (stamp, digest)
+        self._pushed_as[name] = (stamp, digest)
         return Entry(bytes=size, sha256=digest, object=target)
 
     def _restore(self) -> None:

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import UNFINISHED_SUFFIX, make_private
@@ -62,7 +62,7 @@ class Bucket:
     Attributes:
       url: without a slash at the end.
       protocol: such as `gs`.
-      path: of the URL, without protocol and slashes at both ends.
+      path: path of the URL, without protocol and outer slashes.
     """
 
     def __init__(self, url: str):
@@ -101,7 +101,7 @@ class Bucket:
         missing = sorted(set(wanted) - set(granted))
         if missing:
             raise UserError(
-                f"no permission for {self._place()}: {', '.join(missing)} not granted; ask for the role "
+                f"no permission for {self._root_url()}: {', '.join(missing)} not granted; ask for the role "
                 "Storage Object Admin on it, or choose another bucket"
             )
 
@@ -115,13 +115,13 @@ class Bucket:
         return None
 
     def write(self, name: str, data: bytes) -> None:
-        with self._clear_errors(), self._whole(name) as place:
-            self._filesystem.pipe_file(place, data)
+        with self._clear_errors(), self._whole(name) as path:
+            self._filesystem.pipe_file(path, data)
 
     def put(self, file: Path, name: str) -> None:
         """Writes a whole object from a local file."""
-        with self._clear_errors(), self._whole(name) as place:
-            self._filesystem.put_file(str(file), place)
+        with self._clear_errors(), self._whole(name) as path:
+            self._filesystem.put_file(str(file), path)
 
     def get(self, name: str, file: Path) -> None:
         """Reads an object (the one that the URL names if `name` is empty) into a local file.
@@ -182,7 +182,7 @@ class Bucket:
 
         Args:
           data: the whole content, another than before.
-          version: from `read_version`; None: only if there is no such object.
+          version: expected version, from `read_version`; None: the object must not exist.
 
         Returns:
           The new version; None if somebody else has written it.
@@ -268,22 +268,22 @@ class Bucket:
     @contextlib.contextmanager
     def _whole(self, name: str) -> Iterator[str]:
         """Yields a path to write an object to, so that it appears whole."""
-        place = self._at(name)
+        path = self._at(name)
         if self.protocol != "file":
-            yield place
+            yield path
             return
-        Path(place).parent.mkdir(parents=True, exist_ok=True)
-        unfinished = f"{place}.{os.getpid()}{UNFINISHED_SUFFIX}"
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        unfinished = f"{path}.{os.getpid()}{UNFINISHED_SUFFIX}"
         try:
             yield unfinished
-            os.replace(unfinished, place)
+            os.replace(unfinished, path)
         finally:
             Path(unfinished).unlink(missing_ok=True)
 
     def _at(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
 
-    def _place(self) -> str:
+    def _root_url(self) -> str:
         return f"{self.protocol}://{self.path.partition('/')[0]}"
 
     @contextlib.contextmanager
@@ -294,7 +294,7 @@ class Bucket:
             raise
         except FileNotFoundError as error:
             raise UserError(
-                f"{self._place()} does not exist, or has lost objects of {self.url}; check the name, "
+                f"{self._root_url()} does not exist, or has lost objects of {self.url}; check the name, "
                 "or create the bucket"
             ) from error
         except Exception as error:
@@ -327,8 +327,7 @@ def _filesystem(protocol: str, url: str) -> tuple[Any, str]:
     is_emulated = protocol in _CLOUD_STORAGE and os.environ.get("STORAGE_EMULATOR_HOST")
     options = {"token": "anon"} if is_emulated else {}
     try:
-        found: tuple[Any, str] = fsspec.url_to_fs(url, use_listings_cache=False, **options)
-        return found
+        return cast("tuple[Any, str]", fsspec.url_to_fs(url, use_listings_cache=False, **options))
     except (ImportError, ValueError) as error:
         raise UserError(
             f"{url}: {str(error).splitlines()[0]}; install multiberts[cloud] for gs://, or "

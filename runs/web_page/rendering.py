@@ -33,8 +33,8 @@ def render(template: Path, filters: Mapping[str, Callable[..., Any]], **values: 
     addresses.
 
     Args:
-      filters: of the template, by name; `counted` is there for all.
-      **values: of the template; all text among them is escaped.
+      filters: {name: filter} of the template; `counted` is always defined.
+      **values: variables of the template; text is escaped.
     """
     environment = _environment(template.parent)
     environment.filters |= {"counted": counted, **filters}

@@ -32,3 +32,18 @@ def test_an_engine_that_is_missing_is_refused(
     monkeypatch.setattr(environment, "_is_installed", lambda module: False)
     with pytest.raises(UserError, match=f"--engine is '{engine}', .*{message}"):
         environment.check_engine(engine, "--engine")
+
+
+def test_an_engine_that_nobody_chose_is_refused_as_the_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    default = environment.DEFAULTS["KERAS_BACKEND"]
+    monkeypatch.delenv(environment.ENGINE, raising=False)
+    monkeypatch.setenv("KERAS_BACKEND", default)
+    monkeypatch.setattr(sys, "version_info", (3, 13, 1))
+    monkeypatch.setattr(environment, "_is_installed", lambda module: False)
+    with pytest.raises(
+        UserError,
+        match=f"the default engine is '{default}', .*set {environment.ENGINE}=(?!{default})",
+    ):
+        environment.engine()

@@ -116,7 +116,7 @@ def test_short_rows_are_passed_over_where_asked(tmp_path: Path) -> None:
     ("name", "text", "message"),
     [
         ("a.tsv", "", "is empty"),
-        ("a.tsv", b"\xef\xbb\xbf", "line 1: found the columns ,"),
+        ("a.tsv", b"\xef\xbb\xbf", "line 1: found an empty line, expected id, text"),
         ("a.tsv", "id\ttext\n", "has a header and no rows; mend it"),
         (
             "a.tsv",
@@ -145,6 +145,7 @@ def test_short_rows_are_passed_over_where_asked(tmp_path: Path) -> None:
             '{"columns": ["id", "id"], "data": [["1", "x"]]}',
             "one object with lists under columns, data, expected",
         ),
+        ("a.csv", "\nx,y\n", "line 1: found an empty line, expected id, text"),
         ("a.json", "[1, 2]", "row 1: expected an object with id, text, found none"),
         (
             "a.json",

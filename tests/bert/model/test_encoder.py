@@ -205,7 +205,7 @@ def test_states_at_some_places_are_those_of_the_whole_sequence() -> None:
     def run(read: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         with tf.GradientTape() as tape:
             tape.watch(parameters)
-            states = encode(parameters, CONFIG, ids, mask, segments, key, places=read)
+            states = encode(parameters, CONFIG, ids, mask, segments, key, output_positions=read)
             if read is None:
                 states = tf.gather(states, places, batch_dims=1)
             loss = tf.reduce_sum(tf.sin(states))

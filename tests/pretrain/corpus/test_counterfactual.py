@@ -482,8 +482,8 @@ def test_names_go_with_their_document():
 def test_copies_follow_the_documents_they_are_made_from():
     original, swapped = ["He came ."], ["She came ."]
     counts = Counter()
-    assert list(Swapper(0).kept(original, swapped, counts)) == [swapped]
+    assert list(Swapper(0).variants(original, swapped, counts)) == [swapped]
     copying = Swapper(0, copies=True)
-    assert list(copying.kept(original, swapped, counts)) == [original, swapped]
-    assert list(copying.kept(original, original, counts)) == [original]
+    assert list(copying.variants(original, swapped, counts)) == [original, swapped]
+    assert list(copying.variants(original, original, counts)) == [original]
     assert counts == {"copied_documents": 1}
