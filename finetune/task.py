@@ -73,8 +73,8 @@ class FinetuningData(abc.ABC):
         """
 
 
-# Metadata of a setting that names files, selects data, renames the checkpoint, or only changes speed; settings without it affect
-# training.
+# Metadata of a setting that names files, selects data, names the checkpoint, or only changes speed; settings
+# without it affect training.
 FILES, DATA, NAMES, SPEED = ({"role": role} for role in ("files", "data", "names", "speed"))
 
 
