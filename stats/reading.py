@@ -586,8 +586,8 @@ def metric_of(tables: Mapping[str, ArmTable], given: GivenMetric | None) -> Give
     logged = {table.read.logged_metric: name for name, table in tables.items()}
     logged.pop("", None)
     if len(logged) > 1:
-        found = " and ".join(f"{metric} of {name}" for metric, name in logged.items())
-        raise DataError(f"found the metrics {found}; name one, metric='{min(logged)}'")
+        named = " and ".join(f"{metric} of {name}" for metric, name in logged.items())
+        raise DataError(f"found the metrics {named}; name one, metric='{min(logged)}'")
     # Plain arrays are what the metric reads: predictions where labels are, else scores.
     are_labelled = any(table.labels is not None for table in tables.values())
     kinds = ("prediction", "") if are_labelled else ("prediction",)
@@ -722,7 +722,7 @@ def _descent(key: str, value: Any) -> set[tuple[str, Hashable]]:
     """Returns the (kind, name) of what a value of a coordinate of lineage states."""
     if key != "lineage":
         return {(key, value)}
-    found: set[tuple[str, Hashable]] = set()
+    lineage: set[tuple[str, Hashable]] = set()
     for (
         procedure,
         seed,
@@ -730,10 +730,10 @@ def _descent(key: str, value: Any) -> set[tuple[str, Hashable]]:
         sha256,
     ) in value:  # as evaluate.prediction_files.run_file.lineage_of returns it
         if procedure is not None and seed is not None:
-            found.add(("training", (procedure, seed)))
+            lineage.add(("training", (procedure, seed)))
         if sha256 is not None:
-            found |= {("checkpoint", sha256), ("named", ((procedure, seed, step), sha256))}
-    return found
+            lineage |= {("checkpoint", sha256), ("named", ((procedure, seed, step), sha256))}
+    return lineage
 
 
 def _read_by(

@@ -275,7 +275,7 @@ class ComparisonResult(EqualByContent):
                 "found a comparison with a borrowed spread of seeds, from which nothing is planned; add seeds"
             )
         drawn = self._drawn_arms()
-        found = estimated_plan(
+        here = estimated_plan(
             self.variance_parts,
             min(len(arm.seeds) for arm in drawn),
             self.num_examples,
@@ -285,10 +285,10 @@ class ComparisonResult(EqualByContent):
             round(sum(arm.num_runs for arm in drawn) / sum(len(arm.seeds) for arm in drawn)),
         )
         return replace(
-            found.at(num_seeds, num_examples),
+            here.at(num_seeds, num_examples),
             sides=sides,
             target_power=target_power,
-            effect=found.effect if effect is None else effect,
+            effect=here.effect if effect is None else effect,
         )
 
     def _drawn_arms(self) -> list[ArmSummary]:

@@ -55,10 +55,10 @@ class RunsTable:
 
     def groups(self, depth: int) -> dict[Key, list[int]]:
         """Groups the rows of runs that share the first `depth` parts of their keys, sorted by these."""
-        found: dict[Key, list[int]] = {}
+        rows: dict[Key, list[int]] = {}
         for row in sorted(range(len(self.keys)), key=lambda row: _sortable(self.keys[row][:depth])):
-            found.setdefault(self.keys[row][:depth], []).append(row)
-        return found
+            rows.setdefault(self.keys[row][:depth], []).append(row)
+        return rows
 
     def weights(self, depth: int = 1) -> NDArray[np.float64]:
         """Returns weights [runs, groups] that average the levels below the first `depth`.
@@ -169,7 +169,7 @@ class Arm(RunsTable):
     def lineage_of(self, seed: Hashable) -> frozenset:
         """Returns everything that runs of a seed descend from, as far as it is known."""
         pairs = zip(self.run_seeds, self.lineage, strict=False)
-        return frozenset().union(*(found for own, found in pairs if own == seed))
+        return frozenset().union(*(ancestors for own, ancestors in pairs if own == seed))
 
     def shares_parent(self, other: Arm, seed: Hashable) -> bool:
         """Returns whether runs of a seed descend from one checkpoint, or one training, in both arms.
@@ -407,14 +407,14 @@ def check_kinds(name: str, arm: Arm) -> None:
     labels, predictions = arm.labels, arm.predictions
     if "O" not in (labels.dtype.kind, predictions.dtype.kind):
         return
-    found = {"labels": _kinds_of(labels), "predictions": _kinds_of(predictions)}
-    for what, kinds in found.items():
+    kinds_of = {"labels": _kinds_of(labels), "predictions": _kinds_of(predictions)}
+    for what, kinds in kinds_of.items():
         if len(kinds) > 1:
             raise DataError(f"{name} {what}: found numbers and texts mixed, expected one kind")
-    if {"number", "text"} == found["labels"] | found["predictions"]:
+    if {"number", "text"} == kinds_of["labels"] | kinds_of["predictions"]:
         raise DataError(
-            f"{name}: found labels that are {next(iter(found['labels']))}s and predictions that are "
-            f"{next(iter(found['predictions']))}s, which are never equal; convert one of them"
+            f"{name}: found labels that are {next(iter(kinds_of['labels']))}s and predictions that are "
+            f"{next(iter(kinds_of['predictions']))}s, which are never equal; convert one of them"
         )
 
 
@@ -456,11 +456,11 @@ def _in_order_of(first: RunsTable, runs: _Table, names: tuple[str, str]) -> _Tab
             return runs
         place, lacking = places_of(first.example_ids.tolist(), runs.example_ids.tolist())
     if lacking or first.num_examples != runs.num_examples:
-        found = ", expected the same"
+        mismatch = ", expected the same"
         if lacking:
-            found = f", {len(lacking)} of {one}'s are not in {other} (such as {lacking[0]!r})"
+            mismatch = f", {len(lacking)} of {one}'s are not in {other} (such as {lacking[0]!r})"
         raise DataError(
-            f"{one} has {first.num_examples} examples and {other} {runs.num_examples}{found}; evaluate "
+            f"{one} has {first.num_examples} examples and {other} {runs.num_examples}{mismatch}; evaluate "
             "both on the same examples"
         )
     if first.example_ids is None:
@@ -483,8 +483,8 @@ def places_of(wanted: Sequence[Any], known: Sequence[Any]) -> tuple[list[int], l
         keys = _as_numbers(wanted)
         places = {example: place for place, example in enumerate(_as_numbers(known))}
     pairs = list(zip(wanted, keys, strict=True))
-    found = [places[key] for _, key in pairs if key in places]
-    return found, [example for example, key in pairs if key not in places]
+    indices = [places[key] for _, key in pairs if key in places]
+    return indices, [example for example, key in pairs if key not in places]
 
 
 def _as_numbers(ids: Sequence[Any]) -> Sequence[Any]:

@@ -177,7 +177,7 @@ class LeakageDesign:
         if num_test is None and (sizes >= 2).any():
             num_test = min(_MAX_TESTS, max(1, int(sizes[sizes >= 2].min()) // 2))
         num_test = num_test or 0
-        for wrong, found, expected in (
+        for wrong, actual, expected in (
             (
                 len(names) < 2,
                 f"one observed cluster only ({names.tolist()[0]!r}) in groups",
@@ -211,7 +211,7 @@ class LeakageDesign:
             ),
         ):
             if wrong:
-                raise DataError(f"found {found}, expected {expected}")
+                raise DataError(f"found {actual}, expected {expected}")
         self.num_train, self.num_draws, self.num_test = num_train, num_draws, num_test
         self.num_levels, self.rng = num_levels, sampling.rng
         self.groups = labels

@@ -220,11 +220,11 @@ def seed_prior(variances: ArrayLike, degrees_of_freedom: ArrayLike) -> Term:
     from scipy.optimize import brentq
     from scipy.special import polygamma
 
-    found, freedoms = np.asarray(variances, float), np.asarray(degrees_of_freedom, float)
-    if not found.all():
+    estimates, freedoms = np.asarray(variances, float), np.asarray(degrees_of_freedom, float)
+    if not estimates.all():
         return 0.0, 0.0
-    mean, most = float(freedoms @ found / freedoms.sum()), float(freedoms.min())
-    spread = float(np.log(found).var(ddof=1) - polygamma(1, freedoms / 2).mean())
+    mean, most = float(freedoms @ estimates / freedoms.sum()), float(freedoms.min())
+    spread = float(np.log(estimates).var(ddof=1) - polygamma(1, freedoms / 2).mean())
     if spread <= polygamma(1, most / 2):
         return mean, most
     return mean, float(brentq(lambda weight: polygamma(1, weight / 2) - spread, 1e-6, most))
@@ -268,9 +268,9 @@ def _prepared(
     notes: list[str] = []
     for name, data in others:
         with as_data_errors(f"{name} (experiment) against {first} (base)"):
-            found = prepare_arms(replace(task, base=base, experiment=data), unpaired, shared)
-        prepared |= dict(zip((first, name), found.arms, strict=True))
-        notes += named_notes(found.notes, (first, name))
+            pair = prepare_arms(replace(task, base=base, experiment=data), unpaired, shared)
+        prepared |= dict(zip((first, name), pair.arms, strict=True))
+        notes += named_notes(pair.notes, (first, name))
     arms = {name: prepared[name] for name in tables}
     if settings.design == "paired":
         common = common_seeds(arms.values())
@@ -312,7 +312,7 @@ def _differences(
     prior = _prior(scored, settings)
     level = 1 - (1 - settings.confidence_level) / len(pairs)
     kind = kind_of(next(iter(scored.values())).job.score)
-    found = []
+    differences = []
     for base, experiment in pairs:
         pair = [summaries[base], summaries[experiment]]
         parts = [replace(scored[base].part, weight=-1.0), scored[experiment].part]
@@ -323,7 +323,7 @@ def _differences(
             pair, crossing, answers, kind, settings.drawn, level
         )
         p = p_values.two_sided
-        found.append(
+        differences.append(
             ArmDifference(
                 base,
                 experiment,
@@ -335,10 +335,10 @@ def _differences(
                 p_values={"uncorrected": p},
             )
         )
-    holm = adjusted_p_values([item.p_values["uncorrected"] for item in found], "holm")
-    for item, p in zip(found, holm.tolist(), strict=True):
+    holm = adjusted_p_values([item.p_values["uncorrected"] for item in differences], "holm")
+    for item, p in zip(differences, holm.tolist(), strict=True):
         item.p_values["holm"] = p
-    return found, prior[1]
+    return differences, prior[1]
 
 
 def _prior(scored: Mapping[str, _ScoredArm], settings: ComparisonSettings) -> Term:
@@ -351,5 +351,5 @@ def _prior(scored: Mapping[str, _ScoredArm], settings: ComparisonSettings) -> Te
     if settings.design == "paired":
         deviations = [second - first for first, second in itertools.combinations(deviations, 2)]
         freedoms = [freedoms[0]] * len(deviations)
-    variances = [float(found @ found) / (len(found) - 1) for found in deviations]
+    variances = [float(deviation @ deviation) / (len(deviation) - 1) for deviation in deviations]
     return seed_prior(variances, freedoms)

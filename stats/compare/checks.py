@@ -71,12 +71,12 @@ def check_tables(tables: Mapping[str, ArmTable], design: str) -> None:
     kinds = {name: table.kind for name, table in tables.items() if table.kind}
     if len({*kinds.values()}) > 1:
         columns = {name: tables[name].read.columns.get(kind) for name, kind in kinds.items()}
-        found = " and ".join(
+        kinds_read = " and ".join(
             f"{kind}s of {name}" + f" ({columns[name]!r})" * bool(columns[name])
             for name, kind in kinds.items()
         )
         raise DataError(
-            f"found {found}, expected the same of all; give predictions and labels of both "
+            f"found {kinds_read}, expected the same of all; give predictions and labels of both "
             "(prediction='COLUMN', label='COLUMN'), or each example's own score of both (score='COLUMN')"
         )
     unnamed: dict[str, list[str]] = {}
@@ -85,13 +85,15 @@ def check_tables(tables: Mapping[str, ArmTable], design: str) -> None:
             unnamed.setdefault(str(by), []).append(name)
     numbers = {name: table.seeds for name, table in tables.items()}
     if design == "paired" and unnamed and len({*map(frozenset, numbers.values())}) > 1:
-        found = ", ".join(f"{counted(len(own), 'seed')} of {name}" for name, own in numbers.items())
+        seeds_read = ", ".join(
+            f"{counted(len(own), 'seed')} of {name}" for name, own in numbers.items()
+        )
         known = " and ".join(
             f"those of {' and '.join(names)} are known only by the {by}"
             for by, names in unnamed.items()
         )
         raise DataError(
-            f"found {found}, and {known}, so that pairs may be of different seeds; "
+            f"found {seeds_read}, and {known}, so that pairs may be of different seeds; "
             "name the seeds (a column or coordinate, files seed_0.csv), or use design='unpaired'"
         )
 
@@ -145,8 +147,8 @@ def check_scales(arms: Sequence[Arm], metric: MetricLike) -> None:
                 scales["0 to 100"].append(f"{name}, seed {seed}")
     runs = sum(len(arm.run_seeds) for arm in arms)
     if all(scales.values()) and sum(map(len, scales.values())) == runs:
-        found = " and ".join(f"from {scale} ({names[0]})" for scale, names in scales.items())
-        raise DataError(f"found scores {found}, expected one scale; divide per cent by 100")
+        examples = " and ".join(f"from {scale} ({names[0]})" for scale, names in scales.items())
+        raise DataError(f"found scores {examples}, expected one scale; divide per cent by 100")
 
 
 def answers_of(arms: Sequence[Arm], metric: MetricLike) -> list[Answers]:
@@ -195,27 +197,27 @@ def notes_of_clusters(arm: Arm) -> list[str]:
 
 def notes_of(arm: Arm, design: str) -> list[str]:
     """Returns what a reader must know of an arm; `{arm}` stands for its name."""
-    found = []
+    notes = []
     seed, is_file = arm.read.columns.get("seed"), arm.read.files is not None
     if seed in UNNAMED and is_file and design == "paired":
-        found.append(f"Seeds of {{arm}} are paired by the {seed}: nothing else names them.")
+        notes.append(f"Seeds of {{arm}} are paired by the {seed}: nothing else names them.")
     if arm.read.columns.get("example") == POSITION and is_file:
-        found.append(
+        notes.append(
             "Examples of {arm} are known by the order of rows: no column has one value for each example "
             "of every run; name one if there is."
         )
     if arm.read.one_checkpoint:
-        found.append(
+        notes.append(
             "The seeds of {arm} are fine-tuning seeds of one checkpoint: the result is about this "
             "checkpoint only, and not about pre-training again."
         )
     if arm.observed is not None:
         missing = int((~arm.observed).sum())
-        found.append(
+        notes.append(
             f"{missing:,} of {arm.observed.size:,} predictions of {{arm}} are missing and left out, as if "
             "they were missing at random."
         )
-    return [*found, *_copies(arm)]
+    return [*notes, *_copies(arm)]
 
 
 def _is_constant(values: np.ndarray) -> bool:

@@ -32,8 +32,8 @@ def failures_of(
     metric, chance, constant = job.score, _chance(job), _constant_seeds(job)
     flags = failed_seeds(crossing, scores, chance, constant, metric.bounds)
     failed, alike = (
-        tuple(seed for seed, flag in zip(job.arm.seeds, found, strict=True) if flag)
-        for found in (flags, constant)
+        tuple(seed for seed, flag in zip(job.arm.seeds, flagged, strict=True) if flag)
+        for flagged in (flags, constant)
     )
     # Where every seed is constant none stands out, and none can be said to have trained.
     shown = job.pool is not None and not alike and failures_show(crossing, scores, chance)
@@ -147,12 +147,12 @@ def _beyond_a_gap(scores: NDArray[np.float64], noise: float) -> NDArray[np.bool_
     below = 1 + int(np.argmax(np.diff(scores[order])))
     sides = order[:below], order[below:]
     few, many = sorted(sides, key=len)
-    found = np.zeros(len(scores), dtype=bool)
+    beyond = np.zeros(len(scores), dtype=bool)
     gap = scores[order[below]] - scores[order[below - 1]]
     # Rounding errors between equal scores do not count as a distance.
     least = _FAR_APART * max(float(scores[many].std(ddof=1)), noise) + 1e-12 * np.abs(scores).max()
-    found[few] = gap > least
-    return found
+    beyond[few] = gap > least
+    return beyond
 
 
 def _logits(

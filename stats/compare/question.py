@@ -290,8 +290,8 @@ def _in_clusters(clusters: Any, arms: Sequence[Arm], made: SharedArms) -> list[A
         for number, arm in enumerate(arms)
         if isinstance(clusters, str) and clusters in arm.of_examples
     ] or [0]
-    found = [values_of_clusters(names[number], clusters, arms[number]) for number in held]
-    groupings = [pandas.factorize(values)[0] for values, _ in found]  # names may differ
+    columns = [values_of_clusters(names[number], clusters, arms[number]) for number in held]
+    groupings = [pandas.factorize(values)[0] for values, _ in columns]  # names may differ
     if (groupings[0] != groupings[-1]).any():
         places = np.flatnonzero(groupings[0] != groupings[-1])
         raise DataError(
@@ -299,7 +299,7 @@ def _in_clusters(clusters: Any, arms: Sequence[Arm], made: SharedArms) -> list[A
             f"{counted(places.size, 'example')}; use one column of clusters for both, or leave it out "
             "of one"
         )
-    values, called = found[0]
+    values, called = columns[0]
     check_named(
         values,
         f"a cluster (an empty {called!r})" if called else "a cluster",
@@ -424,10 +424,10 @@ class ComparisonSpec:
         """Returns what readers must know of the arms, by their names."""
         names = [arm.name for arm in summaries]
         undefined = map(notes_of_undefined, self.jobs)
-        found = named_notes(
+        of_arms = named_notes(
             [(*own, *more) for own, more in zip(self._notes, undefined, strict=False)], names
         )
-        return (*found, *notes_of_calibration(self.metric, self.arms, names))
+        return (*of_arms, *notes_of_calibration(self.metric, self.arms, names))
 
     def summaries(
         self, samples: Array, names: Names, settings: ComparisonSettings

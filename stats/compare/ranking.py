@@ -90,8 +90,8 @@ class ArmComparisons(RankingResult, Readable):
 
     def __repr__(self) -> str:
         """Returns the type and the ranking; `print` shows the finding."""
-        found = [f"{arm.rank}. {arm.name} {arm.estimate:.4g}" for arm in self.arms]
-        return f"<{type(self).__name__} {'; '.join(found)}>"
+        lines = [f"{arm.rank}. {arm.name} {arm.estimate:.4g}" for arm in self.arms]
+        return f"<{type(self).__name__} {'; '.join(lines)}>"
 
     def methods(self) -> str:
         """Returns the paragraph on methods for a paper, with references."""
@@ -162,11 +162,11 @@ def _letters(differ: NDArray[np.bool_]) -> list[tuple[str, ...]]:
     """
     sets = [frozenset(range(len(differ)))]
     for pair in map(frozenset, np.argwhere(np.triu(differ)).tolist()):
-        split = [found - {arm} for found in sets for arm in sorted(pair) if pair <= found]
-        sets = [found for found in sets if not pair <= found]
+        split = [group - {arm} for group in sets for arm in sorted(pair) if pair <= group]
+        sets = [group for group in sets if not pair <= group]
         sets += [part for part in dict.fromkeys(split) if not any(part <= kept for kept in sets)]
     letters: list[list[str]] = [[] for _ in differ]
-    for number, found in enumerate(sorted(sets, key=sorted)):
-        for arm in found:
+    for number, group in enumerate(sorted(sets, key=sorted)):
+        for arm in group:
             letters[arm].append(chr(ord("a") + number % 26) + str(number // 26 or ""))
-    return [tuple(found) for found in letters]
+    return [tuple(group) for group in letters]

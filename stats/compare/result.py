@@ -81,17 +81,15 @@ class Readable(KnowsGuesses):
 
     def __repr__(self) -> str:
         """Returns the result's type and estimates; `print` shows the finding."""
-        found = [
+        lines = [
             f"{item.name or item.metric}: {item.estimate:.4g} ({item.ci.low:.4g} to {item.ci.high:.4g})"
             for item in self.comparisons_shown()
         ]
-        return f"<{type(self).__name__} {'; '.join(found)}>"
+        return f"<{type(self).__name__} {'; '.join(lines)}>"
 
     def _repr_html_(self) -> str:
         """Returns the same as `print`, as HTML for notebooks."""
-        words, notes = (
-            [f"<p>{html.escape(text)}</p>" for text in found] for found in self._texts()
-        )
+        words, notes = ([f"<p>{html.escape(text)}</p>" for text in part] for part in self._texts())
         return "\n".join([*words, self.table().html(), *notes])
 
     def latex(self) -> str:

@@ -228,13 +228,15 @@ def compare_family(
     _, left_out = _common_seeds([*cells.values()])
     if left_out:  # each with all of its own
         pairs = zip(specs, called, strict=True)
-        found = [compare_specs([spec], settings, [own])[0][0] for spec, own in pairs]
+        comparisons = [compare_specs([spec], settings, [own])[0][0] for spec, own in pairs]
         mean = mean_over_tasks([*cells.values()], settings, names)
     else:
-        found, replicates = compare_specs(specs, settings, called)
+        comparisons, replicates = compare_specs(specs, settings, called)
         every = [*zip(cells.values(), specs, strict=True)]
-        mean = _mean(every, found, replicates.undefined, names)
-    return TaskComparisons(dict(zip(cells, found, strict=True)), mean, _adjusted(found), left_out)
+        mean = _mean(every, comparisons, replicates.undefined, names)
+    return TaskComparisons(
+        dict(zip(cells, comparisons, strict=True)), mean, _adjusted(comparisons), left_out
+    )
 
 
 def mean_over_tasks(
@@ -255,8 +257,8 @@ def mean_over_tasks(
             "seeds, or give resample='examples' and claim nothing beyond these runs"
         )
     specs = [_spec(own, settings) for own in common]
-    found, replicates = compare_specs(specs, settings, [Names("", "", *names)] * len(specs))
-    mean = _mean([*zip(common, specs, strict=True)], found, replicates.undefined, names)
+    comparisons, replicates = compare_specs(specs, settings, [Names("", "", *names)] * len(specs))
+    mean = _mean([*zip(common, specs, strict=True)], comparisons, replicates.undefined, names)
     tasks_of: dict[tuple, list[str]] = {}
     for task, seeds in left_out.items():
         tasks_of.setdefault(seeds, []).append(task)

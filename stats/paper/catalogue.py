@@ -166,33 +166,35 @@ class Catalogue:
 
     def _by_key(self, procedure: str) -> dict[Key, list[PredictionSet]]:
         """Returns the prediction sets of all steps of a procedure, by task and evaluation set."""
-        found: dict[Key, list[PredictionSet]] = {}
+        by_key: dict[Key, list[PredictionSet]] = {}
         for item in self.prediction_sets:
             if item.procedure == procedure:
-                found.setdefault((item.task, item.evaluation_set), []).append(item)
-        return found
+                by_key.setdefault((item.task, item.evaluation_set), []).append(item)
+        return by_key
 
     @property
     def trained(self) -> dict[str, list[PredictionSet]]:
         """Returns the steps of the base, by name of a set that has several."""
         steps = (
-            [item for item in found if item.step is not None]
-            for found in self._by_key(self.roles.base).values()
+            [item for item in along_steps if item.step is not None]
+            for along_steps in self._by_key(self.roles.base).values()
         )
-        return {found[0].set_name: found for found in steps if len(found) > 1}
+        return {
+            along_steps[0].set_name: along_steps for along_steps in steps if len(along_steps) > 1
+        }
 
     def biased(self, *procedures: str) -> list[PredictionSet]:
         """Returns the prediction sets of some procedures that bias can be measured on, one at least."""
-        found = [
+        prediction_sets = [
             predictions
             for name in procedures
             for predictions in self.last(name).values()
             if BIAS in predictions.measures
         ]
-        if not found:
+        if not prediction_sets:
             names = " or ".join(map(repr, procedures))
             raise DataError(f"found no prediction file of {names} with the measure {BIAS}")
-        return found
+        return prediction_sets
 
     @property
     def winogender_groups(self) -> list[PredictionSet]:
@@ -216,14 +218,14 @@ class Catalogue:
     @property
     def plain_sets(self) -> dict[Key, PredictionSet]:
         """Sets of the base that are scored example by example, not by occupation."""
-        found = {
+        plain = {
             key: predictions
             for key, predictions in self.last(self.roles.base).items()
             if not set(predictions.measures) & set(OCCUPATION_MEASURES)
         }
-        if not found:
+        if not plain:
             raise DataError("found no evaluation set of the base except those of gender bias")
-        return found
+        return plain
 
     @cached_property
     def panels(self) -> list[ScorePanel]:
@@ -285,9 +287,9 @@ class Catalogue:
         resample: Resample = "both",
     ) -> list[Comparison]:
         """Compares base and experiment by a measure, for each of those asked for."""
-        found = [compare_pair(*item, design, self.settings, resample) for item in asked]
-        self.made_comparisons += found
-        return found
+        comparisons = [compare_pair(*item, design, self.settings, resample) for item in asked]
+        self.made_comparisons += comparisons
+        return comparisons
 
     def _on_winogender(
         self, base: str, experiment: str
@@ -324,9 +326,9 @@ class Catalogue:
             raise DataError(
                 f"{predictions.set_name}: found one seed of {predictions.name}, expected two"
             )
-        found = compare_checkpoints(predictions, seeds[0], seeds[1], settings=self.settings)
-        self.made_comparisons.append(found)
-        return found
+        comparisons = compare_checkpoints(predictions, seeds[0], seeds[1], settings=self.settings)
+        self.made_comparisons.append(comparisons)
+        return comparisons
 
     def _pairs(
         self, first: Mapping[Key, PredictionSet], second: Mapping[Key, PredictionSet], what: str
@@ -392,15 +394,17 @@ class Catalogue:
     @cached_property
     def agreements(self) -> dict[str, Agreement]:
         """Agreement of two runs, by evaluation set and part of it."""
-        found: dict[str, Agreement] = {}
+        agreements: dict[str, Agreement] = {}
         for predictions in self.plain_sets.values():
             prediction_sets = {predictions.set_name: predictions}
             if predictions.evaluation_set in self.parts:
                 for name, part in predictions.split(self.parts[predictions.evaluation_set]).items():
                     prediction_sets[f"{predictions.set_name}, {name}"] = part
             for name, part in prediction_sets.items():
-                found[name] = agreement(part.data, confidence_level=self.settings.confidence_level)
-        return found
+                agreements[name] = agreement(
+                    part.data, confidence_level=self.settings.confidence_level
+                )
+        return agreements
 
     @cached_property
     def components(self) -> dict[tuple[str, str], VarianceComponents]:

@@ -268,9 +268,9 @@ def variance_figure(
 
 def _draw_shares(axes: Axes, parts: Mapping[str, Mapping[str, float]]) -> None:
     rows, left = np.arange(len(parts)), np.zeros(len(parts))
-    totals = np.array([sum(found.values()) for found in parts.values()])
+    totals = np.array([sum(of_measure.values()) for of_measure in parts.values()])
     for name, fill in _FILLS.items():
-        values = np.array([found[name] for found in parts.values()])
+        values = np.array([of_measure[name] for of_measure in parts.values()])
         shares = 100 * np.divide(values, totals, out=np.zeros(len(parts)), where=totals > 0)
         axes.barh(rows, shares, 0.66, left, label=COMPONENT_NAMES[name], **drawing.fill_style(fill))
         left += shares

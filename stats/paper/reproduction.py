@@ -274,10 +274,10 @@ def _power(made: Catalogue) -> Figure:
     except DataError:
         arms = list(made.pairs_of_steps[0])
         measure = arms[0].measures[0]
-    found = arms[0].difference_components(arms[1], measure)
+    components = arms[0].difference_components(arms[1], measure)
     size = arms[0].measured(measure)[0].sizes["example"]
     number = len(arms[0].run_scores(measure).seeds)
-    plan = found.plan(number, num_examples=size)
+    plan = components.plan(number, num_examples=size)
     least = plan.minimum_detectable_effect()
     effects = [float(f"{least * factor:.2g}") for factor in (0.75, 1, 1.25, 1.5)]
     title = f"{arms[1].procedure} against {arms[0].procedure}, {measure.replace('_', ' ')}"

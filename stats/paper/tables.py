@@ -204,10 +204,10 @@ def component_table(components: Mapping[tuple[str, str], VarianceComponents]) ->
       components: by (evaluation set, measure).
     """
     rows: list[Sequence[Cell]] = []
-    for (name, measure), found in components.items():
-        values = [getattr(found, part) for part in COMPONENT_NAMES]
-        cut = ", ".join(COMPONENT_NAMES[part] for part in found.truncated) or "none"
-        rows.append((name, measure, *values, found.total, found.seed_share, cut))
+    for (name, measure), parts in components.items():
+        values = [getattr(parts, part) for part in COMPONENT_NAMES]
+        cut = ", ".join(COMPONENT_NAMES[part] for part in parts.truncated) or "none"
+        rows.append((name, measure, *values, parts.total, parts.seed_share, cut))
     names = [name.capitalize() for name in COMPONENT_NAMES.values()]
     columns = ("Set", "Metric", *names, "Total", "Share of seeds", "Estimated below 0")
     return Table(columns, rows, {"Share of seeds": ".3%"})

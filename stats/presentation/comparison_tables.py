@@ -64,11 +64,13 @@ def _full_row(item: ComparisonResult) -> dict:
 
 def metric_decimals(items: Sequence[ComparisonResult]) -> dict[str, int | None]:
     """Returns the decimals of each metric in a table; None: each number has its own."""
-    found: dict[str, list[int]] = {}
+    decimals: dict[str, list[int]] = {}
     for item in items:
         own = interval_decimals(item.ci, item.metric)
-        found.setdefault(item.metric, []).extend([] if own is None else [own])
-    return {metric: median_high(numbers) if numbers else None for metric, numbers in found.items()}
+        decimals.setdefault(item.metric, []).extend([] if own is None else [own])
+    return {
+        metric: median_high(numbers) if numbers else None for metric, numbers in decimals.items()
+    }
 
 
 def summary_table(items: Sequence[ReportedComparison]) -> Table:

@@ -24,7 +24,7 @@ def readable(name: str, names: Mapping[str, str]) -> str:
     if name in names:
         return names[name]
     for mark, joint in _PARTS:
-        first, found, rest = name.partition(mark)
-        if found:
+        first, separator, rest = name.partition(mark)
+        if separator:
             return f"{readable(first, names)}{joint}{readable(rest, names)}"
     return name.replace("_", " ")

@@ -155,8 +155,8 @@ def _figure_html(svg: str, section: ReportSection) -> str:
     prefix = f"f{zlib.crc32(section.name.encode()):x}"
     numbers: dict[str, int] = {}
 
-    def renamed(found: re.Match[str]) -> str:
-        return f"{found[1]}{prefix}-{numbers.setdefault(found[2], len(numbers)):x}"
+    def renamed(match: re.Match[str]) -> str:
+        return f"{match[1]}{prefix}-{numbers.setdefault(match[2], len(numbers)):x}"
 
     text = re.sub(r'(\bid="|href="#|url\(#)([^")]+)', renamed, text)
     # The list of fonts and the colours of ink and ground are those of the page.

@@ -151,10 +151,12 @@ class _Analysis:
         """Returns how many seeds of each arm are planned; None where the plan does not have an arm."""
         if self.experiment is None:
             return None
-        found = [self.experiment.planned_seeds(arm.task, arm.procedure, arm.step) for arm in arms]
-        if not all(found):
+        planned = [self.experiment.planned_seeds(arm.task, arm.procedure, arm.step) for arm in arms]
+        if not all(planned):
             return None
-        return len(frozenset.intersection(*found)) if design == "paired" else min(map(len, found))
+        return (
+            len(frozenset.intersection(*planned)) if design == "paired" else min(map(len, planned))
+        )
 
     def truth_of(self, predictions: PredictionSet, measure: str) -> float | None:
         """Returns the known value of a measure; a key may name the task before the evaluation set."""
@@ -283,7 +285,7 @@ def _known_truths(
     analysis: _Analysis, runs: Sequence[FinishedRun]
 ) -> tuple[list[KnownTruth], list[str]]:
     """Returns the estimates of known values, and notes on those whose score is 0/0."""
-    found, left_out = [], []
+    estimates, left_out = [], []
     for group in analysis.groups(last_steps(runs)):
         for measure, (predictions,) in analysis.shared(group):
             truth = analysis.truth_of(predictions, measure)
@@ -296,13 +298,13 @@ def _known_truths(
                 except UndefinedScore as error:
                     left_out.append(f"Left out: {error}.")
                     continue
-                found.append(KnownTruth(truth, item))
-    if not found and not left_out:
+                estimates.append(KnownTruth(truth, item))
+    if not estimates and not left_out:
         raise UserError(
             f"truth names {', '.join(sorted(analysis.truths))}, and no run has such an "
             "evaluation set, metric and procedure; correct its names"
         )
-    return found, left_out
+    return estimates, left_out
 
 
 def _training_pictures(analysis: _Analysis, groups: Sequence[RunGroup]) -> list[ReportSection]:

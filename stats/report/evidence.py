@@ -200,16 +200,16 @@ def compare_all(
     refused = [error for results in every for error in results.left_out.values()]
     if refused and not any(results.comparisons for results in every):
         raise refused[0]
-    found: list[ComparedArms] = []
+    compared: list[ComparedArms] = []
     notes: list[str] = []
     for results in every:
         notes += [f"Left out: {error}." for _, error in sorted(results.left_out.items())]
         if results.comparisons:
-            found.append(_shown(results, notes, truth_of, name_of, for_page))
+            compared.append(_shown(results, notes, truth_of, name_of, for_page))
             notes = []
     if notes:
-        found[-1].unranked += notes
-    return found
+        compared[-1].unranked += notes
+    return compared
 
 
 def _compare(
@@ -389,8 +389,8 @@ def _rank(
     metric = first.measured(measure)[1]
     task = TaskData(None, None, metric, clusters=clusters, missing=first.missing)
     with as_data_errors(f"ranking {first.set_name}"):
-        found = compare_given(data, task, settings, None, shared)
-    return replace(found, name=first.set_name)
+        ranking = compare_given(data, task, settings, None, shared)
+    return replace(ranking, name=first.set_name)
 
 
 def forests_of(request: Request, items: Sequence[Comparison]) -> Iterator[ReportSection]:

@@ -68,14 +68,14 @@ class ExampleGrid:
 
         The mean absolute difference of two seeds; of right and wrong, the chance that they differ.
         """
-        found = np.zeros(len(self.ids))
+        total = np.zeros(len(self.ids))
         for scores in self.scores:
             count = len(scores)
             if count > 1:
                 ranked = np.sort(scores, axis=0)
                 weights = 2 * np.arange(count) - count + 1
-                found += 2 * (weights @ ranked) / (count * (count - 1))
-        return found / len(self.scores)
+                total += 2 * (weights @ ranked) / (count * (count - 1))
+        return total / len(self.scores)
 
     @property
     def has_fractions(self) -> bool:
@@ -152,8 +152,8 @@ def example_grid(
     measure = _measure_of_examples(prediction_sets[0])
     if measure is None:
         return None
-    found = [predictions.arm(measure, shared) for predictions in prediction_sets]
-    arms = [arm for arm, _ in found]
+    measured = [predictions.arm(measure, shared) for predictions in prediction_sets]
+    arms = [arm for arm, _ in measured]
     if any(arm.observed is not None or arm.num_examples == 1 for arm in arms):
         return None
     if len(arms) == 2:
@@ -161,7 +161,7 @@ def example_grid(
             return None
         arms = list(align(*arms))
         arms = list(pair(*arms)) if compared.settings.design == "paired" else arms
-    tables = [np.concatenate(list(arm_table(arm, found[0][1]).blocks()), axis=1) for arm in arms]
+    tables = [np.concatenate(list(arm_table(arm, measured[0][1]).blocks()), axis=1) for arm in arms]
     if any(table.min() < 0 or table.max() > 1 for table in tables):
         return None
     task = task_of(*prediction_sets, measure=measure)
@@ -192,21 +192,21 @@ def _intervals(
     shared: SharedArms | None,
 ) -> dict[str, dict[str, tuple[float, float, float]]]:
     """Returns the intervals of slices by each column of the arm's examples; see `ExampleGrid.intervals`."""
-    found: dict[str, dict[str, tuple[float, float, float]]] = {}
+    intervals: dict[str, dict[str, tuple[float, float, float]]] = {}
     try:
         spec = ComparisonSpec(prepare_arms(task, settings, shared), settings, "", shared)
     except DataError:
-        return found
+        return intervals
     for name, texts in kinds.items():
         by = texts if arm.example_ids is None else dict(zip(arm.example_ids, texts, strict=True))
         try:
             slices = slices_of(spec, None, by).slices
         except DataError:  # too many kinds of examples: the page says "no interval"
             continue
-        found[name] = {
+        intervals[name] = {
             each.name: (each.ci.low, each.ci.high, each.ci.level) for each in slices if each.ci
         }
-    return found
+    return intervals
 
 
 def _names(arm: Arm) -> list[str]:

@@ -37,7 +37,7 @@ class _Learned:
     """One evaluation set of one procedure over its steps."""
 
     name: str
-    found: Learning
+    statistics: Learning
     data: PredictionSet
     right: np.ndarray  # bool [seeds, steps, examples]
     chance: float  # that a guess is right, among the classes that the labels have
@@ -104,21 +104,21 @@ def _learned(sets: Sequence[PredictionSet]) -> _Learned:
     losses = None
     if all("loss" in data for data in by_step):
         losses = np.stack([data["loss"].astype(np.float64) for data in by_step], axis=1)
-    found = learning([own.step or 0 for own in ordered], right, losses)
+    statistics = learning([own.step or 0 for own in ordered], right, losses)
     _, counts = np.unique(first["label"], return_counts=True)
     return _Learned(
-        name, found, ordered[0], right, 1 / len(counts), counts.max() / first.sizes["example"]
+        name, statistics, ordered[0], right, 1 / len(counts), counts.max() / first.sizes["example"]
     )
 
 
 def _finding(own: _Learned) -> str:
-    found, number = own.found, len(own.found.learned)
-    by_all, by_none = ((found.share_learned == share).mean() for share in (1, 0))
+    statistics, number = own.statistics, len(own.statistics.learned)
+    by_all, by_none = ((statistics.share_learned == share).mean() for share in (1, 0))
     classes = round(1 / own.chance)
     return (
-        f"{own.name}: of {counted(found.learned.shape[1], 'example')}, {by_all:.0%} are right at the last "
+        f"{own.name}: of {counted(statistics.learned.shape[1], 'example')}, {by_all:.0%} are right at the last "
         f"step in all of {counted(number, 'run')} and {by_none:.0%} in none; "
-        f"{(found.forgotten > 0).any(axis=0).mean():.0%} were right and then wrong again in at least one. "
+        f"{(statistics.forgotten > 0).any(axis=0).mean():.0%} were right and then wrong again in at least one. "
         f"By chance: guesses among the {classes} class{'es' * (classes > 1)} of the labels are right in all "
         f"runs for {own.chance**number:.0%} and in none for {(1 - own.chance) ** number:.0%}, and always the "
         f"most frequent class is right for {own.most_frequent:.0%} in all of them."
@@ -143,9 +143,9 @@ _EXAMPLES = (
 
 
 def _table(own: _Learned) -> Table:
-    found = own.found
-    first, half, every = (found.learned_step(share) for share in (1e-9, 0.5, 1.0))
-    by_chance = found.learned_by_guesses(own.chance)
+    statistics = own.statistics
+    first, half, every = (statistics.learned_step(share) for share in (1e-9, 0.5, 1.0))
+    by_chance = statistics.learned_by_guesses(own.chance)
     data = own.data.data
     texts = example_texts(data, LONGEST_TEXT)
 
@@ -159,10 +159,10 @@ def _table(own: _Learned) -> Table:
             "By chance": by_chance,
             "By the first": step(first[place]),
             "By all": step(every[place]),
-            "Right at the end": float(found.share_learned[place]),
-            "Forgotten": float(found.forgotten[:, place].mean()),
-            "Confidence": float(found.confidence[place]),
-            "Variability": float(found.variability[place]),
+            "Right at the end": float(statistics.share_learned[place]),
+            "Forgotten": float(statistics.forgotten[:, place].mean()),
+            "Confidence": float(statistics.confidence[place]),
+            "Variability": float(statistics.variability[place]),
             "About it": texts[name],
         }
         for place, name in enumerate(map(str, data["example_id"].to_numpy()))
@@ -176,7 +176,9 @@ def _table(own: _Learned) -> Table:
 def _curves(own: _Learned) -> Figure:
     with canvas(5.2, 3.2) as (figure, axes):
         for run in own.right:
-            axes.plot(own.found.steps, run.mean(axis=1), color=COLOURS[0], linewidth=1, marker="o")
+            axes.plot(
+                own.statistics.steps, run.mean(axis=1), color=COLOURS[0], linewidth=1, marker="o"
+            )
         axes.axhline(own.chance, color=COLOURS[-1], linewidth=1, linestyle="--")
         axes.set_xlabel("pre-training step")
         axes.set_ylabel("share of examples that are right")
@@ -184,10 +186,10 @@ def _curves(own: _Learned) -> Figure:
 
 
 def _map(own: _Learned) -> Figure:
-    found = own.found
+    statistics = own.statistics
     with canvas(5.2, 3.8) as (figure, axes):
         axes.plot(
-            found.variability, found.confidence, linestyle="none", marker="o", markersize=3,
+            statistics.variability, statistics.confidence, linestyle="none", marker="o", markersize=3,
             color=COLOURS[0], alpha=0.5, markeredgewidth=0,
         )  # fmt: skip
         axes.set_xlabel("variability")

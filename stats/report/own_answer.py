@@ -100,15 +100,17 @@ def _sizes(tasks: Mapping[str, Mapping[str, ArmTable]]) -> str:
     if len(tasks) > 1 and all(len({*examples.values()}) == 1 for examples, _ in by_task.values()):
         runs_of = [_grouped(runs.items()) for _, runs in by_task.values()]
         if len({*runs_of}) == 1:
-            found = [f"{next(iter(own.values()))} of {task}" for task, (own, _) in by_task.items()]
-            more = f" and {len(found) - _MOST_TASKS} more tasks" * (len(found) > _MOST_TASKS)
-            return f"{', '.join(found[:_MOST_TASKS])}{more}; {runs_of[0]} each"
-    found = []
+            numbers = [
+                f"{next(iter(own.values()))} of {task}" for task, (own, _) in by_task.items()
+            ]
+            more = f" and {len(numbers) - _MOST_TASKS} more tasks" * (len(numbers) > _MOST_TASKS)
+            return f"{', '.join(numbers[:_MOST_TASKS])}{more}; {runs_of[0]} each"
+    lines = []
     for task, (examples, runs) in by_task.items():
         sizes = {name: f"{examples[name]}, {runs[name]}" for name in runs}
         is_each = len(sizes) > 1 and len({*sizes.values()}) == 1
-        found.append(f"{task}: " * bool(task) + _grouped(sizes.items()) + " each" * is_each)
-    return "; ".join(found)
+        lines.append(f"{task}: " * bool(task) + _grouped(sizes.items()) + " each" * is_each)
+    return "; ".join(lines)
 
 
 def as_json(compared: ComparedArms, read: str) -> str:

@@ -136,17 +136,17 @@ def _tasks_of_each(
         check_names_of_tasks(by_task, described_paths(paths))
         return by_task
 
-    found: list[dict[str, dict[str, Any]]] = []
+    each: list[dict[str, dict[str, Any]]] = []
     num_refused = 0
     for paths, own in zip(groups, columns, strict=True):
         try:
-            found.append(tasks_at(paths, own, task))
+            each.append(tasks_at(paths, own, task))
         except NoTaskError:
             num_refused += 1
             if num_refused == len(groups):
                 raise
-            found.append(tasks_at(paths, own, None))
-    return found
+            each.append(tasks_at(paths, own, None))
+    return each
 
 
 def _tasks_of_runs(
@@ -178,9 +178,9 @@ def _tasks_of_runs(
         every += [replace(own, data=own.data.assign_attrs(chosen=chosen)) for own in sets]
     tasks: dict[str, dict[str, xarray.Dataset]] = {}
     for name in dict.fromkeys(own.set_name for own in _wanted_sets(every, path, task)):
-        found = [own for own in every if own.set_name == name]
-        has_steps = len({own.procedure for own in found}) < len(found)
-        tasks[name] = {own.name if has_steps else own.procedure: own.data for own in found}
+        of_name = [own for own in every if own.set_name == name]
+        has_steps = len({own.procedure for own in of_name}) < len(of_name)
+        tasks[name] = {own.name if has_steps else own.procedure: own.data for own in of_name}
     return tasks
 
 
@@ -226,16 +226,16 @@ def tasks_of(
     if are_seeds_of_arms(paths) and not any(map(holds_runs, paths)):
         groups = [[*paths]]
     each = columns_of_each([names[0] for names in groups], columns)
-    found = _tasks_of_each(groups, task, each, seeds, steps)
-    if max(map(len, found)) == 1:
-        found = [{"": next(iter(own.values()))} for own in found]
+    by_group = _tasks_of_each(groups, task, each, seeds, steps)
+    if max(map(len, by_group)) == 1:
+        by_group = [{"": next(iter(own.values()))} for own in by_group]
     if len(groups) == 1:
         return {
             own: {name or name_of_all(paths): data for name, data in arms.items()}
-            for own, arms in found[0].items()
+            for own, arms in by_group[0].items()
         }
     tasks: dict[str, dict[str, Any]] = {}
-    for path, own_tasks, names in zip(paths, found, each, strict=True):
+    for path, own_tasks, names in zip(paths, by_group, each, strict=True):
         called = [*dict.fromkeys(name for arms in own_tasks.values() for name in arms)]
         if len(called) != 1:
             raise UserError(
@@ -262,15 +262,15 @@ def with_labels(
       names: of the table's columns, where they are not usual ones.
       has_metric: see `stats.reading.labelled`.
     """
-    found: dict[str, Any] = {}
+    relabelled: dict[str, Any] = {}
     for name, data in arms.items():
         table = table_of(name, data)
         labels, called = labels_by_id(path, names, path, table.read.columns.get("example", ""))
         table = labelled(name, table, labels, called, has_metric=has_metric)
         # The probabilities of finished runs stay.
         is_table = isinstance(data, ArmTable)
-        found[name] = table if is_table else data.assign(label=("example", table.labels))
-    return found
+        relabelled[name] = table if is_table else data.assign(label=("example", table.labels))
+    return relabelled
 
 
 def metric_of_arms(arms: Mapping[str, Any], given: str | None) -> str:

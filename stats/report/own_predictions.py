@@ -154,8 +154,8 @@ def compare_files(settings: OwnComparison) -> str:
     for flag in ("html", "latex", "csv"):
         path = getattr(settings, flag)
         if path is not None and (Path(path).is_dir() or Path(path).resolve() in inputs):
-            found = "a directory" if Path(path).is_dir() else "one of the files compared"
-            raise UserError(f"--{flag} is {path}, which is {found}; give the name of a new file")
+            taken_by = "a directory" if Path(path).is_dir() else "one of the files compared"
+            raise UserError(f"--{flag} is {path}, which is {taken_by}; give the name of a new file")
     paths = [settings.results, *settings.experiment]
     read_tasks = partial(tasks_of, paths, settings.task, seeds=settings.seeds, steps=settings.step)
     tasks = read_tasks(settings.columns)

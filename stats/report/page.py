@@ -271,12 +271,12 @@ def _filters(
 
 def _by_unit(compared: ComparedArms) -> dict[str, list[tuple[int, ReportedComparison]]]:
     """Returns the comparisons with their numbers from 1, by the unit of their scores."""
-    found: dict[str, list[tuple[int, ReportedComparison]]] = {}
+    by_unit: dict[str, list[tuple[int, ReportedComparison]]] = {}
     for number, item in enumerate(compared.items, start=1):
         shares = bool(score_format(item.comparison.metric))
         unit = "in %, differences in points" if shares else "in the metric's own unit"
-        found.setdefault(unit, []).append((number, item))
-    return found
+        by_unit.setdefault(unit, []).append((number, item))
+    return by_unit
 
 
 def _by_width(figures: Sequence[ReportSection]) -> tuple[list[ReportSection], list[ReportSection]]:
@@ -286,8 +286,8 @@ def _by_width(figures: Sequence[ReportSection]) -> tuple[list[ReportSection], li
 
 def _metrics(content: ReportContent) -> list[str]:
     """Returns the metrics with a known meaning, each once."""
-    found = [item.metric for compared in content.compared for item in compared.comparisons]
-    return [metric for metric in dict.fromkeys(found) if metric_meaning(metric)]
+    metrics = [item.metric for compared in content.compared for item in compared.comparisons]
+    return [metric for metric in dict.fromkeys(metrics) if metric_meaning(metric)]
 
 
 def _list_columns(content: ReportContent) -> list[tuple[str, str, str]]:
@@ -358,12 +358,12 @@ def _tables(content: ReportContent) -> dict[str, Table]:
 
 def _warnings(content: ReportContent) -> dict[str, list[Comparison]]:
     """Returns every warning once, with the comparisons that it concerns."""
-    found: dict[str, list[Comparison]] = {}
+    by_text: dict[str, list[Comparison]] = {}
     for compared in content.compared:
         for item, reported in zip(compared.comparisons, compared.items, strict=True):
             for text in words.warnings(item, False, reported.answers):
-                found.setdefault(text, []).append(item)
-    return found
+                by_text.setdefault(text, []).append(item)
+    return by_text
 
 
 def _readable(table: Table, name_of: Callable[[str], str]) -> str:

@@ -211,11 +211,13 @@ class PredictionSet:
           by: `label`, or the name of a coordinate along `example`.
           names: by value, how figures call the part.
         """
-        found = self.data.variables
-        if by not in found or found[by].dims != ("example",):
+        variables = self.data.variables
+        if by not in variables or variables[by].dims != ("example",):
             raise DataError(
                 f"{self.set_name}: found no coordinate {by!r} of examples to split by, only "
-                + ", ".join(str(name) for name, item in found.items() if item.dims == ("example",))
+                + ", ".join(
+                    str(name) for name, item in variables.items() if item.dims == ("example",)
+                )
             )
         values = self.data[by].to_numpy()
         parts = {}
@@ -329,8 +331,8 @@ def curve_of_prediction_sets(
             f"{[predictions.step for predictions in prediction_sets]}, expected one procedure at known steps"
         )
     ordered = sorted(prediction_sets, key=lambda predictions: predictions.step or 0)
-    found = [predictions.run_scores(measure) for predictions in ordered]
-    tables = [dict(zip(scores.seeds, scores.seed_scores, strict=True)) for scores in found]
+    run_scores = [predictions.run_scores(measure) for predictions in ordered]
+    tables = [dict(zip(scores.seeds, scores.seed_scores, strict=True)) for scores in run_scores]
     seeds = sorted_seeds([seed for table in tables for seed in table])
     if all_steps:
         seeds = tuple(seed for seed in seeds if all(seed in table for table in tables))

@@ -75,7 +75,7 @@ def seed_shares(
 def _report(
     predictions: str | Sequence[str], runs: Sequence[FinishedRun], metric: str | None
 ) -> Report:
-    found: dict[str, SeedSources] = {}
+    by_set: dict[str, SeedSources] = {}
     refused: dict[str, str] = {}
     reader = PredictionSetReader()
     for group in make_groups(runs):
@@ -86,13 +86,13 @@ def _report(
                 own = reader(kept, evaluation_set)
                 name = f"{own.set_name}, {metric_name(measure)}, {own.name}"
                 try:
-                    found[name] = _shares(kept, own.scores_of_runs(measure))
+                    by_set[name] = _shares(kept, own.scores_of_runs(measure))
                 except UserError as error:
                     refused[name] = str(error)
-    if not found:
+    if not by_set:
         name, reason = next(iter(refused.items()), (str(predictions), f"no set has {metric}"))
         raise UserError(f"{name}: {reason}")
-    sections = [ReportSection("shares", _CAPTION, partial(_table, found))]
+    sections = [ReportSection("shares", _CAPTION, partial(_table, by_set))]
     sections += [
         ReportSection(
             slug(name),
@@ -100,11 +100,11 @@ def _report(
             "fixed, with its 95% interval.",
             partial(_figure, shares),
         )
-        for name, shares in found.items()
+        for name, shares in by_set.items()
     ]
     for name, reason in refused.items():
         console.warn(f"{name} is left out: {reason}")
-    findings = [_finding(name, shares) for name, shares in found.items()]
+    findings = [_finding(name, shares) for name, shares in by_set.items()]
     return Report("Shares of the sources of randomness", sections, findings)
 
 
@@ -171,7 +171,7 @@ def _finding(name: str, shares: SeedSources) -> str:
     return f"{name}: share of the variance with all other seeds held fixed: {each}; {shares.num_runs} runs."
 
 
-def _table(found: dict[str, SeedSources]) -> Table:
+def _table(by_set: dict[str, SeedSources]) -> Table:
     records: list[dict[str, Cell]] = [
         {
             "Set, metric, procedure": name,
@@ -184,7 +184,7 @@ def _table(found: dict[str, SeedSources]) -> Table:
             "SD of the score": float(np.sqrt(shares.variance)),
             "Runs": shares.num_runs,
         }
-        for name, shares in found.items()
+        for name, shares in by_set.items()
         for source in shares.sources
     ]
     shown = ("Others fixed", "Interval", "Alone", "Interval, alone")

@@ -241,9 +241,9 @@ def _compared_with_registration(
     if plan_hash(experiment.plan) != registered["plan"]:
         differs.append("the plan has other runs")
     for name, expected in registered["analysis"].items():
-        found = json.loads(json.dumps(settings[name]))
-        if found != expected:
-            differs.append(f"{name} is {shortened(found)}, registered {shortened(expected)}")
+        used_value = json.loads(json.dumps(settings[name]))
+        if used_value != expected:
+            differs.append(f"{name} is {shortened(used_value)}, registered {shortened(expected)}")
     compared = {
         f"{item.evaluation_set}/{item.metric}" for each in content.compared for item in each.as_made
     }

@@ -92,18 +92,18 @@ def _prediction_sets_by_size(
     prediction_sets: Sequence[PredictionSet], sizes: Sequence[str]
 ) -> dict[str, dict[str, PredictionSet]]:
     """Returns the prediction sets with accuracy by evaluation set and size, where two sizes are there."""
-    found: dict[str, dict[str, PredictionSet]] = {}
+    by_set: dict[str, dict[str, PredictionSet]] = {}
     for size in sizes:
         for predictions in prediction_sets:
             if predictions.procedure == size and "accuracy" in predictions.measures:
-                found.setdefault(predictions.set_name, {})[size] = predictions
-    found = {name: own for name, own in found.items() if len(own) > 1}
-    if not found:
+                by_set.setdefault(predictions.set_name, {})[size] = predictions
+    by_set = {name: own for name, own in by_set.items() if len(own) > 1}
+    if not by_set:
         raise UserError(
             f"found no evaluation set with accuracy of two of the sizes {', '.join(sizes)}; "
             "fine-tune both on the same task"
         )
-    return found
+    return by_set
 
 
 def _right(arm: Arm) -> RunsTable:

@@ -427,8 +427,10 @@ def nested_variance_components(runs: Runs, truncate: bool = True) -> VarianceCom
     seed = seed_rows.mean(axis=1) - mean
     interaction = float(counts @ ((seed_rows - seed[:, None] - example) ** 2).sum(axis=1))
     of_seed, of_run, of_example = num_seeds - 1, number - num_seeds, num_examples - 1
-    run = num_examples * sum(float(found.seed @ found.seed) for found in within)
-    run_residual = sum(found.residual_squares for found in within)
+    run = num_examples * sum(
+        float(of_seed_runs.seed @ of_seed_runs.seed) for of_seed_runs in within
+    )
+    run_residual = sum(of_seed_runs.residual_squares for of_seed_runs in within)
     squares: dict[str, Term] = {
         "seed": (num_examples * float(counts @ seed**2) / of_seed, of_seed),
         "example": (number * float(((example - mean) ** 2).sum()) / of_example, of_example),

@@ -141,10 +141,10 @@ class Crossing:
     ) -> dict[str, Array]:
         """Sums weighted deviations over the parts of each pool or set."""
         sums: dict[str, Array] = {}
-        for part, found in zip(self.parts, self.deviations, strict=True):
+        for part, deviations in zip(self.parts, self.deviations, strict=True):
             name = key(part)
             if name is not None:
-                weighted = value(found)
+                weighted = value(deviations)
                 if part.weight != 1:  # no second array of a million examples where it is
                     weighted = part.weight * weighted
                 if name in sums and len(sums[name]) != len(weighted):
@@ -158,25 +158,25 @@ class Crossing:
     @cached_property
     def seeds(self) -> dict[str, Array]:
         """By pool, the deviation of each seed in the sum [R]."""
-        return self._sums(lambda part: part.pool, lambda found: found.seed)
+        return self._sums(lambda part: part.pool, lambda deviations: deviations.seed)
 
     @cached_property
     def examples(self) -> dict[str, Array]:
         """By set, the deviation of each example in the sum [C]."""
-        return self._sums(lambda part: part.examples, lambda found: found.example)
+        return self._sums(lambda part: part.examples, lambda deviations: deviations.example)
 
     @property
     def mean(self) -> float:
         """Returns the sum of the weighted means of the tables: the estimate."""
         pairs = zip(self.parts, self.deviations, strict=True)
-        return float(sum(part.weight * found.mean for part, found in pairs))
+        return float(sum(part.weight * deviations.mean for part, deviations in pairs))
 
     @property
     def _crossed(self) -> list[tuple[float, Deviations]]:
         """Squared weights and deviations of the parts whose seeds and examples are both drawn."""
         return [
-            (part.weight**2, found)
-            for part, found in zip(self.parts, self.deviations, strict=True)
+            (part.weight**2, deviations)
+            for part, deviations in zip(self.parts, self.deviations, strict=True)
             if part.pool is not None and part.examples is not None
         ]
 
@@ -187,7 +187,8 @@ class Crossing:
             for drawn in (*self.seeds.values(), *self.examples.values())
         )
         return main + sum(
-            weight * found.residual_squares / found.size**2 for weight, found in self._crossed
+            weight * deviations.residual_squares / deviations.size**2
+            for weight, deviations in self._crossed
         )
 
     @cached_property
@@ -227,12 +228,14 @@ class Crossing:
             freedom = min([freedom, *map(_freedom_of_shares, shares)])
             examples.append((factor * value, freedom))
         residual = []
-        for part, found in zip(self.parts, self.deviations, strict=True):
+        for part, deviations in zip(self.parts, self.deviations, strict=True):
             crossed = part.pool is not None and part.examples is not None
             if crossed and part.pool not in self.lone:
-                value, freedom = _residual_term(found)
+                value, freedom = _residual_term(deviations)
                 if part.scored:
-                    freedom = min(freedom, (len(found.seed) - 1) * _freedom_of_shares(part.scored))
+                    freedom = min(
+                        freedom, (len(deviations.seed) - 1) * _freedom_of_shares(part.scored)
+                    )
                 residual.append((self._factor(part) * part.weight**2 * value, freedom))
         return VarianceParts(seeds, tuple(examples), tuple(residual))
 
@@ -404,16 +407,18 @@ def _freedom(groups: list[list[Term]], subtracted: list[Term]) -> Any:
     varies = spread > 0
     # Where the residual all but hides the rest, the formula can fall below one degree of freedom.
     # Satterthwaite (1946): (sum a_i)^2 / sum(a_i^2 / f_i), for shares a_i with f_i degrees of freedom.
-    found = np.maximum(1.0, _guarded(groups, subtracted) ** 2 / np.where(varies, spread, 1.0))
-    return _number(np.where(varies, found, min(freedom for _, freedom in everything)))
+    freedom_of_sum = np.maximum(
+        1.0, _guarded(groups, subtracted) ** 2 / np.where(varies, spread, 1.0)
+    )
+    return _number(np.where(varies, freedom_of_sum, min(freedom for _, freedom in everything)))
 
 
 def _guarded(groups: list[list[Term]], subtracted: list[Term]) -> Any:
     shares = [sum(value for value, _ in group) for group in groups]
-    found = sum(shares) - sum(value for value, _ in subtracted)
+    total = sum(shares) - sum(value for value, _ in subtracted)
     for share in shares:
-        found = np.maximum(found, share)
-    return found
+        total = np.maximum(total, share)
+    return total
 
 
 def _number(value: Any) -> Any:

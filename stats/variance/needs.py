@@ -55,15 +55,15 @@ class Needs:
     error_of_twice_the_examples: float | None = None
 
 
-def needs_of(plan: Plan, opposite: float | None, found: bool) -> Needs:
+def needs_of(plan: Plan, opposite: float | None, detected: bool) -> Needs:
     """Computes the short answers.
 
     Args:
       opposite: of `opposite_chance`.
-      found: whether its test finds the difference.
+      detected: whether its test finds the difference.
     """
     seeds, examples = plan.num_seeds, int(plan.num_examples)
-    wanted = not found and plan.effect is not None and plan.power() < plan.target_power
+    wanted = not detected and plan.effect is not None and plan.power() < plan.target_power
     return Needs(
         opposite,
         seeds,

@@ -114,8 +114,10 @@ class Plan:
         )
         text = f"With {', '.join(sizes)}, the {smallest}."
         if self.effect is not None:
-            found = f"{100 * self.power():.0f} % power"
-            text += f" A true difference of {format_cell(self.effect)} is detected with {found}."
+            power_text = f"{100 * self.power():.0f} % power"
+            text += (
+                f" A true difference of {format_cell(self.effect)} is detected with {power_text}."
+            )
         return text
 
     @knows_guesses
@@ -280,11 +282,11 @@ class Plan:
         if share is not None and self.draws is not None:
             from scipy.special import stdtrit
 
-            found = self.draws.estimate()
-            freedom = found.cautious_degrees_of_freedom
+            estimate = self.draws.estimate()
+            freedom = estimate.cautious_degrees_of_freedom
             reach = stdtrit(freedom, 1 - self.alpha / self.sides)
             # The usual formula orders the draws; the one that is chosen gets the exact power.
-            sizes = np.sqrt(found.variance) * (reach + stdtrit(freedom, self.target_power))
+            sizes = np.sqrt(estimate.variance) * (reach + stdtrit(freedom, self.target_power))
             place = np.argsort(sizes)[int(share * len(sizes))]
             parts = _mapped(self.draws, lambda value: float(value[place]))
         return _TTest(parts, self.alpha, self.sides)
@@ -331,18 +333,18 @@ class Plan:
 
 
 def detectable_text(
-    value: float, found: Interval | None, power: str, text: Callable[[Any], str] = format_cell
+    value: float, interval: Interval | None, power: str, text: Callable[[Any], str] = format_cell
 ) -> str:
     return f"smallest difference detectable with {power} power is about {text(value)}" + (
-        "" if found is None else f" ({range_text(found, text)})"
+        "" if interval is None else f" ({range_text(interval, text)})"
     )
 
 
-def range_text(found: Interval, text: Callable[[Any], str]) -> str:
+def range_text(interval: Interval, text: Callable[[Any], str]) -> str:
     """Writes the 80 % range of a planned number."""
-    if math.isinf(found.high):
-        return f"80 % range {text(found.low)} or more"
-    return f"80 % range {text(found)}"
+    if math.isinf(interval.high):
+        return f"80 % range {text(interval.low)} or more"
+    return f"80 % range {text(interval)}"
 
 
 def estimated_plan(
@@ -450,8 +452,11 @@ class _TTest:
         from scipy.special import stdtrit
 
         self.alpha, self.sides = alpha, sides
-        found = parts.estimate()
-        self.error, self.freedom = math.sqrt(found.variance), found.cautious_degrees_of_freedom
+        estimate = parts.estimate()
+        self.error, self.freedom = (
+            math.sqrt(estimate.variance),
+            estimate.cautious_degrees_of_freedom,
+        )
         self.critical: NDArray[np.float64] | None = None  # in standard errors [points]
         if self.error and len([*parts.seeds, *parts.examples, *parts.residual]) > 1:
             seen = _scattered(parts, _POINTS, lambda value, ratio: value * ratio).estimate()
@@ -462,8 +467,8 @@ class _TTest:
         """Computes the probability that the test finds a true effect."""
         _check_effect(effect)
         if self.error == 0:
-            found = effect > 0 or (self.sides == 2 and effect < 0)
-            return 1.0 if found else (self.alpha if effect == 0 else 0.0)
+            detected = effect > 0 or (self.sides == 2 and effect < 0)
+            return 1.0 if detected else (self.alpha if effect == 0 else 0.0)
         return self._power(effect / self.error)
 
     def _power(self, shift: float) -> float:

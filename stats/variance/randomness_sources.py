@@ -141,11 +141,11 @@ def seed_sources(
     def share(chosen: Sequence[tuple[int, ...]]) -> tuple[float, Interval]:
         return float(_share(parts, chosen)), _interval(_share(draws, chosen), confidence_level)
 
-    found = []
+    sources = []
     for place, name in enumerate(names):
         total = share([subset for subset in squares if place in subset])
-        found.append(SeedSource(name, len(levels[place]), *total, *share([(place,)])))
-    return SeedSources(tuple(found), float(sum(parts.values())), len(rows), True)
+        sources.append(SeedSource(name, len(levels[place]), *total, *share([(place,)])))
+    return SeedSources(tuple(sources), float(sum(parts.values())), len(rows), True)
 
 
 def _mean_squares(table: NDArray[np.float64]) -> dict[tuple[int, ...], Term]:
@@ -177,14 +177,14 @@ def _components(
     A mean square is expected to be the sum of the components of all sets that hold its own, each times the
     number of runs that share its seeds; so the signs alternate.
     """
-    found = {}
+    components = {}
     for subset in squares:
         signed = sum(
             (-1) ** (len(s) - len(subset)) * value(s) for s in squares if {*subset} <= {*s}
         )
         others = [size for axis, size in enumerate(shape) if axis not in subset]
-        found[subset] = signed / np.prod(others or [1])
-    return found
+        components[subset] = signed / np.prod(others or [1])
+    return components
 
 
 def _share(parts: Mapping[tuple[int, ...], Any], chosen: Sequence[tuple[int, ...]]) -> Any:
@@ -216,17 +216,17 @@ def _one_at_a_time(
     number = len(rows) // (1 + len(names))
     is_complete = len(rows) == number * (1 + len(names))
     if not is_complete or any(
-        found.sum() != number or found.any(axis=1).sum() != number for found in pairs
+        pair.sum() != number or pair.any(axis=1).sum() != number for pair in pairs
     ):
         raise DataError(
             f"found {counted(len(rows), 'run')} that neither cross the seeds of {', '.join(names)} nor vary "
             "them one at a time; add what is missing (launch.seed_design plans both)"
         )
     variance = float(halves[above & ~alike.any(axis=2)].mean())
-    squares = [float(halves[found].mean()) for found in pairs]
+    squares = [float(halves[pair].mean()) for pair in pairs]
     terms = [*((square, number) for square in squares), (variance, number - 1)]
     *drawn, of_all = drawn_squares(dict(enumerate(terms))).values()
-    found = [
+    sources = [
         SeedSource(
             name,
             number,
@@ -235,7 +235,7 @@ def _one_at_a_time(
         )
         for name, square, own in zip(names, squares, drawn, strict=True)
     ]
-    return SeedSources(tuple(found), variance, len(rows), False)
+    return SeedSources(tuple(sources), variance, len(rows), False)
 
 
 def _interval(draws: Any, confidence_level: float) -> Interval:

@@ -65,9 +65,9 @@ def summed_table(tables: Sequence[ScoreTable], weights: Sequence[float]) -> Scor
     """Returns a weighted sum of tables of one shape; their blocks may have different widths."""
 
     def blocks() -> Iterator[Array]:
-        for found in aligned_blocks(*tables):
-            total = weights[0] * found[0]
-            for weight, block in zip(weights[1:], found[1:], strict=True):
+        for group in aligned_blocks(*tables):
+            total = weights[0] * group[0]
+            for weight, block in zip(weights[1:], group[1:], strict=True):
                 total += weight * block
             yield total
 

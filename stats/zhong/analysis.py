@@ -108,13 +108,13 @@ class FewerSeeds:
     Attributes:
       bound: decay bound of ensembled runs.
       rate: the false discovery rate of `RATES` at which Fisher's tests find the largest share.
-      found: that share, less the false discoveries expected at the rate.
+      share: that share, less the false discoveries expected at the rate.
     """
 
     num_seeds: int
     bound: float
     rate: float
-    found: float
+    share: float
 
 
 @dataclass(frozen=True)
@@ -260,13 +260,13 @@ def _pair(
 
 def _by_seeds(votes: Mapping[str, RunsTable], names: tuple[str, str]) -> list[FewerSeeds]:
     arms = [votes[name] for name in names]
-    found = []
+    rows = []
     for number in range(2, min(MOST_SEEDS, *(len(arm.seeds) for arm in arms)) + 1):
         few, many = (arm.with_seeds(arm.seeds[:number]) for arm in arms)
         tests = [fisher_tests(few, many, level=rate) for rate in RATES]
         best = max(tests, key=lambda test: test.share)
-        found.append(FewerSeeds(number, decay_bound(few, many).bound, best.level, best.share))
-    return found
+        rows.append(FewerSeeds(number, decay_bound(few, many).bound, best.level, best.share))
+    return rows
 
 
 def _of_all_runs(

@@ -142,18 +142,20 @@ def accuracy_figure(accuracies: Mapping[str, Mapping[str, SizeAccuracy]]) -> Fig
     with _panels(accuracies, 3.4, "accuracy", 3) as (figure, panels):
         for axes, (task, sizes) in zip(panels, accuracies.items(), strict=True):
             places = np.arange(len(sizes))
-            for place, found in zip(places, sizes.values(), strict=True):
+            for place, accuracy in zip(places, sizes.values(), strict=True):
                 # To the left of the means, which would hide them.
                 drawing.dots(
-                    axes, found.seed_scores, place - 0.25, 5, marker="o", markersize=4, alpha=0.8,
+                    axes, accuracy.seed_scores, place - 0.25, 5, marker="o", markersize=4, alpha=0.8,
                     markeredgewidth=0.4, zorder=1,
                     label="a pre-training seed" if place == 0 else None,
                 )  # fmt: skip
             axes.plot(
-                places, [found.mean for found in sizes.values()], LINES[0], marker=MARKERS[1],
+                places, [accuracy.mean for accuracy in sizes.values()], LINES[0], marker=MARKERS[1],
                 color=COLOURS[0], label="mean",
             )  # fmt: skip
-            votes = [found.ensembled for found in sizes.values() if found.ensembled is not None]
+            votes = [
+                accuracy.ensembled for accuracy in sizes.values() if accuracy.ensembled is not None
+            ]
             if len(votes) == len(sizes):
                 axes.plot(
                     places, votes, linestyle=LINES[1], marker=MARKERS[2], color=COLOURS[1],
@@ -167,9 +169,9 @@ def histogram_figure(accuracies: Mapping[str, Mapping[str, SizeAccuracy]]) -> Fi
     """Draws the histogram of instance accuracy of every size: the share of examples in each tenth."""
     with _panels(accuracies, 3.4, "examples (%)", 3) as (figure, panels):
         for axes, (task, sizes) in zip(panels, accuracies.items(), strict=True):
-            for place, (size, found) in enumerate(sizes.items()):
+            for place, (size, bound) in enumerate(sizes.items()):
                 axes.stairs(
-                    100 * found.shares, np.arange(11) / 10, label=size, linewidth=1.6,
+                    100 * bound.shares, np.arange(11) / 10, label=size, linewidth=1.6,
                     color=COLOURS[place % len(COLOURS)], linestyle=LINES[place % len(LINES)],
                 )  # fmt: skip
             axes.set_xlabel("instance accuracy")
@@ -338,11 +340,14 @@ def decomposition_figure(decompositions: Mapping[str, Mapping[str, Decomposition
     with _panels(chosen, 3.7, "expected loss", 4) as (figure, panels):
         for axes, (task, sizes) in zip(panels, chosen.items(), strict=True):
             names = dict.fromkeys(
-                name for found in sizes.values() for name in found.parts if name != "loss"
+                name
+                for decomposition in sizes.values()
+                for name in decomposition.parts
+                if name != "loss"
             )
             places, bottom = np.arange(len(sizes)), np.zeros(len(sizes))
             for fill, name in enumerate(names):
-                parts = [found.parts.get(name) for found in sizes.values()]
+                parts = [decomposition.parts.get(name) for decomposition in sizes.values()]
                 # An unbiased estimate of a small variance may be negative; it has no height.
                 heights = np.array([max(part.mean, 0.0) if part else 0.0 for part in parts])
                 errors = np.array([part.standard_error if part else 0.0 for part in parts])
@@ -361,12 +366,14 @@ def variances_figure(decompositions: Mapping[str, Mapping[str, Decomposition]]) 
     chosen = {task: sizes for task, sizes in decompositions.items() if sizes}
     with _panels(chosen, 3.2, "variance", 3) as (figure, panels):
         for axes, (task, sizes) in zip(panels, chosen.items(), strict=True):
-            levels = dict.fromkeys(level for found in sizes.values() for level in found.variances)
+            levels = dict.fromkeys(
+                level for decomposition in sizes.values() for level in decomposition.variances
+            )
             for place, level in enumerate(levels):
                 known = [
-                    (where, found.parts[level])
-                    for where, found in enumerate(sizes.values())
-                    if level in found.variances
+                    (where, decomposition.parts[level])
+                    for where, decomposition in enumerate(sizes.values())
+                    if level in decomposition.variances
                 ]
                 axes.errorbar(
                     [where for where, _ in known], [part.mean for _, part in known],

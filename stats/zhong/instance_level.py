@@ -134,9 +134,9 @@ class InstanceBound:
                 float(values[excess[lattice.pattern[other]].mean(axis=0).argmax()])
                 for other in halves[::-1]
             ]
-        found = self._of_halves(self.runs, halves, chosen)
-        value = np.mean([own.mean() for own in found])
-        of_examples = sum(own.var(ddof=1) / len(own) for own in found) / 4
+        excesses = self._of_halves(self.runs, halves, chosen)
+        value = np.mean([own.mean() for own in excesses])
+        of_examples = sum(own.var(ddof=1) / len(own) for own in excesses) / 4
         of_seeds = []
         for place, runs in enumerate(self.runs):
             left_out = []
@@ -615,12 +615,12 @@ def relative_threshold_bias(
         places = (few * (numbers[1] + 1) + many).astype(np.intp)
         return np.asarray(np.bincount(places, minlength=len(excess)) @ excess / len(places))
 
-    found = np.empty((n_resamples, 2))
-    for row in found:
+    biases = np.empty((n_resamples, 2))
+    for row in biases:
         tuned, fresh = bounds(), bounds()
         best = tuned.argmax()
         row[:] = tuned[best], fresh[best]
-    adaptive, honest = found.mean(axis=0).tolist()
+    adaptive, honest = biases.mean(axis=0).tolist()
     return float((adaptive - honest) / honest) if honest > 0 else math.nan
 
 

@@ -170,16 +170,16 @@ def _blocks(shape: tuple[int, ...]) -> Iterator[slice]:
 
 def _equal_answers(predictions: NDArray, weights: list[Array]) -> list[Array]:
     """Computes, for each table of weights, the weighted share of pairs that agree [examples]."""
-    found = [np.zeros(predictions.shape[1]) for _ in weights]
+    sums = [np.zeros(predictions.shape[1]) for _ in weights]
     for block in _blocks(predictions.shape):
         ranks = _ranks_of_answers(predictions[:, block])
         for rank in range(int(ranks.max()) + 1):
             chosen = ranks == rank
             columns = np.flatnonzero(chosen.any(axis=0))  # few examples have many answers
             gave = chosen[:, columns].astype(np.float64)
-            for table, values in zip(weights, found, strict=True):
+            for table, values in zip(weights, sums, strict=True):
                 values[block][columns] += ((table @ gave) * gave).sum(axis=0)
-    return found
+    return sums
 
 
 def _ranks_of_answers(predictions: NDArray) -> NDArray[np.int64]:
@@ -205,12 +205,12 @@ def _correlations(predictions: NDArray, weights: list[Array]) -> list[Array]:
     flat = spread <= 1e-14 * np.abs(values).max(axis=1, keepdims=True)
     standard = np.where(flat, 0.0, centred / np.where(flat, 1.0, spread))
     correlations = standard @ standard.T / values.shape[1]
-    found = []
+    of_pair = []
     for table in weights:
         shared = (table * correlations).sum(axis=1)  # [runs]
         mean = float((table * correlations).sum())
-        found.append(((table @ standard) * standard).sum(axis=0) - shared @ standard**2 + mean)
-    return found
+        of_pair.append(((table @ standard) * standard).sum(axis=0) - shared @ standard**2 + mean)
+    return of_pair
 
 
 def _estimates(

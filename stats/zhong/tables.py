@@ -124,7 +124,7 @@ def _seeds(analysis: InstanceAnalysis) -> Records:
         for item in items:
             yield {
                 "Task": task, "Smaller": small, "Larger": large, "Seeds": item.num_seeds,
-                "Decay bound": item.bound, "Fisher's tests": item.found, "Best rate": item.rate,
+                "Decay bound": item.bound, "Fisher's tests": item.share, "Best rate": item.rate,
             }  # fmt: skip
 
 
