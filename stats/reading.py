@@ -107,7 +107,7 @@ def arms_in(
     if tables is not None:
         return dict(next(iter(tables.values())))
     if isinstance(data, Mapping) and not all(map(_is_row, data.values())):
-        return {str(name): own for name, own in data.items()}
+        return {str(name): arm for name, arm in data.items()}
     return None
 
 
@@ -137,12 +137,12 @@ def tasks_in(
             if {"predictions", "scores"} & {*data}:
                 if task is not None:
                     raise NoTaskError(what)
-                arrays = {name: np.asarray(_as_array(own)) for name, own in data.items()}
+                arrays = {name: np.asarray(_as_array(column)) for name, column in data.items()}
                 return {"": {"": table_of_arrays(arrays, what)}}
             if is_table_of_runs(data) or (columns is not None and all(map(_is_row, data.values()))):
                 import pandas
 
-                table = pandas.DataFrame({name: _as_array(own) for name, own in data.items()})
+                table = pandas.DataFrame({name: _as_array(column) for name, column in data.items()})
         elif hasattr(data, "to_pandas"):  # datasets.Dataset, pyarrow.Table, polars.DataFrame
             table = data.to_pandas()
         elif hasattr(data, "columns") and (columns is not None or is_table_of_runs(data.columns)):
@@ -150,7 +150,7 @@ def tasks_in(
         if table is None:
             return None
         by_task = tasks_in_memory(table, what, names, task)
-        return {own: arms_of_rows(rows, what) for own, rows in by_task.items()}
+        return {task_name: arms_of_rows(rows, what) for task_name, rows in by_task.items()}
 
 
 def named_arms(
@@ -429,23 +429,23 @@ def along_examples(what: str, values: Any, ids: NDArray | None, number: int) -> 
         order of the predictions, whose ids, if any, only count in this order.
       ids: of the predictions' examples, or None where these are known by position alone.
     """
-    own: NDArray | None = None
+    value_ids: NDArray | None = None
     values = _as_array(values)
     if hasattr(values, "coords"):
         if values.dims != ("example",):
             raise DataError(f"{what} have dims {values.dims}, expected (example,)")
         array = values.to_numpy()
-        own = _coordinate_ids(values)
+        value_ids = _coordinate_ids(values)
     elif hasattr(values, "index") and hasattr(values, "to_numpy"):
         array = plain(values)
         counted = is_counted(values.index)
         if not counted or (ids is not None and set(ids.tolist()) == set(range(len(array)))):
-            own = np.asarray(values.index)
+            value_ids = np.asarray(values.index)
     elif isinstance(values, Mapping):
-        own, array = _array_of(list(values)), _array_of(list(values.values()))
+        value_ids, array = _array_of(list(values)), _array_of(list(values.values()))
     else:
         array = values if isinstance(values, np.ndarray) else _array_of(list(values))
-    if ids is None or own is None:
+    if ids is None or value_ids is None:
         if isinstance(values, Mapping):
             raise DataError(
                 f"{what} are given by example id, but the predictions have none; give them a "
@@ -458,11 +458,11 @@ def along_examples(what: str, values: Any, ids: NDArray | None, number: int) -> 
                 "a table with a column of ids, a Series whose index they are, or a dict"
             )
         return np.asarray(array)
-    if own.shape == ids.shape and (own == ids).all():
+    if value_ids.shape == ids.shape and (value_ids == ids).all():
         return np.asarray(array)
-    if len({*own.tolist()}) != len(own):
+    if len({*value_ids.tolist()}) != len(value_ids):
         raise DataError(f"{what}: an example id appears twice; make the ids unique")
-    wanted, known = ids.tolist(), own.tolist()
+    wanted, known = ids.tolist(), value_ids.tolist()
     place, lacking = places_of(wanted, known)
     _, surplus = places_of(known, wanted)
     if lacking or surplus:
@@ -685,7 +685,9 @@ def _of_labelled_arrays(name: str, data: Any, metric: MetricLike | None) -> ArmT
     if not predictions.size:
         raise DataError(f"{name}: found no runs or no examples; give at least one of each")
     ids, number = _coordinate_ids(predictions), predictions.sizes["example"]
-    own = None if labels is None else along_examples(f"{name}: labels", labels, ids, number)
+    label_values = (
+        None if labels is None else along_examples(f"{name}: labels", labels, ids, number)
+    )
     last = ["example", "class"] if "class" in dims else ["example"]
     run_dims = [dim for dim in predictions.dims if dim not in last]
     # The seed comes first, so that the dims below it are the levels to average over.
@@ -714,7 +716,7 @@ def _of_labelled_arrays(name: str, data: Any, metric: MetricLike | None) -> ArmT
     of_task = [*data.attrs.get("metrics", ())]  # of finished runs, its main one first
     if kind == "prediction" and of_task and of_task[0] in METRICS:
         read = replace(read, logged_metric=str(of_task[0]))
-    table = ArmTable(values, kind, keys, ids, own, of_examples, lineage, read)
+    table = ArmTable(values, kind, keys, ids, label_values, of_examples, lineage, read)
     return _without_missing_runs(table, len(run_dims))
 
 

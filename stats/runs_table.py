@@ -169,7 +169,7 @@ class Arm(RunsTable):
     def lineage_of(self, seed: Hashable) -> frozenset:
         """Returns everything that runs of a seed descend from, as far as it is known."""
         pairs = zip(self.run_seeds, self.lineage, strict=False)
-        return frozenset().union(*(ancestors for own, ancestors in pairs if own == seed))
+        return frozenset().union(*(ancestors for run_seed, ancestors in pairs if run_seed == seed))
 
     def shares_parent(self, other: Arm, seed: Hashable) -> bool:
         """Returns whether runs of a seed descend from one checkpoint, or one training, in both arms.
@@ -177,9 +177,11 @@ class Arm(RunsTable):
         Two checkpoints of one name (procedure, seed and step) that hold different weights are not of
         one training.
         """
-        own, others = self.lineage_of(seed), other.lineage_of(seed)
-        shared = {kind for kind, _ in own & others}
-        known = [dict(value for kind, value in arm if kind == "named") for arm in (own, others)]
+        ancestors, others = self.lineage_of(seed), other.lineage_of(seed)
+        shared = {kind for kind, _ in ancestors & others}
+        known = [
+            dict(value for kind, value in arm if kind == "named") for arm in (ancestors, others)
+        ]
         differ = any(known[1].get(name, sha256) != sha256 for name, sha256 in known[0].items())
         return bool(shared & {"parent", "checkpoint"}) or (bool(shared) and not differ)
 

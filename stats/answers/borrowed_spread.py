@@ -214,10 +214,10 @@ def one_seed(
         raise DataError(
             "found seeds that pairing left out, expected design='unpaired', which keeps them; compare so"
         )
-    own = spread.in_unit_of(spec.metric.name, source.kind.width)
+    scaled = spread.in_unit_of(spec.metric.name, source.kind.width)
     design = "unpaired" if result.design == "paired" else result.design
     settings = replace(spec.settings, design=design, resample=resample)
-    drawing = ComparisonSpec(spec.prepared, settings, "", prior=(own.sd**2, own.df))
+    drawing = ComparisonSpec(spec.prepared, settings, "", prior=(scaled.sd**2, scaled.df))
     names = Names(result.name, result.evaluation_set, *(arm.name for arm in arms))
     [item], _ = compare_specs([drawing], settings, [names])
     # The bootstrap draws the one seed again and again, and of how many seeds a borrowed mean square is a
@@ -233,4 +233,4 @@ def one_seed(
         below_seed_floor=False,
         variance_parts=None,
     )
-    return OneSeed(item, own)
+    return OneSeed(item, scaled)

@@ -277,8 +277,8 @@ def same(result: ComparisonResult | FurtherAnswer, margin: float) -> Sameness:
     result = finished(result)
     check_margin(margin, result.design)
     source, unit = result.computed_from(), printed_unit(result.metric)
-    kind, own = source.kind, margin * unit
-    if own >= kind.width / 2:
+    kind, limit = source.kind, margin * unit
+    if limit >= kind.width / 2:
         of_unit = "points" if unit != 1 else f"the unit of {kind.metric}, not in points"
         raise DataError(
             f"found margin {margin:g}, half of the range of {kind.metric} or more; it is in "
@@ -290,10 +290,10 @@ def same(result: ComparisonResult | FurtherAnswer, margin: float) -> Sameness:
         interval_of_difference(
             arms, source.crossing, source.pairs, kind, result.resample, level, null=null
         )
-        for null in (-own, own)
+        for null in (-limit, limit)
     )
     refused = result.resample != "examples" and any(arm.failed_seeds for arm in arms)
-    return Sameness(result, own, ci, below.greater, above.less, kind.higher_is_better, refused)
+    return Sameness(result, limit, ci, below.greater, above.less, kind.higher_is_better, refused)
 
 
 def check_margin(margin: Any, design: str) -> None:

@@ -177,7 +177,7 @@ class Slices(FurtherAnswer):
         for one in self.slices:
             for why in dict.fromkeys(filter(None, one.undefined)):
                 undefined = [
-                    name for name, own in zip(names, one.undefined, strict=True) if own == why
+                    name for name, reason in zip(names, one.undefined, strict=True) if reason == why
                 ]
                 of = "" if len(undefined) == len(names) else f" of {undefined[0]}"
                 yield f"{metric}{of} has no value where {self.by} is {one.name}: {why}."
@@ -340,17 +340,17 @@ def _sliced(spec: ComparisonSpec, by: str, names: NDArray) -> SlicedArms:
     for name in order:
         inside = np.flatnonzero(names == name)
         rest = np.flatnonzero(names != name)
-        own = _part(spec, inside, f"{name} ")
-        experiment = own.scores[1] if len(own.scores) > 1 else None
+        part = _part(spec, inside, f"{name} ")
+        experiment = part.scores[1] if len(part.scores) > 1 else None
         made = Slice(
-            name, len(inside), own.scores[0], experiment, own.estimate,
-            undefined=own.undefined, undefined_seeds=own.undefined_seeds,
+            name, len(inside), part.scores[0], experiment, part.estimate,
+            undefined=part.undefined, undefined_seeds=part.undefined_seeds,
         )  # fmt: skip
-        if own.crossing is not None and own.ci is not None:
-            made = replace(made, ci=own.ci, p_value=own.p_value)
+        if part.crossing is not None and part.ci is not None:
+            made = replace(made, ci=part.ci, p_value=part.p_value)
             others = None if crossed else _part(spec, rest, "rest ")
             if others is not None and others.crossing is not None:
-                made = replace(made, **_against(own, others, spec))
+                made = replace(made, **_against(part, others, spec))
             made = replace(made, rest_undefined=others is not None and any(others.undefined))
         found.append(made)
     for plain, corrected in (("p_value", "p_holm"), ("against_rest_p", "against_rest_p_holm")):
@@ -414,14 +414,14 @@ def _part(whole: ComparisonSpec, rows: NDArray, name: str) -> _Part:
     return part
 
 
-def _against(own: _Part, rest: _Part, spec: ComparisonSpec) -> Mapping[str, Any]:
+def _against(inside: _Part, rest: _Part, spec: ComparisonSpec) -> Mapping[str, Any]:
     """Returns the fields of a slice against the rest: the difference of differences, by the t."""
-    assert own.crossing is not None and rest.crossing is not None
-    assert own.estimate is not None and rest.estimate is not None
+    assert inside.crossing is not None and rest.crossing is not None
+    assert inside.estimate is not None and rest.estimate is not None
     parts = [replace(part, weight=-part.weight) for part in rest.crossing.parts]
-    variance = Crossing([*own.crossing.parts, *parts]).unbiased_variance()
-    estimate, level = own.estimate - rest.estimate, spec.settings.confidence_level
-    reach = spec.kind.width * len(own.scores)
+    variance = Crossing([*inside.crossing.parts, *parts]).unbiased_variance()
+    estimate, level = inside.estimate - rest.estimate, spec.settings.confidence_level
+    reach = spec.kind.width * len(inside.scores)
     if variance.variance == 0:
         return {}
     interval, p_values = interval_of_sum(estimate, variance, level, (-reach, reach))

@@ -376,8 +376,8 @@ class Columns:
 
     def _by_column(self, block: tuple[slice, NDArray]) -> list[NDArray[np.float64]]:
         rows = block[1].astype(np.float64, copy=False)
-        own = rows[self._num_shared :].reshape(self._num_own, self._num_runs, -1)
-        return [*rows[: self._num_shared, None], *own]
+        of_runs = rows[self._num_shared :].reshape(self._num_own, self._num_runs, -1)
+        return [*rows[: self._num_shared, None], *of_runs]
 
     def _make(self) -> Iterator[tuple[slice, NDArray]]:
         """Yields rows of shared and own columns, [shared + own * runs, block]."""
@@ -391,9 +391,9 @@ class Columns:
             rows = np.empty((shared + self._num_own * self._num_runs, length), dtype=self._dtype)
             rows[:shared] = table[0, :, :shared].T
             # The order in which columns lie in memory.
-            own = rows[shared:].reshape(self._num_own, self._num_runs, length)
-            own[...] = table[:, :, shared:].transpose(2, 0, 1)
-            del table, own  # not in memory while the rows are used
+            of_runs = rows[shared:].reshape(self._num_own, self._num_runs, length)
+            of_runs[...] = table[:, :, shared:].transpose(2, 0, 1)
+            del table, of_runs  # not in memory while the rows are used
             yield block, rows
             del rows  # before the next ones are made
 
@@ -410,10 +410,10 @@ class Columns:
 
     def _by_run(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
         """Reshapes [..., shared + own * runs] to [..., runs, K]."""
-        own = sums[..., self._num_shared :].reshape(*sums.shape[:-1], -1, self._num_runs)
+        of_runs = sums[..., self._num_shared :].reshape(*sums.shape[:-1], -1, self._num_runs)
         table = np.empty((*sums.shape[:-1], self._num_runs, self.bound.num_columns))
         table[..., : self._num_shared] = sums[..., None, : self._num_shared]
-        table[..., self._num_shared :] = np.swapaxes(own, -1, -2)
+        table[..., self._num_shared :] = np.swapaxes(of_runs, -1, -2)
         return table
 
     def totals(self) -> NDArray[np.float64]:

@@ -52,7 +52,9 @@ def settings_of(data: Sequence[ArmTable | Arm], settings: ComparisonSettings) ->
     sizes = {arm.num_examples if isinstance(arm, Arm) else arm.values.shape[1] for arm in data}
     if resample is None and sizes == {1}:
         resample = "seeds"
-    elif resample is None and all(len(own) == 1 for own in seeds[design == "fixed_baseline" :]):
+    elif resample is None and all(
+        len(of_arm) == 1 for of_arm in seeds[design == "fixed_baseline" :]
+    ):
         resample = "examples"
         # Where no seed is drawn none needs a partner.
         if design == "paired" and seeds.count(seeds[0]) < len(seeds):
@@ -86,7 +88,7 @@ def check_tables(tables: Mapping[str, ArmTable], design: str) -> None:
     numbers = {name: table.seeds for name, table in tables.items()}
     if design == "paired" and unnamed and len({*map(frozenset, numbers.values())}) > 1:
         seeds_read = ", ".join(
-            f"{counted(len(own), 'seed')} of {name}" for name, own in numbers.items()
+            f"{counted(len(of_arm), 'seed')} of {name}" for name, of_arm in numbers.items()
         )
         known = " and ".join(
             f"those of {' and '.join(names)} are known only by the {by}"
@@ -109,17 +111,17 @@ def check_aligned(arms: Sequence[Arm]) -> None:
     for name in base.read.identifying:
         if not all(name in arm.read.identifying and name in arm.of_examples for arm in arms):
             continue
-        own, other = base.of_examples[name], experiment.of_examples[name]
-        empty = is_empty(own) & is_empty(other)  # in both; nan is not equal to itself
-        different = np.flatnonzero((own != other) & ~empty)
+        first, second = base.of_examples[name], experiment.of_examples[name]
+        empty = is_empty(first) & is_empty(second)  # in both; nan is not equal to itself
+        different = np.flatnonzero((first != second) & ~empty)
         # Texts that differ as a set, such as prompts, do not say which examples belong together.
-        is_fact = name in FACT_NAMES or {*own.tolist()} == {*other.tolist()}
+        is_fact = name in FACT_NAMES or {*first.tolist()} == {*second.tolist()}
         if different.size and is_fact:
             place = int(different[0])
             shown = place if base.example_ids is None else base.example_ids.tolist()[place]
             raise DataError(
                 f"base and experiment have different {name!r} for {counted(different.size, 'example')} of "
-                f"one id, first {shown!r}: {own[place]!r} and {other[place]!r}; compare runs on the same "
+                f"one id, first {shown!r}: {first[place]!r} and {second[place]!r}; compare runs on the same "
                 "data, or name the column of ids with example='COLUMN'"
             )
 
@@ -237,9 +239,9 @@ def _copies(arm: Arm) -> list[str]:
         ):
             continue
         key = tuple(values.tolist()) if values.dtype.kind == "O" else values.tobytes()
-        own = seeds.setdefault(key, [])
-        if seed not in own:
-            own.append(seed)
+        twins = seeds.setdefault(key, [])
+        if seed not in twins:
+            twins.append(seed)
     return [
         f"Seeds {', '.join(map(str, alike[:-1]))} and {alike[-1]} of {{arm}} have the same predictions on "
         f"all {arm.num_examples} examples; if they are copies of one run, keep one."

@@ -63,22 +63,22 @@ def _chance(job: ScoreJob) -> Interval | None:
 def _constant_seeds(job: ScoreJob) -> NDArray[np.bool_]:
     """Finds seeds all of whose runs give every example one answer [R]; see `ArmSummary`."""
     arm, metric = job.arm, job.score
-    own = not metric.uses_labels and math.isfinite(metric.bounds[1])  # scores of answers
+    is_score = not metric.uses_labels and math.isfinite(metric.bounds[1])  # scores of answers
     of_class = metric.name in CLASS_METRICS and isinstance(metric, Metric)
-    if not (own or of_class or metric.is_correlation or metric.name == "auc"):
+    if not (is_score or of_class or metric.is_correlation or metric.name == "auc"):
         return np.zeros(len(arm.seeds), dtype=bool)
     of_seeds, predictions = arm.seed_weights > 0, arm.predictions  # [runs, seeds], [runs, examples]
     alike = (predictions == predictions[:, :1]).reshape(len(predictions), -1).all(axis=1)  # [runs]
     # A run whose answers are all right has not failed.
-    if own:
+    if is_score:
         alike &= predictions[:, 0] != max(1, predictions.max())
     elif of_class and (arm.labels == arm.labels[0]).all():
         alike &= predictions[:, 0] != arm.labels[0]
     constant: NDArray[np.bool_] = ~(of_seeds & ~alike[:, None]).any(axis=0)
-    if own and constant.all():
+    if is_score and constant.all():
         # Scores that differ between seeds alone, such as one per seed, do not answer examples.
         return constant if (predictions == predictions[0, 0]).all() else ~constant
-    if own:
+    if is_score:
         # Few hard examples can be all wrong by chance: the others must be right too often for that.
         others = predictions[of_seeds[:, ~constant].any(axis=1)]
         for place in np.flatnonzero(constant):
@@ -131,8 +131,8 @@ def failed_seeds(
     far = max(chance.low - middle, middle - chance.high) > _FAR_FROM_CHANCE * noise
     if far and failed.any() and failed.sum() < number:
         logits, slope = _logits(scores, bounds, len(crossing.deviations[0].example))
-        own = float(logits[trained].var(ddof=1))
-        pooled = _USUAL_WEIGHT * _USUAL_SPREAD**2 + (number - 1) * own
+        variance = float(logits[trained].var(ddof=1))
+        pooled = _USUAL_WEIGHT * _USUAL_SPREAD**2 + (number - 1) * variance
         spread = math.sqrt(pooled / (_USUAL_WEIGHT + number - 1))
         spread = max(spread, noise * float(np.median(slope[trained])))
         gap = np.abs(logits[trained][:, None] - logits[failed]).min()

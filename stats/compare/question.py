@@ -253,7 +253,8 @@ def prepare_arms(
             )
     used = bounded_mean(named_metric(chosen, arms), arms)
     notes = [
-        [*of_answers, *own] for of_answers, own in zip(check_labels(arms, used), notes, strict=True)
+        [*of_answers, *of_arm]
+        for of_answers, of_arm in zip(check_labels(arms, used), notes, strict=True)
     ]
     return PreparedArms(tuple(arms), used, tuple(map(tuple, notes)))
 
@@ -380,8 +381,8 @@ class ComparisonSpec:
         # An arm with several seeds shows their spread itself.
         priors = [prior if part.table.shape[0] == 1 else (0.0, 0.0) for part in parts]
         self.crossings = [
-            Crossing([replace(part, weight=1.0)], own)
-            for part, own in zip(parts, priors, strict=True)
+            Crossing([replace(part, weight=1.0)], arm_prior)
+            for part, arm_prior in zip(parts, priors, strict=True)
         ]
         self.pairs = paired_answers(*self.jobs) if len(arms) > 1 else None
         self.unpaired = None
@@ -425,7 +426,8 @@ class ComparisonSpec:
         names = [arm.name for arm in summaries]
         undefined = map(notes_of_undefined, self.jobs)
         of_arms = named_notes(
-            [(*own, *more) for own, more in zip(self._notes, undefined, strict=False)], names
+            [(*of_data, *more) for of_data, more in zip(self._notes, undefined, strict=False)],
+            names,
         )
         return (*of_arms, *notes_of_calibration(self.metric, self.arms, names))
 
@@ -452,8 +454,8 @@ def named_notes(notes: Sequence[Iterable[str]], names: Sequence[str]) -> tuple[s
     """Returns the notes of each arm with the names of the arms in them; see `PreparedArms`."""
     return tuple(
         text.replace("{arm}", name).replace("{base}", names[0]).replace("{experiment}", names[-1])
-        for own, name in zip(notes, names, strict=False)
-        for text in own
+        for texts, name in zip(notes, names, strict=False)
+        for text in texts
     )
 
 

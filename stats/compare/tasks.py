@@ -171,8 +171,8 @@ def _tasks_of(
     by_task: dict[str, dict[str, ArmTable]] = {}
     for held, role, of_one in zip(tables, roles, distinct_names(names, roles), strict=False):
         for task, arms in held.items():
-            own = {of_one or name or role: arm for name, arm in arms.items()}
-            by_task.setdefault(task, {}).update(own)
+            by_name = {of_one or name or role: arm for name, arm in arms.items()}
+            by_task.setdefault(task, {}).update(by_name)
     called = [*dict.fromkeys(name for arms in by_task.values() for name in arms)]
     if len(called) > 2:
         raise DataError(
@@ -222,13 +222,13 @@ def compare_family(
                 prepared = prepare_arms(replace(task, metric=metric), settings)
             key = f"{name}, {metric_name(str(metric))}" if len(metrics) > 1 else name
             cells[key] = CountedArms(name, task.examples_of or name, prepared)
-    specs = [_spec(own, settings) for own in cells.values()]
+    specs = [_spec(cell, settings) for cell in cells.values()]
     _check_shared_sets(dict(zip(cells, specs, strict=True)))
     called = [Names(name, name, *names) for name in cells]
     _, left_out = _common_seeds([*cells.values()])
     if left_out:  # each with all of its own
         pairs = zip(specs, called, strict=True)
-        comparisons = [compare_specs([spec], settings, [own])[0][0] for spec, own in pairs]
+        comparisons = [compare_specs([spec], settings, [named])[0][0] for spec, named in pairs]
         mean = mean_over_tasks([*cells.values()], settings, names)
     else:
         comparisons, replicates = compare_specs(specs, settings, called)
@@ -248,7 +248,7 @@ def mean_over_tasks(
       DataError: they have none in common, or too few to estimate how seeds vary.
     """
     common, left_out = _common_seeds(cells)
-    drawn = [own.prepared.arms[settings.design == "fixed_baseline" :] for own in common]
+    drawn = [cell.prepared.arms[settings.design == "fixed_baseline" :] for cell in common]
     fewest = min(len(arm.seeds) for arms in drawn for arm in arms)
     has_seeds = any(settings_of(arms, settings).resample != "examples" for arms in drawn)
     if left_out and fewest < 2 and has_seeds:
@@ -256,7 +256,7 @@ def mean_over_tasks(
             "found one seed that all tasks have, expected two or more to estimate how seeds vary; add "
             "seeds, or give resample='examples' and claim nothing beyond these runs"
         )
-    specs = [_spec(own, settings) for own in common]
+    specs = [_spec(cell, settings) for cell in common]
     comparisons, replicates = compare_specs(specs, settings, [Names("", "", *names)] * len(specs))
     mean = _mean([*zip(common, specs, strict=True)], comparisons, replicates.undefined, names)
     tasks_of: dict[tuple, list[str]] = {}
@@ -269,28 +269,28 @@ def mean_over_tasks(
     return replace(mean, notes=tuple(notes))
 
 
-def _spec(own: CountedArms, settings: ComparisonSettings) -> ComparisonSpec:
-    return ComparisonSpec(own.prepared, settings_of(own.prepared.arms, settings), own.examples)
+def _spec(cell: CountedArms, settings: ComparisonSettings) -> ComparisonSpec:
+    return ComparisonSpec(cell.prepared, settings_of(cell.prepared.arms, settings), cell.examples)
 
 
 def _common_seeds(cells: Sequence[CountedArms]) -> tuple[list[CountedArms], dict[str, tuple]]:
     """Keeps, for each arm, the seeds that every task has; also returns those of each that are left out."""
     common = []
     for place, role in enumerate(("base", "experiment")[: len(cells[0].prepared.arms)]):
-        seeds = common_seeds(own.prepared.arms[place] for own in cells)
+        seeds = common_seeds(cell.prepared.arms[place] for cell in cells)
         if not seeds:
-            tasks = dict.fromkeys(own.task for own in cells)
+            tasks = dict.fromkeys(cell.task for cell in cells)
             raise DataError(
                 f"tasks {', '.join(tasks)} have no seed of the {role} in common; compare them separately"
             )
         common.append(seeds)
     left_out, kept = {}, []
-    for own in cells:
-        pairs = [*zip(own.prepared.arms, common, strict=True)]
+    for cell in cells:
+        pairs = [*zip(cell.prepared.arms, common, strict=True)]
         if lost := [seed for arm, seeds in pairs for seed in arm.seeds if seed not in seeds]:
-            left_out[own.task] = sorted_seeds(lost)
+            left_out[cell.task] = sorted_seeds(lost)
         arms = tuple(with_common_seeds(arm, seeds) for arm, seeds in pairs)
-        kept.append(own._replace(prepared=own.prepared._replace(arms=arms)))
+        kept.append(cell._replace(prepared=cell.prepared._replace(arms=arms)))
     return kept, left_out
 
 
@@ -318,8 +318,8 @@ def _mean(
       cells: with the tables that their comparisons were made from; all have the same seeds.
       undefined: where a score was 0/0 [replicates, jobs].
     """
-    of_task = Counter(own.task for own, _ in cells)
-    weights = np.array([1 / len(of_task) / of_task[own.task] for own, _ in cells])
+    of_task = Counter(cell.task for cell, _ in cells)
+    weights = np.array([1 / len(of_task) / of_task[cell.task] for cell, _ in cells])
     specs = [spec for _, spec in cells]
     settings = specs[0].settings
     if len(drawn := {spec.settings.resample for spec in specs}) > 1:
@@ -329,7 +329,7 @@ def _mean(
         )
     samples = np.tensordot(weights, [item.samples for item in comparisons], 1)
     # Metrics of one task have the same examples, which are counted once.
-    once = [*{own.examples: place for place, (own, _) in enumerate(cells)}.values()]
+    once = [*{cell.examples: place for place, (cell, _) in enumerate(cells)}.values()]
     arms = [
         _mean_arm(
             [arms_of(item)[place] for item in comparisons],

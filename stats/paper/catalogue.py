@@ -104,7 +104,7 @@ def compare_checkpoints(
     seeds = predictions.data["pretrain_seed"].to_numpy().tolist()
     arms = []
     for seed in (base_seed, experiment_seed):
-        rows = [row for row, own in enumerate(seeds) if own == seed]
+        rows = [row for row, run_seed in enumerate(seeds) if run_seed == seed]
         if not rows:
             raise DataError(
                 f"{predictions.set_name} of {predictions.name} has no pre-training seed {seed!r}, only "
@@ -176,12 +176,10 @@ class Catalogue:
     def trained(self) -> dict[str, list[PredictionSet]]:
         """Returns the steps of the base, by name of a set that has several."""
         steps = (
-            [item for item in along_steps if item.step is not None]
-            for along_steps in self._by_key(self.roles.base).values()
+            [item for item in sets if item.step is not None]
+            for sets in self._by_key(self.roles.base).values()
         )
-        return {
-            along_steps[0].set_name: along_steps for along_steps in steps if len(along_steps) > 1
-        }
+        return {sets[0].set_name: sets for sets in steps if len(sets) > 1}
 
     def biased(self, *procedures: str) -> list[PredictionSet]:
         """Returns the prediction sets of some procedures that bias can be measured on, one at least."""

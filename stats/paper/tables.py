@@ -194,7 +194,7 @@ def _deviation_without_seeds(arm: RunScores) -> float | None:
     if arm.num_runs == len(arm.by_seed):
         return None
     variance = np.concatenate(list(arm.by_seed.values())).var()
-    return float(np.sqrt(variance * np.mean([1 / len(own) for own in arm.by_seed.values()])))
+    return float(np.sqrt(variance * np.mean([1 / len(scores) for scores in arm.by_seed.values()])))
 
 
 def component_table(components: Mapping[tuple[str, str], VarianceComponents]) -> Table:

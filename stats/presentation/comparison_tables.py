@@ -42,11 +42,11 @@ def full_table(
     """
     rows = [_full_row(comparison) for comparison in comparisons]
     further = [
-        {name: value for answer in own for name, value in answer.columns().items()}
-        for own in answers or [()] * len(rows)
+        {name: value for answer in of_row for name, value in answer.columns().items()}
+        for of_row in answers or [()] * len(rows)
     ]
-    columns = [*FULL_COLUMNS, *dict.fromkeys(name for own in further for name in own)]
-    every = [row | own for row, own in zip(rows, further, strict=True)]
+    columns = [*FULL_COLUMNS, *dict.fromkeys(name for extra in further for name in extra)]
+    every = [row | extra for row, extra in zip(rows, further, strict=True)]
     return Table(columns, [[row.get(name) for name in columns] for row in every])
 
 
@@ -66,8 +66,8 @@ def metric_decimals(items: Sequence[ComparisonResult]) -> dict[str, int | None]:
     """Returns the decimals of each metric in a table; None: each number has its own."""
     decimals: dict[str, list[int]] = {}
     for item in items:
-        own = interval_decimals(item.ci, item.metric)
-        decimals.setdefault(item.metric, []).extend([] if own is None else [own])
+        number = interval_decimals(item.ci, item.metric)
+        decimals.setdefault(item.metric, []).extend([] if number is None else [number])
     return {
         metric: median_high(numbers) if numbers else None for metric, numbers in decimals.items()
     }

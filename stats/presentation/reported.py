@@ -82,12 +82,12 @@ def _corrected(
     answers: Sequence[Sequence[FurtherAnswer]], p_values: Sequence[float | None]
 ) -> list[list[FurtherAnswer]]:
     """Returns the answers to each comparison, those of one kind corrected for their number."""
-    every = [list(own) for own in answers]
-    for kind in dict.fromkeys(type(answer) for own in every for answer in own):
+    every = [list(of_row) for of_row in answers]
+    for kind in dict.fromkeys(type(answer) for of_row in every for answer in of_row):
         places = [
             (row, place)
-            for row, own in enumerate(every)
-            for place, answer in enumerate(own)
+            for row, of_row in enumerate(every)
+            for place, answer in enumerate(of_row)
             if type(answer) is kind
         ]
         corrected = kind.corrected([(every[row][place], p_values[row]) for row, place in places])

@@ -96,13 +96,13 @@ class ReportContent:
     @property
     def pictures(self) -> list[ReportSection]:
         """Returns all figures, in the order of the page."""
-        own = [
+        of_comparisons = [
             picture
             for item in self.compared
             for group in (item.overview, *(one.figures for one in item.items))
             for picture in group
         ]
-        return own + self.curves
+        return of_comparisons + self.curves
 
 
 class _Analysis:

@@ -252,7 +252,7 @@ def _add_means(results: _Results) -> None:
     for names, places in by_arms.items():
         pairs = [request.pairs[place] for place in places]
         sets = [pair.prediction_sets[0] for pair in pairs]
-        if len({own.task for own in sets}) < 2:
+        if len({predictions.task for predictions in sets}) < 2:
             continue
         items = [results.comparisons[place].comparison for place in places]
         planned = [pair.planned_seeds for pair in pairs if pair.planned_seeds is not None]
@@ -263,8 +263,10 @@ def _add_means(results: _Results) -> None:
             if any(kind.replaces for kind in kinds):
                 raise DataError("a borrowed spread is that of one task")
             cells = [
-                CountedArms(own.task, own.set_name, item.computed_from().spec.prepared)
-                for own, item in zip(sets, items, strict=True)
+                CountedArms(
+                    predictions.task, predictions.set_name, item.computed_from().spec.prepared
+                )
+                for predictions, item in zip(sets, items, strict=True)
             ]
             mean = mean_over_tasks(cells, request.settings, names)
             mean = replace(mean, name=pairs[0].name)
@@ -385,7 +387,7 @@ def _rank(
         return None
     first = next(iter(arms.values()))
     data = {name: predictions.measured(measure)[0] for name, predictions in arms.items()}
-    clusters = next((own.clusters for own in arms.values() if own.clusters), None)
+    clusters = next((arm.clusters for arm in arms.values() if arm.clusters), None)
     metric = first.measured(measure)[1]
     task = TaskData(None, None, metric, clusters=clusters, missing=first.missing)
     with as_data_errors(f"ranking {first.set_name}"):

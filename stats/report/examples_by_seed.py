@@ -218,12 +218,14 @@ def _names(arm: Arm) -> list[str]:
 
 def _measure_of_examples(predictions: PredictionSet) -> str | None:
     """Returns the first metric that is a mean of the examples' own scores, or accuracy."""
-    own = [name for name in predictions.measures if name in METRICS]
-    for name in own:
+    measures = [name for name in predictions.measures if name in METRICS]
+    for name in measures:
         if METRICS[name].mean_of is not None and METRICS[name].higher_is_better:
             return name
     sizes = getattr(predictions.data, "sizes", {})
-    has_classes = sizes.get("class", 0) > 1 and any(METRICS[name].uses != "text" for name in own)
+    has_classes = sizes.get("class", 0) > 1 and any(
+        METRICS[name].uses != "text" for name in measures
+    )
     return "accuracy" if has_classes else None
 
 

@@ -37,7 +37,7 @@ class _Learned:
     """One evaluation set of one procedure over its steps."""
 
     name: str
-    statistics: Learning
+    course: Learning
     data: PredictionSet
     right: np.ndarray  # bool [seeds, steps, examples]
     chance: float  # that a guess is right, among the classes that the labels have
@@ -67,9 +67,9 @@ def learned(*, run_dir: str, predictions: str | Sequence[str]) -> None:
 
 def _report(predictions: str | Sequence[str], runs: Sequence[FinishedRun]) -> Report:
     by_set: dict[tuple[str, str], list[PredictionSet]] = {}
-    for own in prediction_sets_of_runs(runs)[0]:
-        if own.step is not None and "accuracy" in own.measures:
-            by_set.setdefault((own.set_name, own.procedure), []).append(own)
+    for item in prediction_sets_of_runs(runs)[0]:
+        if item.step is not None and "accuracy" in item.measures:
+            by_set.setdefault((item.set_name, item.procedure), []).append(item)
     sets = [_learned(steps) for steps in by_set.values() if len(steps) > 1]
     if not sets:
         raise UserError(
@@ -89,39 +89,39 @@ def _report(predictions: str | Sequence[str], runs: Sequence[FinishedRun]) -> Re
 
 def _learned(sets: Sequence[PredictionSet]) -> _Learned:
     """Puts the runs of one evaluation set in order, [seeds, steps, examples]."""
-    ordered = sorted(sets, key=lambda own: own.step or 0)
+    ordered = sorted(sets, key=lambda each: each.step or 0)
     name = f"{ordered[0].set_name}, {ordered[0].procedure}"
-    by_step = [own.data.sortby(["pretrain_seed", "finetune_seed"]) for own in ordered]
+    by_step = [each.data.sortby(["pretrain_seed", "finetune_seed"]) for each in ordered]
     first = by_step[0]
-    for own, data in zip(ordered, by_step, strict=True):
+    for each, data in zip(ordered, by_step, strict=True):
         coordinates = ("pretrain_seed", "finetune_seed", "example_id")
         if not all(np.array_equal(data[level], first[level]) for level in coordinates):
             raise UserError(
-                f"{name}: step {own.step} has other seeds or examples than step {ordered[0].step}; add the "
+                f"{name}: step {each.step} has other seeds or examples than step {ordered[0].step}; add the "
                 "missing runs, or leave the step out"
             )
     right = np.stack([data["prediction"] == data["label"] for data in by_step], axis=1)
     losses = None
     if all("loss" in data for data in by_step):
         losses = np.stack([data["loss"].astype(np.float64) for data in by_step], axis=1)
-    statistics = learning([own.step or 0 for own in ordered], right, losses)
+    course = learning([each.step or 0 for each in ordered], right, losses)
     _, counts = np.unique(first["label"], return_counts=True)
     return _Learned(
-        name, statistics, ordered[0], right, 1 / len(counts), counts.max() / first.sizes["example"]
+        name, course, ordered[0], right, 1 / len(counts), counts.max() / first.sizes["example"]
     )
 
 
-def _finding(own: _Learned) -> str:
-    statistics, number = own.statistics, len(own.statistics.learned)
-    by_all, by_none = ((statistics.share_learned == share).mean() for share in (1, 0))
-    classes = round(1 / own.chance)
+def _finding(item: _Learned) -> str:
+    course, number = item.course, len(item.course.learned)
+    by_all, by_none = ((course.share_learned == share).mean() for share in (1, 0))
+    classes = round(1 / item.chance)
     return (
-        f"{own.name}: of {counted(statistics.learned.shape[1], 'example')}, {by_all:.0%} are right at the last "
+        f"{item.name}: of {counted(course.learned.shape[1], 'example')}, {by_all:.0%} are right at the last "
         f"step in all of {counted(number, 'run')} and {by_none:.0%} in none; "
-        f"{(statistics.forgotten > 0).any(axis=0).mean():.0%} were right and then wrong again in at least one. "
+        f"{(course.forgotten > 0).any(axis=0).mean():.0%} were right and then wrong again in at least one. "
         f"By chance: guesses among the {classes} class{'es' * (classes > 1)} of the labels are right in all "
-        f"runs for {own.chance**number:.0%} and in none for {(1 - own.chance) ** number:.0%}, and always the "
-        f"most frequent class is right for {own.most_frequent:.0%} in all of them."
+        f"runs for {item.chance**number:.0%} and in none for {(1 - item.chance) ** number:.0%}, and always "
+        f"the most frequent class is right for {item.most_frequent:.0%} in all of them."
     )
 
 
@@ -142,11 +142,11 @@ _EXAMPLES = (
 )
 
 
-def _table(own: _Learned) -> Table:
-    statistics = own.statistics
-    first, half, every = (statistics.learned_step(share) for share in (1e-9, 0.5, 1.0))
-    by_chance = statistics.learned_by_guesses(own.chance)
-    data = own.data.data
+def _table(item: _Learned) -> Table:
+    course = item.course
+    first, half, every = (course.learned_step(share) for share in (1e-9, 0.5, 1.0))
+    by_chance = course.learned_by_guesses(item.chance)
+    data = item.data.data
     texts = example_texts(data, LONGEST_TEXT)
 
     def step(value: float) -> Cell:
@@ -159,10 +159,10 @@ def _table(own: _Learned) -> Table:
             "By chance": by_chance,
             "By the first": step(first[place]),
             "By all": step(every[place]),
-            "Right at the end": float(statistics.share_learned[place]),
-            "Forgotten": float(statistics.forgotten[:, place].mean()),
-            "Confidence": float(statistics.confidence[place]),
-            "Variability": float(statistics.variability[place]),
+            "Right at the end": float(course.share_learned[place]),
+            "Forgotten": float(course.forgotten[:, place].mean()),
+            "Confidence": float(course.confidence[place]),
+            "Variability": float(course.variability[place]),
             "About it": texts[name],
         }
         for place, name in enumerate(map(str, data["example_id"].to_numpy()))
@@ -173,23 +173,23 @@ def _table(own: _Learned) -> Table:
     return Table.from_records(records, {"Right at the end": ".0%", "By chance": ".1%"})
 
 
-def _curves(own: _Learned) -> Figure:
+def _curves(item: _Learned) -> Figure:
     with canvas(5.2, 3.2) as (figure, axes):
-        for run in own.right:
+        for run in item.right:
             axes.plot(
-                own.statistics.steps, run.mean(axis=1), color=COLOURS[0], linewidth=1, marker="o"
+                item.course.steps, run.mean(axis=1), color=COLOURS[0], linewidth=1, marker="o"
             )
-        axes.axhline(own.chance, color=COLOURS[-1], linewidth=1, linestyle="--")
+        axes.axhline(item.chance, color=COLOURS[-1], linewidth=1, linestyle="--")
         axes.set_xlabel("pre-training step")
         axes.set_ylabel("share of examples that are right")
     return figure
 
 
-def _map(own: _Learned) -> Figure:
-    statistics = own.statistics
+def _map(item: _Learned) -> Figure:
+    course = item.course
     with canvas(5.2, 3.8) as (figure, axes):
         axes.plot(
-            statistics.variability, statistics.confidence, linestyle="none", marker="o", markersize=3,
+            course.variability, course.confidence, linestyle="none", marker="o", markersize=3,
             color=COLOURS[0], alpha=0.5, markeredgewidth=0,
         )  # fmt: skip
         axes.set_xlabel("variability")

@@ -91,17 +91,18 @@ def _sizes(tasks: Mapping[str, Mapping[str, ArmTable]]) -> str:
     by_task = {}
     for task, arms in tasks.items():
         runs = {
-            name: f"{counted(len(own.seeds), 'repeat' if are_repeats(own) else 'seed')}, "
-            f"{counted(len(own.keys), 'run')}"
-            for name, own in arms.items()
+            name: f"{counted(len(table.seeds), 'repeat' if are_repeats(table) else 'seed')}, "
+            f"{counted(len(table.keys), 'run')}"
+            for name, table in arms.items()
         }
-        examples = {name: counted(own.values.shape[1], "example") for name, own in arms.items()}
+        examples = {name: counted(table.values.shape[1], "example") for name, table in arms.items()}
         by_task[task] = examples, runs
     if len(tasks) > 1 and all(len({*examples.values()}) == 1 for examples, _ in by_task.values()):
         runs_of = [_grouped(runs.items()) for _, runs in by_task.values()]
         if len({*runs_of}) == 1:
             numbers = [
-                f"{next(iter(own.values()))} of {task}" for task, (own, _) in by_task.items()
+                f"{next(iter(of_arms.values()))} of {task}"
+                for task, (of_arms, _) in by_task.items()
             ]
             more = f" and {len(numbers) - _MOST_TASKS} more tasks" * (len(numbers) > _MOST_TASKS)
             return f"{', '.join(numbers[:_MOST_TASKS])}{more}; {runs_of[0]} each"
@@ -121,8 +122,14 @@ def as_json(compared: ComparedArms, read: str) -> str:
         record |= {answer.key: answer.record() for answer in item.answers}
         about = words.claim(words.arms_of(item.comparison), item.comparison.resample)
         record["read"] = f"{about} {read}".lstrip()
-        of_set = [own for own in compared.rankings if own.name == item.comparison.evaluation_set]
-        rankings = [own for own in of_set if len(of_set) == 1 or own.metric == record["metric"]]
+        of_set = [
+            ranking
+            for ranking in compared.rankings
+            if ranking.name == item.comparison.evaluation_set
+        ]
+        rankings = [
+            ranking for ranking in of_set if len(of_set) == 1 or ranking.metric == record["metric"]
+        ]
         for arm in rankings[0].arms if rankings else ():
             for role in ("base", "experiment"):
                 if record[role]["name"] == arm.name:
@@ -186,8 +193,8 @@ def as_text(compared: ComparedArms, read: str) -> str:
         parts += [lead + text for text in needs if text and text not in limits]
     parts += limits if is_long else []
     parts += [f"Note: {text}" for text in compared.unranked]
-    for text, own in warned.items():
-        where = f" This concerns {', '.join(own)}." if len(own) < len(sets) else ""
+    for text, concerned in warned.items():
+        where = f" This concerns {', '.join(concerned)}." if len(concerned) < len(sets) else ""
         parts.append(f"Note: {text}{where}")
     parts.append(f"Read: {read}")
     return "\n\n".join(part for part in parts if part)

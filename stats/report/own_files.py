@@ -91,13 +91,13 @@ def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[s
         if holds_runs(data):  # an arm of each procedure and step
             every, _ = prediction_sets_of_runs(finished_runs(what))
             sets = _wanted_sets(every, what, task)
-            only_task(sorted({own.set_name for own in sets}), what)
-            return {own.name: own.data for own in sets}
+            only_task(sorted({each.set_name for each in sets}), what)
+            return {each.name: each.data for each in sets}
     arms = arms_in(data, what, task=task, columns=columns)
     if arms is not None:
         arms = {
-            name: next(iter(named_arms({name: own}, columns=columns).values()))
-            for name, own in arms.items()
+            name: next(iter(named_arms({name: arm}, columns=columns).values()))
+            for name, arm in arms.items()
         }
     if arms is None or not all(isinstance(arm, ArmTable) for arm in arms.values()):
         raise DataError(
@@ -125,27 +125,27 @@ def _tasks_of_each(
     Those that name no task are of the wanted one where another names it.
     """
 
-    def tasks_at(paths: Sequence[str], own: Mapping[str, str | None], task: str | None) -> Any:
+    def tasks_at(paths: Sequence[str], names: Mapping[str, str | None], task: str | None) -> Any:
         if seeds == "finetune" or holds_runs(paths[0]):
             return _tasks_of_runs(paths[0], task, steps, seeds, len(groups) == 1)
         if steps:
             raise UserError(
                 f"{paths[0]} holds no finished runs, which alone have steps; leave --step out"
             )
-        by_task = read_arms_by_task(paths, SliceNames(**own), task)
+        by_task = read_arms_by_task(paths, SliceNames(**names), task)
         check_names_of_tasks(by_task, described_paths(paths))
         return by_task
 
     each: list[dict[str, dict[str, Any]]] = []
     num_refused = 0
-    for paths, own in zip(groups, columns, strict=True):
+    for paths, names in zip(groups, columns, strict=True):
         try:
-            each.append(tasks_at(paths, own, task))
+            each.append(tasks_at(paths, names, task))
         except NoTaskError:
             num_refused += 1
             if num_refused == len(groups):
                 raise
-            each.append(tasks_at(paths, own, None))
+            each.append(tasks_at(paths, names, None))
     return each
 
 
@@ -167,7 +167,7 @@ def _tasks_of_runs(
     if seeds == "finetune" and len({group.procedure for group in groups}) == 1:
         groups = [replace(group, procedure="") for group in groups]
         if is_alone:
-            groups = [own for group in groups for own in group.by_learning_rate()]
+            groups = [of_rate for group in groups for of_rate in group.by_learning_rate()]
     reader = PredictionSetReader()
     every: list[PredictionSet] = []
     for group, choice in [choose_learning_rate(group, reader) for group in groups]:
@@ -175,12 +175,12 @@ def _tasks_of_runs(
         words = [group.runs[0].steps, choice.in_words() if choice else rates]
         chosen = ", ".join(filter(None, words))
         sets = [reader(group, name) for name in group.evaluation_sets()]
-        every += [replace(own, data=own.data.assign_attrs(chosen=chosen)) for own in sets]
+        every += [replace(each, data=each.data.assign_attrs(chosen=chosen)) for each in sets]
     tasks: dict[str, dict[str, xarray.Dataset]] = {}
-    for name in dict.fromkeys(own.set_name for own in _wanted_sets(every, path, task)):
-        of_name = [own for own in every if own.set_name == name]
-        has_steps = len({own.procedure for own in of_name}) < len(of_name)
-        tasks[name] = {own.name if has_steps else own.procedure: own.data for own in of_name}
+    for name in dict.fromkeys(each.set_name for each in _wanted_sets(every, path, task)):
+        of_name = [each for each in every if each.set_name == name]
+        has_steps = len({each.procedure for each in of_name}) < len(of_name)
+        tasks[name] = {each.name if has_steps else each.procedure: each.data for each in of_name}
     return tasks
 
 
@@ -189,10 +189,12 @@ def _wanted_sets(
 ) -> list[PredictionSet]:
     """Returns those of the wanted task or evaluation set, or all; refuses an unknown one."""
     sets = [
-        own for own in prediction_sets if task in (None, own.set_name, own.evaluation_set, own.task)
+        each
+        for each in prediction_sets
+        if task in (None, each.set_name, each.evaluation_set, each.task)
     ]
     if not sets:
-        known = sorted({own.set_name for own in prediction_sets})
+        known = sorted({each.set_name for each in prediction_sets})
         raise UserError(
             f"{path}: found no task {task!r}, only {listed(known)}; give one of these, such as "
             f"--task={known[0]}"
@@ -228,11 +230,11 @@ def tasks_of(
     each = columns_of_each([names[0] for names in groups], columns)
     by_group = _tasks_of_each(groups, task, each, seeds, steps)
     if max(map(len, by_group)) == 1:
-        by_group = [{"": next(iter(own.values()))} for own in by_group]
+        by_group = [{"": next(iter(by_task.values()))} for by_task in by_group]
     if len(groups) == 1:
         return {
-            own: {name or name_of_all(paths): data for name, data in arms.items()}
-            for own, arms in by_group[0].items()
+            task_name: {name or name_of_all(paths): data for name, data in arms.items()}
+            for task_name, arms in by_group[0].items()
         }
     tasks: dict[str, dict[str, Any]] = {}
     for path, own_tasks, names in zip(paths, by_group, each, strict=True):
@@ -245,11 +247,11 @@ def tasks_of(
         name = name_carried(path, called)
         if any(name in arms for arms in tasks.values()):
             name = path
-        for own, arms in own_tasks.items():
+        for task_name, arms in own_tasks.items():
             [data] = arms.values()
             if (by := each[0].get("by")) != names.get("by"):
                 data = data.rename({names["by"]: by})
-            tasks.setdefault(own, {})[name] = data
+            tasks.setdefault(task_name, {})[name] = data
     return tasks
 
 
@@ -276,7 +278,7 @@ def with_labels(
 def metric_of_arms(arms: Mapping[str, Any], given: str | None) -> str:
     """Returns the name of the metric that is asked for or inferred (see `stats.reading.metric_of`)."""
     return named_metric(
-        metric_of({name: table_of(name, own) for name, own in arms.items()}, given)
+        metric_of({name: table_of(name, data) for name, data in arms.items()}, given)
     ).name
 
 
@@ -301,10 +303,10 @@ def columns_of_each(
                 f"--{role}={given} names {len(parts)} columns, but {len(paths)} paths are given; name one "
                 "for all, or one for each"
             )
-        for own, name in zip(each, parts, strict=True):
-            own[role] = name.strip() or None
+        for of_path, name in zip(each, parts, strict=True):
+            of_path[role] = name.strip() or None
         # `label` and `length` are made from other columns and have no name that files may differ in.
-        names = {own[role] for own in each}
+        names = {of_path[role] for of_path in each}
         if role == "by" and len(names) > 1 and names & {None, "label", "length"}:
             raise UserError(
                 f"--by={given} needs one column of slices for each path, or label or length for all"

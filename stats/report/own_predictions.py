@@ -204,14 +204,16 @@ def _tables(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, ArmTa
 def _renamed(
     tasks: Mapping[str, Mapping[str, Any]], names: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
-    arms = dict.fromkeys(name for own in tasks.values() for name in own)
+    arms = dict.fromkeys(name for by_name in tasks.values() for name in by_name)
     if len({*names}) != len(arms) or len(names) != len(arms):
         raise UserError(
             f"--names={','.join(names)} holds {counted(len({*names}), 'name')}, but there are {len(arms)} "
             f"arms ({', '.join(arms)}); give one name for each, in this order"
         )
     new = dict(zip(arms, names, strict=True))
-    return {task: {new[name]: data for name, data in own.items()} for task, own in tasks.items()}
+    return {
+        task: {new[name]: data for name, data in by_name.items()} for task, by_name in tasks.items()
+    }
 
 
 def _compare_tasks(tasks: Mapping[str, Mapping[str, Any]], settings: OwnComparison) -> ComparedArms:
@@ -234,15 +236,15 @@ def _compare_tasks(tasks: Mapping[str, Mapping[str, Any]], settings: OwnComparis
         called = task or settings.task_name or settings.task or Path(settings.results).name
         # Tasks of finished runs have several sets, which count as in a report.
         of_task = [*getattr(next(iter(arms.values())), "attrs", {}).get("metrics", ())]
-        own, _, set_name = (task if of_task else "").partition("/")
+        run_task, _, set_name = (task if of_task else "").partition("/")
         every = metrics[task]
-        if every is None and own:
-            every = counted_metrics(own, of_task)
+        if every is None and run_task:
+            every = counted_metrics(run_task, of_task)
         every = every if isinstance(every, tuple) else (every,)
         measures = [metric_of_arms(arms, metric) for metric in every]
         sets = {
             name: PredictionSet(
-                own or task, set_name or called, name, None, (*measures,), data, settings.missing,
+                run_task or task, set_name or called, name, None, (*measures,), data, settings.missing,
                 "cluster" if "cluster" in table_of(name, data).of_examples else None,
             )
             for name, data in arms.items()
@@ -256,7 +258,7 @@ def _compare_tasks(tasks: Mapping[str, Mapping[str, Any]], settings: OwnComparis
             own_pairs += [
                 Pair(
                     pair, measure, (base_name, name), title, "",
-                    counts=not own or pair[0].counts(measure),
+                    counts=not run_task or pair[0].counts(measure),
                 )
                 for measure in measures
             ]  # fmt: skip
@@ -287,8 +289,11 @@ def _pages(
     bootstrap = settings.of_comparison(compared.comparisons[0].design)
     tables = [table for arms in tasks.values() for table in arms.values()]
     names = {
-        role: {(table.read.columns or own).get(role) for table in tables}
-        for role, own in (("seed", {"seed": "pretrain_seed"}), ("run", {"run": "finetune_seed"}))
+        role: {(table.read.columns or of_runs).get(role) for table in tables}
+        for role, of_runs in (
+            ("seed", {"seed": "pretrain_seed"}),
+            ("run", {"run": "finetune_seed"}),
+        )
     }
     content = ReportContent(
         [compared], [], [], [], [],

@@ -239,9 +239,9 @@ class PredictionSet:
         Args:
           measure: a key of `METRICS` or `OCCUPATION_MEASURES`.
         """
-        own, metric = self.arm(measure)
+        base, metric = self.arm(measure)
         other, _ = experiment.arm(measure)
-        arms = pair(*align(own, other))
+        arms = pair(*align(base, other))
         if len(arms[0].seeds) < 2:
             raise DataError(
                 f"{self.set_name}: {self.name} and {experiment.name} have "
@@ -265,7 +265,7 @@ class PredictionSet:
 def _by_seed(values: NDArray, seeds: Sequence[Hashable]) -> dict[Hashable, NDArray]:
     """Returns the values of each seed, sorted; `seeds` are those of the runs, the first axis."""
     return {
-        seed: values[[row for row, own in enumerate(seeds) if own == seed]]
+        seed: values[[row for row, run_seed in enumerate(seeds) if run_seed == seed]]
         for seed in sorted_seeds(seeds)
     }
 

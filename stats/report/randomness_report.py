@@ -83,10 +83,10 @@ def _report(
         for evaluation_set, metrics in kept.evaluation_sets().items():
             if metric in (None, *metrics):
                 measure = metric or metrics[0]
-                own = reader(kept, evaluation_set)
-                name = f"{own.set_name}, {metric_name(measure)}, {own.name}"
+                predictions_of = reader(kept, evaluation_set)
+                name = f"{predictions_of.set_name}, {metric_name(measure)}, {predictions_of.name}"
                 try:
-                    by_set[name] = _shares(kept, own.scores_of_runs(measure))
+                    by_set[name] = _shares(kept, predictions_of.scores_of_runs(measure))
                 except UserError as error:
                     refused[name] = str(error)
     if not by_set:
@@ -147,13 +147,13 @@ def _shares(group: RunGroup, scores: np.ndarray) -> SeedSources:
 def _seeds_of(run: FinishedRun) -> dict[str, int | None]:
     """Returns the seeds of a run by source; those of single sources begin with their stage."""
     facts = run.facts
-    own = dict(facts.get("seeds", {}))
-    if own or facts["data_seed"] != facts["pretrain_seed"]:
-        own["data_seed"] = facts["data_seed"]
+    of_sources = dict(facts.get("seeds", {}))
+    if of_sources or facts["data_seed"] != facts["pretrain_seed"]:
+        of_sources["data_seed"] = facts["data_seed"]
     parameters = facts.get("parameters", {})
     return {
         "pretrain_seed": facts["pretrain_seed"],
-        **{f"pretrain.{name}": seed for name, seed in own.items()},
+        **{f"pretrain.{name}": seed for name, seed in of_sources.items()},
         "finetune_seed": facts["finetune_seed"],
         **{
             f"finetune.{name}": parameters[name]

@@ -209,8 +209,8 @@ def _of_all_arms(runs: Sequence[FinishedRun]) -> dict[str, Any]:
     arms: dict[str, list[FinishedRun]] = {}
     for run in sorted(last_steps(runs), key=lambda run: str(run.facts["procedure"])):
         arms.setdefault(str(run.facts["procedure"]), []).append(run)
-    names, steps = [*arms], {name: own[0].facts["step"] for name, own in arms.items()}
-    seeds = [{run.facts["pretrain_seed"] for run in own} for own in arms.values()]
+    names, steps = [*arms], {name: arm_runs[0].facts["step"] for name, arm_runs in arms.items()}
+    seeds = [{run.facts["pretrain_seed"] for run in arm_runs} for arm_runs in arms.values()]
     design = "paired" if len(set.intersection(*seeds)) > 1 else "unpaired"
     asked: dict[str, Any] = {"name": names[0], "base": arms[names[0]], "design": "single"}
     said = f"{names[0]} is described"
@@ -219,7 +219,7 @@ def _of_all_arms(runs: Sequence[FinishedRun]) -> dict[str, Any]:
         asked |= {"experiment": arms[names[1]], "design": design}
         said = f"{names[1]} is compared with {names[0]}, the first by name"
     elif len(names) > 2:
-        every = [run for own in arms.values() for run in own]
+        every = [run for arm_runs in arms.values() for run in arm_runs]
         asked = {"name": f"All {len(names)} arms", "base": every, "design": "single"}
         asked["ranked"] = design
         said = f"all {len(names)} arms are ranked, and none is the base"

@@ -75,7 +75,9 @@ def _report(runs: Sequence[FinishedRun], sizes: Sequence[str]) -> Report:
     prediction_sets = _prediction_sets_by_size(prediction_sets_of_runs(runs)[0], sizes)
     right, votes = (
         {
-            name: {size: make(own.arm("accuracy")[0]) for size, own in by_size.items()}
+            name: {
+                size: make(predictions.arm("accuracy")[0]) for size, predictions in by_size.items()
+            }
             for name, by_size in prediction_sets.items()
         }
         for make in (_right, _voted)
@@ -97,7 +99,7 @@ def _prediction_sets_by_size(
         for predictions in prediction_sets:
             if predictions.procedure == size and "accuracy" in predictions.measures:
                 by_set.setdefault(predictions.set_name, {})[size] = predictions
-    by_set = {name: own for name, own in by_set.items() if len(own) > 1}
+    by_set = {name: by_size for name, by_size in by_set.items() if len(by_size) > 1}
     if not by_set:
         raise UserError(
             f"found no evaluation set with accuracy of two of the sizes {', '.join(sizes)}; "

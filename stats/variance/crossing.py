@@ -89,11 +89,11 @@ class VarianceParts:
         groups: list[tuple[Term, ...]] = []
         for terms, times in ((self.seeds, seeds), (self.examples, examples)):
             total = sum(value for value, _ in terms)
-            own = np.maximum(
+            beyond = np.maximum(
                 total - rest, 0.0
             )  # beyond the residual, which falls with both numbers
             varies = np.asarray(total > 0)
-            shrunk = (own / times + (total - own) / both) / np.where(varies, total, 1.0)
+            shrunk = (beyond / times + (total - beyond) / both) / np.where(varies, total, 1.0)
             factor = _number(np.where(varies, shrunk, 1.0))
             groups.append(tuple((value * factor, times * (df + 1) - 1) for value, df in terms))
             fewest = min((df for _, df in terms), default=1.0)
@@ -141,10 +141,10 @@ class Crossing:
     ) -> dict[str, Array]:
         """Sums weighted deviations over the parts of each pool or set."""
         sums: dict[str, Array] = {}
-        for part, deviations in zip(self.parts, self.deviations, strict=True):
+        for part, effects in zip(self.parts, self.deviations, strict=True):
             name = key(part)
             if name is not None:
-                weighted = value(deviations)
+                weighted = value(effects)
                 if part.weight != 1:  # no second array of a million examples where it is
                     weighted = part.weight * weighted
                 if name in sums and len(sums[name]) != len(weighted):
@@ -158,25 +158,25 @@ class Crossing:
     @cached_property
     def seeds(self) -> dict[str, Array]:
         """By pool, the deviation of each seed in the sum [R]."""
-        return self._sums(lambda part: part.pool, lambda deviations: deviations.seed)
+        return self._sums(lambda part: part.pool, lambda effects: effects.seed)
 
     @cached_property
     def examples(self) -> dict[str, Array]:
         """By set, the deviation of each example in the sum [C]."""
-        return self._sums(lambda part: part.examples, lambda deviations: deviations.example)
+        return self._sums(lambda part: part.examples, lambda effects: effects.example)
 
     @property
     def mean(self) -> float:
         """Returns the sum of the weighted means of the tables: the estimate."""
         pairs = zip(self.parts, self.deviations, strict=True)
-        return float(sum(part.weight * deviations.mean for part, deviations in pairs))
+        return float(sum(part.weight * effects.mean for part, effects in pairs))
 
     @property
     def _crossed(self) -> list[tuple[float, Deviations]]:
         """Squared weights and deviations of the parts whose seeds and examples are both drawn."""
         return [
-            (part.weight**2, deviations)
-            for part, deviations in zip(self.parts, self.deviations, strict=True)
+            (part.weight**2, effects)
+            for part, effects in zip(self.parts, self.deviations, strict=True)
             if part.pool is not None and part.examples is not None
         ]
 
@@ -187,14 +187,17 @@ class Crossing:
             for drawn in (*self.seeds.values(), *self.examples.values())
         )
         return main + sum(
-            weight * deviations.residual_squares / deviations.size**2
-            for weight, deviations in self._crossed
+            weight * effects.residual_squares / effects.size**2 for weight, effects in self._crossed
         )
 
     @cached_property
     def lone(self) -> list[str]:
         """Returns the pools of one seed, whose spread is the prior's; none without a prior."""
-        return [pool for pool, own in self.seeds.items() if len(own) == 1 and self.prior[1]]
+        return [
+            pool
+            for pool, deviations in self.seeds.items()
+            if len(deviations) == 1 and self.prior[1]
+        ]
 
     def unbiased_variance(self) -> VarianceEstimate:
         """Estimates the true variance of the sum without bias, with its degrees of freedom.
@@ -218,23 +221,23 @@ class Crossing:
             weights = [part.weight for part in self.parts if part.pool in self.lone]
             seeds = (*seeds, (sum(weight**2 * variance for weight in weights), freedom))
         examples = []
-        for name, own in self.examples.items():
+        for name, deviation in self.examples.items():
             parts = [part for part in self.parts if part.examples == name]
-            value, freedom = _main_term(own, "example", "add some")
+            value, freedom = _main_term(deviation, "example", "add some")
             if parts[0].sizes is not None:
-                value, freedom = _cluster_term(own, parts[0].sizes)
+                value, freedom = _cluster_term(deviation, parts[0].sizes)
             factor = max(map(self._factor, parts))
             shares = [part.scored for part in parts if part.scored]
             freedom = min([freedom, *map(_freedom_of_shares, shares)])
             examples.append((factor * value, freedom))
         residual = []
-        for part, deviations in zip(self.parts, self.deviations, strict=True):
+        for part, effects in zip(self.parts, self.deviations, strict=True):
             crossed = part.pool is not None and part.examples is not None
             if crossed and part.pool not in self.lone:
-                value, freedom = _residual_term(deviations)
+                value, freedom = _residual_term(effects)
                 if part.scored:
                     freedom = min(
-                        freedom, (len(deviations.seed) - 1) * _freedom_of_shares(part.scored)
+                        freedom, (len(effects.seed) - 1) * _freedom_of_shares(part.scored)
                     )
                 residual.append((self._factor(part) * part.weight**2 * value, freedom))
         return VarianceParts(seeds, tuple(examples), tuple(residual))
@@ -250,8 +253,10 @@ class Crossing:
         """Computes the cautious degrees of freedom with those of examples lowered for heavy tails."""
         parts = self.variance_parts()
         examples = tuple(
-            (value, _heavy_tailed_freedom(own, freedom))
-            for (value, freedom), own in zip(parts.examples, self.examples.values(), strict=True)
+            (value, _heavy_tailed_freedom(deviation, freedom))
+            for (value, freedom), deviation in zip(
+                parts.examples, self.examples.values(), strict=True
+            )
         )
         return replace(parts, examples=examples).estimate().cautious_degrees_of_freedom
 
@@ -293,11 +298,11 @@ def _main_term(deviation: Array, what: str, cure: str, prior: Term = (0.0, 0.0))
     number = len(deviation)
     if number < 2:
         raise DataError(f"found one {what}, expected two or more to estimate their spread; {cure}")
-    share, own = float(deviation @ deviation) / (number * (number - 1)), number - 1
+    share, freedom = float(deviation @ deviation) / (number * (number - 1)), number - 1
     variance, weight = prior
     if not weight:
-        return share, own
-    return (own * share + weight * variance / number) / (own + weight), own + weight
+        return share, freedom
+    return (freedom * share + weight * variance / number) / (freedom + weight), freedom + weight
 
 
 def _cluster_term(deviation: Array, sizes: Array) -> Term:

@@ -114,10 +114,8 @@ class Plan:
         )
         text = f"With {', '.join(sizes)}, the {smallest}."
         if self.effect is not None:
-            power_text = f"{100 * self.power():.0f} % power"
-            text += (
-                f" A true difference of {format_cell(self.effect)} is detected with {power_text}."
-            )
+            chance = f"{100 * self.power():.0f} % power"
+            text += f" A true difference of {format_cell(self.effect)} is detected with {chance}."
         return text
 
     @knows_guesses
@@ -282,11 +280,11 @@ class Plan:
         if share is not None and self.draws is not None:
             from scipy.special import stdtrit
 
-            estimate = self.draws.estimate()
-            freedom = estimate.cautious_degrees_of_freedom
+            drawn = self.draws.estimate()
+            freedom = drawn.cautious_degrees_of_freedom
             reach = stdtrit(freedom, 1 - self.alpha / self.sides)
             # The usual formula orders the draws; the one that is chosen gets the exact power.
-            sizes = np.sqrt(estimate.variance) * (reach + stdtrit(freedom, self.target_power))
+            sizes = np.sqrt(drawn.variance) * (reach + stdtrit(freedom, self.target_power))
             place = np.argsort(sizes)[int(share * len(sizes))]
             parts = _mapped(self.draws, lambda value: float(value[place]))
         return _TTest(parts, self.alpha, self.sides)

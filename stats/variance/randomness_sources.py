@@ -111,12 +111,12 @@ def seed_sources(
             f"found one source of randomness, {next(iter(seeds))}, which then has all of the variance; vary "
             "two or more"
         )
-    levels = [list(dict.fromkeys(own)) for own in seeds.values()]
+    levels = [list(dict.fromkeys(of_runs)) for of_runs in seeds.values()]
     if len({*rows}) < len(rows):
         raise DataError(
             f"found two runs with the same seeds ({', '.join(seeds)}), expected each once; average them"
         )
-    crossed = len(rows) == np.prod([len(own) for own in levels])
+    crossed = len(rows) == np.prod([len(of_source) for of_source in levels])
     fewest = min(map(len, levels)) if crossed else len(rows) // (1 + len(seeds))
     if fewest < _LEAST:
         raise DataError(
@@ -130,9 +130,11 @@ def seed_sources(
     names = list(seeds)
     if not crossed:
         return _one_at_a_time(values, names, rows, confidence_level)
-    table = np.empty([len(own) for own in levels])
+    table = np.empty([len(of_source) for of_source in levels])
     for row, value in zip(rows, values, strict=True):
-        table[tuple(own.index(seed) for own, seed in zip(levels, row, strict=True))] = value
+        table[tuple(of_source.index(seed) for of_source, seed in zip(levels, row, strict=True))] = (
+            value
+        )
     squares = _mean_squares(table)
     parts = _components(squares, table.shape, lambda subset: squares[subset][0])
     drawn = drawn_squares(squares)
@@ -157,7 +159,9 @@ def _mean_squares(table: NDArray[np.float64]) -> dict[tuple[int, ...], Term]:
     for subset in subsets:
         others = tuple(axis for axis in axes if axis not in subset)
         mean = table.mean(axis=others, keepdims=True) if others else table
-        effects[subset] = mean - sum(own for part, own in effects.items() if {*part} < {*subset})
+        effects[subset] = mean - sum(
+            effect for part, effect in effects.items() if {*part} < {*subset}
+        )
         if subset:
             freedom = int(np.prod([table.shape[axis] - 1 for axis in subset]))
             total = float((np.broadcast_to(effects[subset], table.shape) ** 2).sum())
@@ -192,9 +196,9 @@ def _share(parts: Mapping[tuple[int, ...], Any], chosen: Sequence[tuple[int, ...
 
     Cut at 0 after they are summed: cut one by one, those that are 0 would add up to something.
     """
-    own = np.maximum(sum(value for subset, value in parts.items() if subset in chosen), 0.0)
+    selected = np.maximum(sum(value for subset, value in parts.items() if subset in chosen), 0.0)
     rest = np.maximum(sum(value for subset, value in parts.items() if subset not in chosen), 0.0)
-    return own / (own + rest)
+    return selected / (selected + rest)
 
 
 def _one_at_a_time(
@@ -231,9 +235,9 @@ def _one_at_a_time(
             name,
             number,
             min(1.0, square / variance) if variance else 1.0,
-            _interval(np.minimum(own / of_all, 1.0), confidence_level),
+            _interval(np.minimum(draws / of_all, 1.0), confidence_level),
         )
-        for name, square, own in zip(names, squares, drawn, strict=True)
+        for name, square, draws in zip(names, squares, drawn, strict=True)
     ]
     return SeedSources(tuple(sources), variance, len(rows), False)
 

@@ -162,8 +162,8 @@ def _variances(nested: RunsTable, scores: Array) -> dict[str, Array]:
         spread = {
             node: means[rows].var(axis=0, ddof=1) for node, rows in members.items() if len(rows) > 1
         }
-        own = {node: values - inner[node] for node, values in spread.items()}
-        variance = _mean_over_nodes(own, nested.levels)
+        deviations = {node: values - inner[node] for node, values in spread.items()}
+        variance = _mean_over_nodes(deviations, nested.levels)
         variances[nested.levels[depth]] = variance
         noise = np.stack(
             [

@@ -135,16 +135,16 @@ class InstanceBound:
                 for other in halves[::-1]
             ]
         excesses = self._of_halves(self.runs, halves, chosen)
-        value = np.mean([own.mean() for own in excesses])
-        of_examples = sum(own.var(ddof=1) / len(own) for own in excesses) / 4
+        value = np.mean([excess.mean() for excess in excesses])
+        of_examples = sum(excess.var(ddof=1) / len(excess) for excess in excesses) / 4
         of_seeds = []
         for place, runs in enumerate(self.runs):
             left_out = []
             for seed in runs.seeds:
                 fewer = list(self.runs)
                 fewer[place] = runs.with_seeds([other for other in runs.seeds if other != seed])
-                own = self._of_halves((fewer[0], fewer[1]), halves, chosen)
-                left_out.append(np.mean([part.mean() for part in own]))
+                of_seed = self._of_halves((fewer[0], fewer[1]), halves, chosen)
+                left_out.append(np.mean([part.mean() for part in of_seed]))
             freedom = len(left_out) - 1
             of_seeds.append((float(np.var(left_out)) * freedom, freedom))  # the jackknife's
         examples = ((float(of_examples), self.num_examples - 2),)
@@ -535,21 +535,21 @@ def threshold_bias(
     random = np.random.Generator(np.random.Philox(key=rng))
     half = random.permutation(number)[: number // 2]
     gaps = lattice.shares @ excess  # [thresholds]
-    own, gains = np.empty(n_resamples), np.empty(n_resamples)
+    biases, gains = np.empty(n_resamples), np.empty(n_resamples)
     block = max(1, _BLOCK_CELLS // len(lattice.counts))
     for start in range(0, n_resamples, block):
         draws = min(block, n_resamples - start)
         samples = random.multinomial(number, lattice.shares, size=draws) @ excess / number
         best = samples.argmax(axis=1)
         rows = slice(start, start + draws)
-        own[rows] = samples[np.arange(draws), best]
-        gains[rows] = own[rows] - gaps[best]
+        biases[rows] = samples[np.arange(draws), best]
+        gains[rows] = biases[rows] - gaps[best]
     bias, tails = float(gains.mean()), [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2]
     corrected = float(gaps.max()) - bias
-    low, high = (corrected + np.quantile(own - own.mean(), tails)).tolist()
+    low, high = (corrected + np.quantile(biases - biases.mean(), tails)).tolist()
     return ThresholdBias(
         float(gaps.max()), bias, corrected, _cross_fitted(lattice, excess, half),
-        float(own.std(ddof=1)), low, high, n_resamples, rng,
+        float(biases.std(ddof=1)), low, high, n_resamples, rng,
     )  # fmt: skip
 
 

@@ -186,10 +186,10 @@ def _sum_of_products(centred: Sequence[Array], means: Array, weights: Array) -> 
     """
     tables = []
     for size, scores in enumerate(centred):
-        seeds, own = len(scores), weights[size, size]
+        seeds, weight = len(scores), weights[size, size]
         other_seeds = (seeds * means[size] - scores) / (seeds - 1)
-        other_sizes = weights[size] @ means - own * means[size]
-        tables.append(2 * scores * (own * other_seeds + other_sizes))
+        other_sizes = weights[size] @ means - weight * means[size]
+        tables.append(2 * scores * (weight * other_seeds + other_sizes))
     # Every product is in the tables of both its factors: half of their means is taken off again,
     # example by example, while a seed moves all products that it is in.
     twice = sum(table.mean(axis=0) for table in tables)
