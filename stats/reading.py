@@ -362,7 +362,7 @@ def table_of(
         raise DataError(f"{name}: found no runs or no examples; give at least one of each")
     run_shape = values.shape[: dims_of[values.ndim].index("example")]
     named = range(run_shape[0]) if seeds is None else seeds
-    keys = [(seed, *place) for seed in named for place in np.ndindex(run_shape[1:])]
+    keys = [(seed, *index) for seed in named for index in np.ndindex(run_shape[1:])]
     read = ReadAs(columns={"seed": POSITION}) if seeds is None else ReadAs()
     return _without_missing_runs(ArmTable(values, "", keys, read=read), len(run_shape))
 
@@ -397,8 +397,8 @@ def _of_wide_frame(name: str, frame: pandas.DataFrame) -> ArmTable:
             )
         _refuse_tall(name, frame.shape)
     levels = [
-        np.asarray(frame.index.get_level_values(place)).tolist()
-        for place in range(min(2, frame.index.nlevels))
+        np.asarray(frame.index.get_level_values(level)).tolist()
+        for level in range(min(2, frame.index.nlevels))
     ]
     ids = None if is_counted(frame.columns) else np.asarray(frame.columns)
     unnamed = is_counted(frame.index) and frame.index.name is None
@@ -463,7 +463,7 @@ def along_examples(what: str, values: Any, ids: NDArray | None, number: int) -> 
     if len({*value_ids.tolist()}) != len(value_ids):
         raise DataError(f"{what}: an example id appears twice; make the ids unique")
     wanted, known = ids.tolist(), value_ids.tolist()
-    place, lacking = places_of(wanted, known)
+    order, lacking = places_of(wanted, known)
     _, surplus = places_of(known, wanted)
     if lacking or surplus:
         raise DataError(
@@ -473,7 +473,7 @@ def along_examples(what: str, values: Any, ids: NDArray | None, number: int) -> 
             + (f" (such as {surplus[0]!r})" if surplus else "")
             + "; give one for each example of the predictions, and no others"
         )
-    return np.asarray(array)[place]
+    return np.asarray(array)[order]
 
 
 def _only_count(ids: NDArray) -> bool:
@@ -699,7 +699,7 @@ def _of_labelled_arrays(name: str, data: Any, metric: MetricLike | None) -> ArmT
     if seeds is None:
         raise DataError(f"{name}: found no coordinate pretrain_seed; add it along {run_dims[0]}")
     # Places below the seed: along the dims after it, or the fine-tuning seeds of a list of runs.
-    levels: list[tuple[Hashable, ...]] = [place[1:] for place in np.ndindex(run_shape)]
+    levels: list[tuple[Hashable, ...]] = [index[1:] for index in np.ndindex(run_shape)]
     finetune_seeds = _of_runs(cells, "finetune_seed") if len(run_shape) == 1 else None
     if finetune_seeds is not None:
         levels = [(seed,) for seed in finetune_seeds]

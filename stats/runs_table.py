@@ -238,7 +238,7 @@ def make_arm(
         predictions, observed = _observed(name, predictions)
     bad = _bad_cells(predictions)
     if bad is not None and bad.any():
-        row, column = (int(place) for place in np.argwhere(bad)[0][:2])
+        row, column = (int(index) for index in np.argwhere(bad)[0][:2])
         known = None if example_ids is None else np.asarray(example_ids).tolist()[column]
         example = f"number {column}" if known is None else repr(known)
         cure = "leave out runs that diverged and report it"
@@ -253,8 +253,8 @@ def make_arm(
     for position, seed in enumerate(run_seeds):
         if seed is None or seed != seed:
             raise DataError(f"{name}: run {position} has no pre-training seed; give every run one")
-    places = inner_levels or ((),) * len(run_seeds)
-    keys = tuple((seed, *place) for seed, place in zip(run_seeds, places, strict=True))
+    levels = inner_levels or ((),) * len(run_seeds)
+    keys = tuple((seed, *level) for seed, level in zip(run_seeds, levels, strict=True))
     if {len(key) for key in keys} != {len(keys[0])}:
         raise DataError(f"{name}: found runs with different numbers of levels below the seed")
     return Arm(
@@ -295,7 +295,7 @@ def make_runs(
         raise DataError(f"found keys of {depths} parts, expected the same number of parts for all")
     names = _level_names(levels, depths[0])
     if len(set(tuples)) != len(tuples):
-        twice = next(key for place, key in enumerate(tuples) if key in tuples[:place])
+        twice = next(key for number, key in enumerate(tuples) if key in tuples[:number])
         raise DataError(
             f"two runs have the key {twice} ({', '.join(names)}); leave one out or add a level that "
             "distinguishes them"
@@ -323,7 +323,7 @@ def _sortable(key: Key) -> tuple:
 def _level_names(levels: Sequence[str] | None, depth: int) -> tuple[str, ...]:
     if levels is None:
         known = LEVELS[:depth]
-        return known + tuple(f"level_{place + 1}" for place in range(len(known), depth))
+        return known + tuple(f"level_{level + 1}" for level in range(len(known), depth))
     if len(levels) != depth:
         raise DataError(f"found {len(levels)} names of levels {tuple(levels)} for keys of {depth}")
     return tuple(levels)
@@ -435,8 +435,8 @@ def aligned(*sizes: Runs) -> list[RunsTable]:
     return [
         first,
         *(
-            _in_order_of(first, runs, ("set 1", f"set {place}"))
-            for place, runs in enumerate(others, 2)
+            _in_order_of(first, runs, ("set 1", f"set {number}"))
+            for number, runs in enumerate(others, 2)
         ),
     ]
 
@@ -456,7 +456,7 @@ def _in_order_of(first: RunsTable, runs: _Table, names: tuple[str, str]) -> _Tab
     if first.example_ids is not None and runs.example_ids is not None:
         if np.array_equal(first.example_ids, runs.example_ids):
             return runs
-        place, lacking = places_of(first.example_ids.tolist(), runs.example_ids.tolist())
+        order, lacking = places_of(first.example_ids.tolist(), runs.example_ids.tolist())
     if lacking or first.num_examples != runs.num_examples:
         mismatch = ", expected the same"
         if lacking:
@@ -467,7 +467,7 @@ def _in_order_of(first: RunsTable, runs: _Table, names: tuple[str, str]) -> _Tab
         )
     if first.example_ids is None:
         return runs
-    return runs.with_examples(place)
+    return runs.with_examples(order)
 
 
 def places_of(wanted: Sequence[Any], known: Sequence[Any]) -> tuple[list[int], list[Any]]:
@@ -479,14 +479,14 @@ def places_of(wanted: Sequence[Any], known: Sequence[Any]) -> tuple[list[int], l
       >>> places_of(["0", "1"], [1, 0]), places_of(["a"], ["b"])
       (([1, 0], []), ([], ['a']))
     """
-    places = {example: place for place, example in enumerate(known)}
+    index_of = {example: index for index, example in enumerate(known)}
     keys = wanted
-    if not all(map(places.__contains__, wanted)):
+    if not all(map(index_of.__contains__, wanted)):
         keys = _as_numbers(wanted)
-        places = {example: place for place, example in enumerate(_as_numbers(known))}
+        index_of = {example: index for index, example in enumerate(_as_numbers(known))}
     pairs = list(zip(wanted, keys, strict=True))
-    indices = [places[key] for _, key in pairs if key in places]
-    return indices, [example for example, key in pairs if key not in places]
+    indices = [index_of[key] for _, key in pairs if key in index_of]
+    return indices, [example for example, key in pairs if key not in index_of]
 
 
 def _as_numbers(ids: Sequence[Any]) -> Sequence[Any]:

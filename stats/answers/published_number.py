@@ -192,10 +192,10 @@ def reproduce(
         tail = max(1, round((1 - level) / 2 * (NUM_DRAWS + 1)))
         ends = Interval(*(centre + sd * float(drawn[end]) for end in (tail - 1, -tail)))
         interval = ConfidenceInterval(*clipped_interval(ends, bounds), level, "simulation")
-        place = (published - centre) / sd
+        z = (published - centre) / sd
         beyond = min(
-            np.searchsorted(drawn, place, "right"),
-            NUM_DRAWS - np.searchsorted(drawn, place, "left"),
+            np.searchsorted(drawn, z, "right"),
+            NUM_DRAWS - np.searchsorted(drawn, z, "left"),
         )
         p = min(1.0, 2 * (int(beyond) + 1) / (NUM_DRAWS + 1))
     return Reproduction(result, sd, df, published, kind, count, interval, p, spread)

@@ -336,7 +336,7 @@ def _sliced(spec: ComparisonSpec, by: str, names: NDArray) -> SlicedArms:
     crossed = clusters is not None and len(
         np.unique(np.stack([clusters, [order.index(name) for name in names.tolist()]]), axis=1).T
     ) > len(np.unique(clusters))
-    found = []
+    rows = []
     for name in order:
         inside = np.flatnonzero(names == name)
         rest = np.flatnonzero(names != name)
@@ -352,16 +352,16 @@ def _sliced(spec: ComparisonSpec, by: str, names: NDArray) -> SlicedArms:
             if others is not None and others.crossing is not None:
                 made = replace(made, **_against(part, others, spec))
             made = replace(made, rest_undefined=others is not None and any(others.undefined))
-        found.append(made)
+        rows.append(made)
     for plain, corrected in (("p_value", "p_holm"), ("against_rest_p", "against_rest_p_holm")):
-        places = [place for place, item in enumerate(found) if getattr(item, plain) is not None]
-        if places:
-            holm = adjusted_p_values([getattr(found[place], plain) for place in places], "holm")
-            for place, p in zip(places, holm.tolist(), strict=True):
-                found[place] = replace(found[place], **{corrected: p})
+        tested = [row for row, item in enumerate(rows) if getattr(item, plain) is not None]
+        if tested:
+            holm = adjusted_p_values([getattr(rows[row], plain) for row in tested], "holm")
+            for row, p in zip(tested, holm.tolist(), strict=True):
+                rows[row] = replace(rows[row], **{corrected: p})
     behind = None if by in ("label", "length") else arm_behind(arms, spec.metric, names)
     made_from = "" if behind is None else ("base", "experiment")[behind]
-    return SlicedArms(by, tuple(found), crossed, made_from)
+    return SlicedArms(by, tuple(rows), crossed, made_from)
 
 
 @dataclass
@@ -460,12 +460,12 @@ def _draw(answer: Slices) -> Figure:
         panels = grid[0]
         drawing.row(panels[0], 0, comparison.estimate, comparison.ci, colour=COLOURS[1], marker="D")
         panels[0].axhline(0.5, color=GREY, linewidth=0.6)
-        for place, one in enumerate(answer.slices, start=1):
+        for row, one in enumerate(answer.slices, start=1):
             if one.estimate is not None:
                 ends = one.ci or (one.estimate, one.estimate)
-                drawing.row(panels[0], place, one.estimate, ends, filled=one.ci is not None)
+                drawing.row(panels[0], row, one.estimate, ends, filled=one.ci is not None)
             if one.against_rest is not None and one.against_rest_ci is not None:
-                drawing.row(panels[1], place, one.against_rest, one.against_rest_ci, marker="s")
+                drawing.row(panels[1], row, one.against_rest, one.against_rest_ci, marker="s")
         for number, axes in enumerate(panels):
             difference = paired or number == 1
             unit = score_format(comparison.metric, difference)

@@ -227,8 +227,8 @@ class LeakageDesign:
         """Returns the tested cluster of each draw [num_draws], the same at every level."""
         ends = np.cumsum(self._sizes[self._tested])
         # A Weyl sequence spreads any number of draws evenly over the samples.
-        places = (np.arange(self.num_draws) * _GOLDEN + 0.5) % 1 * ends[-1]
-        return np.asarray(self._tested[np.searchsorted(ends, places, side="right")])
+        points = (np.arange(self.num_draws) * _GOLDEN + 0.5) % 1 * ends[-1]
+        return np.asarray(self._tested[np.searchsorted(ends, points, side="right")])
 
     @property
     def min_size(self) -> int:
@@ -248,11 +248,11 @@ class LeakageDesign:
         rank = self._members(cluster, start)
         test = np.take_along_axis(rank, np.arange(self.num_test)[None, :], axis=1)
         numbers = _uniforms(self.rng, level + 1, start, stop, 2 * self.num_train)
-        coins, places = numbers[:, : self.num_train], numbers[:, self.num_train :]
+        coins, points = numbers[:, : self.num_train], numbers[:, self.num_train :]
         inside = coins < self.injections[level]
-        outside_place = (places * (len(self.groups) - size)).astype(np.int64)
+        outside_place = (points * (len(self.groups) - size)).astype(np.int64)
         outside_place += size * (outside_place >= first)
-        inside_place = self.num_test + (places * (size - self.num_test)).astype(np.int64)
+        inside_place = self.num_test + (points * (size - self.num_test)).astype(np.int64)
         inside_place = np.take_along_axis(rank, inside_place, axis=1)
         train = self._order[np.where(inside, first + inside_place, outside_place)]
         return LeakageDraws(train, self._order[first + test], cluster)

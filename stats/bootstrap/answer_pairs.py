@@ -94,15 +94,15 @@ def _example_scores(job: ScoreJob) -> ScoreTable:
 
 def _number_unequal(differences: ScoreTable, arm: Arm) -> int:
     """Counts units with a difference in any row, up to `FEW_DISCORDANT`."""
-    places: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+    units: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
     start = 0
     for block in differences.blocks():
         unequal = start + np.flatnonzero((np.nan_to_num(block) != 0).any(axis=0))
-        places = np.union1d(places, unequal if arm.clusters is None else arm.clusters[unequal])
+        units = np.union1d(units, unequal if arm.clusters is None else arm.clusters[unequal])
         start += block.shape[1]
-        if len(places) >= FEW_DISCORDANT:
+        if len(units) >= FEW_DISCORDANT:
             break
-    return min(len(places), FEW_DISCORDANT)
+    return min(len(units), FEW_DISCORDANT)
 
 
 def _number_unlike(base: Arm, experiment: Arm) -> int:

@@ -117,11 +117,11 @@ def check_aligned(arms: Sequence[Arm]) -> None:
         # Texts that differ as a set, such as prompts, do not say which examples belong together.
         is_fact = name in FACT_NAMES or {*first.tolist()} == {*second.tolist()}
         if different.size and is_fact:
-            place = int(different[0])
-            shown = place if base.example_ids is None else base.example_ids.tolist()[place]
+            row = int(different[0])
+            shown = row if base.example_ids is None else base.example_ids.tolist()[row]
             raise DataError(
                 f"base and experiment have different {name!r} for {counted(different.size, 'example')} of "
-                f"one id, first {shown!r}: {first[place]!r} and {second[place]!r}; compare runs on the same "
+                f"one id, first {shown!r}: {first[row]!r} and {second[row]!r}; compare runs on the same "
                 "data, or name the column of ids with example='COLUMN'"
             )
 

@@ -81,9 +81,9 @@ def _constant_seeds(job: ScoreJob) -> NDArray[np.bool_]:
     if is_score:
         # Few hard examples can be all wrong by chance: the others must be right too often for that.
         others = predictions[of_seeds[:, ~constant].any(axis=1)]
-        for place in np.flatnonzero(constant):
-            value = predictions[np.flatnonzero(of_seeds[:, place])[0], 0]
-            constant[place] = np.mean(others == value) ** arm.num_units < _RARE
+        for column in np.flatnonzero(constant):
+            value = predictions[np.flatnonzero(of_seeds[:, column])[0], 0]
+            constant[column] = np.mean(others == value) ** arm.num_units < _RARE
     return constant
 
 

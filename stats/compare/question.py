@@ -294,10 +294,10 @@ def _in_clusters(clusters: Any, arms: Sequence[Arm], made: SharedArms) -> list[A
     columns = [values_of_clusters(names[number], clusters, arms[number]) for number in held]
     groupings = [pandas.factorize(values)[0] for values, _ in columns]  # names may differ
     if (groupings[0] != groupings[-1]).any():
-        places = np.flatnonzero(groupings[0] != groupings[-1])
+        differing = np.flatnonzero(groupings[0] != groupings[-1])
         raise DataError(
             f"base and experiment have different clusters {clusters!r} for "
-            f"{counted(places.size, 'example')}; use one column of clusters for both, or leave it out "
+            f"{counted(differing.size, 'example')}; use one column of clusters for both, or leave it out "
             "of one"
         )
     values, called = columns[0]
@@ -410,7 +410,7 @@ class ComparisonSpec:
             return None
         parts = []
         for part, arm, lost in zip(self._parts, self.arms, failed, strict=True):
-            kept = [place for place, seed in enumerate(arm.seeds) if seed not in lost]
+            kept = [row for row, seed in enumerate(arm.seeds) if seed not in lost]
             if len(kept) < (1 if part.pool is None else 2):
                 return None
             parts.append(replace(part, table=rows_of(part.table, kept)))

@@ -130,13 +130,13 @@ def ranked(
     Mobility across Neighbourhoods and Academic Achievement across Countries; Piepho (2004), An
     Algorithm for a Letter-Based Representation of All-Pairwise Comparisons.
     """
-    place = {arm.name: number for number, arm in enumerate(arms)}
+    number_of = {arm.name: number for number, arm in enumerate(arms)}
     better = np.zeros((len(arms), len(arms)), dtype=bool)  # [better, worse]
     for item in differences:
         if item.clear:
             pair = (item.experiment, item.base)
             winner, loser = pair if (item.estimate > 0) == higher_is_better else pair[::-1]
-            better[place[winner], place[loser]] = True
+            better[number_of[winner], number_of[loser]] = True
     groups: list[tuple[str, ...]] = [()] * len(arms)
     if len(differences) == len(arms) * (len(arms) - 1) // 2:
         groups = _letters(better | better.T)

@@ -276,8 +276,8 @@ def _spec(cell: CountedArms, settings: ComparisonSettings) -> ComparisonSpec:
 def _common_seeds(cells: Sequence[CountedArms]) -> tuple[list[CountedArms], dict[str, tuple]]:
     """Keeps, for each arm, the seeds that every task has; also returns those of each that are left out."""
     common = []
-    for place, role in enumerate(("base", "experiment")[: len(cells[0].prepared.arms)]):
-        seeds = common_seeds(cell.prepared.arms[place] for cell in cells)
+    for arm_number, role in enumerate(("base", "experiment")[: len(cells[0].prepared.arms)]):
+        seeds = common_seeds(cell.prepared.arms[arm_number] for cell in cells)
         if not seeds:
             tasks = dict.fromkeys(cell.task for cell in cells)
             raise DataError(
@@ -329,17 +329,17 @@ def _mean(
         )
     samples = np.tensordot(weights, [item.samples for item in comparisons], 1)
     # Metrics of one task have the same examples, which are counted once.
-    once = [*{cell.examples: place for place, (cell, _) in enumerate(cells)}.values()]
+    once = [*{cell.examples: number for number, (cell, _) in enumerate(cells)}.values()]
     arms = [
         _mean_arm(
-            [arms_of(item)[place] for item in comparisons],
+            [arms_of(item)[column] for item in comparisons],
             weights,
-            samples[:, place],
-            _mean_crossing([spec.crossings[place] for spec in specs], weights),
+            samples[:, column],
+            _mean_crossing([spec.crossings[column] for spec in specs], weights),
             settings,
             once,
         )
-        for place in range(samples.shape[1])
+        for column in range(samples.shape[1])
     ]
     metric = "+".join(dict.fromkeys(item.metric for item in comparisons))
     if "+" in metric and not may_be_averaged(metric):
@@ -398,7 +398,7 @@ def _mean_arm(
         max(arm.num_runs for arm in arms),
         1
         if all(arm.num_examples == 1 for arm in arms)
-        else sum(arms[place].num_examples for place in once),
+        else sum(arms[number].num_examples for number in once),
         standard_error=error,
         df=freedom,
         repeats=any(arm.repeats for arm in arms),

@@ -89,9 +89,9 @@ def score_figure(panels: Sequence[ScorePanel], title: str = "", one_scale: bool 
 
 
 def _draw_scores(axes: Axes, panel: ScorePanel, names: Sequence[str]) -> None:
-    for place, arm in enumerate(panel.arms):
+    for position, arm in enumerate(panel.arms):
         drawing.dots(
-            axes, arm.seed_scores, place, names.index(arm.name), spread=1.8, alpha=0.85,
+            axes, arm.seed_scores, position, names.index(arm.name), spread=1.8, alpha=0.85,
             box=0.62 if len(arm.seeds) >= _ENOUGH_SEEDS else 0.0, label=arm.name, markersize=5,
         )  # fmt: skip
     if panel.reference is not None:
@@ -117,18 +117,18 @@ def seeds_figure(arms: Sequence[RunScores], measure: str) -> Figure:
     """
     if not arms:
         raise DataError("found no scores to draw seeds of, expected at least one procedure")
-    order = [arms[0].seeds[place] for place in np.argsort(arms[0].seed_scores, kind="stable")]
+    order = [arms[0].seeds[position] for position in np.argsort(arms[0].seed_scores, kind="stable")]
     others = sorted_seeds([seed for arm in arms for seed in arm.seeds if seed not in order])
-    column = {seed: place for place, seed in enumerate([*order, *others])}
+    column = {seed: position for position, seed in enumerate([*order, *others])}
     shift = 0.5 / len(arms)
     width = min(10.0, 1.4 + len(column) * max(0.24, 0.12 + 0.12 * len(arms)))
     most = max(len(scores) for arm in arms for scores in arm.by_seed.values())
     if most >= _ENOUGH_FOR_BOX:
         width = min(10.0, 1.4 + 0.75 * len(column) * len(arms))
     with canvas(max(4.2, width), 3.6) as (figure, axes):
-        for seed, place in column.items():
+        for seed, position in column.items():
             means = [
-                (place + shift * (index - (len(arms) - 1) / 2), float(arm.by_seed[seed].mean()))
+                (position + shift * (index - (len(arms) - 1) / 2), float(arm.by_seed[seed].mean()))
                 for index, arm in enumerate(arms)
                 if seed in arm.by_seed
             ]
@@ -149,13 +149,13 @@ def _draw_seeds(axes: Axes, arm: RunScores, column: Mapping, shift: float, index
     colour = COLOURS[index % len(COLOURS)]
     means = []
     for seed, scores in arm.by_seed.items():
-        place = column[seed] + shift
+        position = column[seed] + shift
         if len(scores) > 1:
             drawing.dots(
-                axes, scores, place, index, box=0.4 if len(scores) >= _ENOUGH_FOR_BOX else 0.0,
+                axes, scores, position, index, box=0.4 if len(scores) >= _ENOUGH_FOR_BOX else 0.0,
                 marker=".", markersize=4, alpha=0.55, markeredgewidth=0,
             )  # fmt: skip
-        means.append((place, float(scores.mean())))
+        means.append((position, float(scores.mean())))
     runs = sorted({len(scores) for scores in arm.by_seed.values()})
     number = str(runs[0]) if len(runs) == 1 else f"{runs[0]} to {runs[-1]}"
     axes.plot(
@@ -295,13 +295,13 @@ def power_figure(
     from matplotlib.ticker import MaxNLocator
 
     with canvas(5.4, 3.9) as (figure, axes):
-        for place, (effect, curve) in enumerate(zip(effects, table.T, strict=True)):
+        for line, (effect, curve) in enumerate(zip(effects, table.T, strict=True)):
             reached = np.flatnonzero(curve >= plan.target_power)
             enough = f"{seeds[reached[0]]} seeds" if reached.size else f"over {seeds[-1]} seeds"
             axes.plot(
                 seeds, curve, linewidth=1.7, markersize=5,
-                markevery=(place, max(1, len(seeds) // 6)),
-                label=f"effect {effect:.3g}: {enough}", **drawing.curve_style(place),
+                markevery=(line, max(1, len(seeds) // 6)),
+                label=f"effect {effect:.3g}: {enough}", **drawing.curve_style(line),
             )  # fmt: skip
         axes.axhline(plan.target_power, color=GREY, linewidth=0.9, linestyle=":")
         axes.set_ylim(0, 1.02)

@@ -86,11 +86,11 @@ def _without_repeats(table: Table) -> Table:
     """Moves set, base and experiment from columns to the title where all rows have the same."""
     values = dict(zip(table.columns, map(list, zip(*table.rows, strict=True)), strict=True))
     same = {name: values[name][0] for name in _PREFIXES if len(set(values[name])) == 1}
-    kept = [place for place, name in enumerate(table.columns) if name not in same]
+    kept = [column for column, name in enumerate(table.columns) if name not in same]
     title = [table.title, *(f"{_PREFIXES[name]}{value}" for name, value in same.items())]
     return Table(
-        [table.columns[place] for place in kept],
-        [[row[place] for place in kept] for row in table.rows],
+        [table.columns[column] for column in kept],
+        [[row[column] for column in kept] for row in table.rows],
         table.formats,
         ", ".join(filter(None, title)),
     )
@@ -102,11 +102,11 @@ def family_table(family: TaskComparisons) -> Table:
     items = [*family.comparisons.items(), ("macro-average", family.macro_average)]
     level = f"{family.macro_average.confidence_level:.0%}"
     kinds = method_names([item.ci for _, item in items])
-    for place, (task, item) in enumerate(items):
+    for row, (task, item) in enumerate(items):
         if item.experiment is None:
             raise DataError("found tasks of a single design, expected comparisons of two arms")
         corrected = {
-            f"p ({CORRECTION_NAMES[method]})": float(p_values[place])
+            f"p ({CORRECTION_NAMES[method]})": float(p_values[row])
             if item is not items[-1][1]
             else None
             for method, p_values in family.adjusted.items()

@@ -52,12 +52,12 @@ def full_table(
 
 def _full_row(item: ComparisonResult) -> dict:
     values = flat_values(item.to_dict())
-    for place, (role, arm) in enumerate((("base", item.base), ("experiment", item.experiment))):
+    for index, (role, arm) in enumerate((("base", item.base), ("experiment", item.experiment))):
         if arm is not None:
             values |= {
                 f"{role}_num_seeds": len(arm.seeds),
                 f"{role}_num_constant_seeds": len(arm.constant_seeds),
-                f"{role}_bootstrap_mean": float(item.samples[:, place].mean()),
+                f"{role}_bootstrap_mean": float(item.samples[:, index].mean()),
             }
     return values
 

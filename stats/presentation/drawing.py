@@ -96,7 +96,7 @@ def finish_rows(axes: Axes, names: Sequence[str], label: str, title: str = "") -
 
 def row(
     axes: Axes,
-    place: float,
+    position: float,
     estimate: float,
     interval: Sequence[float],
     *,
@@ -106,9 +106,9 @@ def row(
     label: str | None = None,
 ) -> None:
     """Draws an estimate and its interval in a row of a forest plot."""
-    axes.plot([*interval], [place] * 2, color=colour, linewidth=2)
+    axes.plot([*interval], [position] * 2, color=colour, linewidth=2)
     axes.plot(
-        estimate, place, marker, markersize=7, color=colour, label=label,
+        estimate, position, marker, markersize=7, color=colour, label=label,
         markerfacecolor=colour if filled else "white", markeredgewidth=1.6,
     )  # fmt: skip
 
@@ -116,7 +116,7 @@ def row(
 def dots(
     axes: Axes,
     values: NDArray,
-    place: float,
+    position: float,
     style: int,
     *,
     spread: float = 1.0,
@@ -131,11 +131,11 @@ def dots(
     if box:
         grey = {"color": GREY, "linewidth": box_line}
         drawn = axes.boxplot(
-            [values], positions=[place], widths=box, showfliers=False, patch_artist=True,
+            [values], positions=[position], widths=box, showfliers=False, patch_artist=True,
             zorder=1, manage_ticks=False, medianprops={"color": "black", "linewidth": 1.4},
             boxprops=dict(grey), whiskerprops=grey, capprops=grey,
         )  # fmt: skip
         drawn["boxes"][0].set_facecolor("#F2F2F2")
-    where: NDArray = place + spread * _jitter(len(values))
+    where: NDArray = position + spread * _jitter(len(values))
     axes.plot(where, values, **dot_style(style) | {"zorder": 3} | look)
     return where

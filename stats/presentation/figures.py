@@ -73,12 +73,12 @@ def seed_figure(comparison: ComparisonResult) -> Figure:
     arms = [arm for arm in (comparison.base, comparison.experiment) if arm is not None]
     with canvas(1.3 + 1.15 * len(arms), 3.2) as (figure, axes):
         scores = [arm.seed_scores for arm in arms]
-        places = [
-            drawing.dots(axes, values, place, place, box=0.5, box_line=1.0, markeredgewidth=0.6)
-            for place, values in enumerate(scores)
+        seed_rows = [
+            drawing.dots(axes, values, row, row, box=0.5, box_line=1.0, markeredgewidth=0.6)
+            for row, values in enumerate(scores)
         ]
         if comparison.design == "paired" and len(arms) == 2:
-            axes.plot(np.array(places), np.array(scores), color=GREY, linewidth=0.8, zorder=2)
+            axes.plot(np.array(seed_rows), np.array(scores), color=GREY, linewidth=0.8, zorder=2)
         names = [f"{arm.name}\n({counted(len(arm.seeds), 'seed')})" for arm in arms]
         axes.set_xticks(range(len(arms)), names)
         axes.set_xlim(-0.6, len(arms) - 0.4)
@@ -92,10 +92,10 @@ def seed_figure(comparison: ComparisonResult) -> Figure:
 _QUARTILES = ((25, 0.13, ":"), (50, 0.2, "-"), (75, 0.13, ":"))
 
 
-def _draw_violin(axes: Axes, samples: NDArray, place: float, index: int, across: bool) -> None:
+def _draw_violin(axes: Axes, samples: NDArray, position: float, index: int, across: bool) -> None:
     """Draws the distribution of bootstrap samples, with its quartiles as lines."""
     violin: Any = axes.violinplot(
-        [samples], positions=[place], widths=0.75 if across else 0.6, showextrema=False,
+        [samples], positions=[position], widths=0.75 if across else 0.6, showextrema=False,
         orientation="vertical" if across else "horizontal",
     )  # fmt: skip
     for body in violin["bodies"]:
@@ -103,7 +103,7 @@ def _draw_violin(axes: Axes, samples: NDArray, place: float, index: int, across:
     draw: Any = axes.hlines if across else axes.vlines
     for share, reach, line in _QUARTILES:
         draw(
-            np.percentile(samples, share), place - reach, place + reach, color="black",
+            np.percentile(samples, share), position - reach, position + reach, color="black",
             linewidth=1.1, linestyles=line,
         )  # fmt: skip
 
@@ -122,9 +122,11 @@ def bootstrap_figure(comparison: ComparisonResult) -> Figure:
         )
     arms = (comparison.base, comparison.experiment)
     with canvas(5.1, 3.6, 2, width_ratios=[2, 1.15]) as (figure, (left, right)):
-        for place, arm in enumerate(arms):
-            _draw_violin(left, comparison.samples[:, place], place, place, True)
-            left.plot(place, arm.estimate, zorder=4, **drawing.dot_style(place, size=7, edge=1))
+        for position, arm in enumerate(arms):
+            _draw_violin(left, comparison.samples[:, position], position, position, True)
+            left.plot(
+                position, arm.estimate, zorder=4, **drawing.dot_style(position, size=7, edge=1)
+            )
         left.set_xticks(
             range(2), [f"{arm.name}\n({counted(len(arm.seeds), 'seed')})" for arm in arms]
         )
@@ -144,7 +146,7 @@ def bootstrap_figure(comparison: ComparisonResult) -> Figure:
 
 
 def _draw_intervals(
-    axes: Axes, item: ComparisonResult, place: float, apart: float, across: bool
+    axes: Axes, item: ComparisonResult, position: float, apart: float, across: bool
 ) -> None:
     """Draws the recommended and the published interval next to each other, each with its centre."""
     level = f"{item.confidence_level:.0%}"
@@ -157,7 +159,7 @@ def _draw_intervals(
     )  # fmt: skip
     for index, (interval, centre, label) in enumerate(kinds):
         style = drawing.curve_style(index) | {"linewidth": 2}
-        where = [place + apart * index]
+        where = [position + apart * index]
         line, point = (where * 2, list(interval)), (where, [centre])
         axes.plot(*(line if across else line[::-1]), **style | {"marker": None})
         axes.plot(*(point if across else point[::-1]), **style, markersize=6, label=label)
@@ -221,9 +223,9 @@ def forest_figure(
             _draw_difference(axes, len(items) - 1, last, COLOURS[1], "D")
         if len(p_values):
             words = [*map(_p_text, p_values), *(["-"] if last is not None else [])]
-            for place, text in [*enumerate(words), (-0.85, f"p ({correction})")]:
+            for height, text in [*enumerate(words), (-0.85, f"p ({correction})")]:
                 axes.text(
-                    1.02, place, text, va="center", transform=axes.get_yaxis_transform(),
+                    1.02, height, text, va="center", transform=axes.get_yaxis_transform(),
                     fontsize=9,
                 )  # fmt: skip
         axes.axvline(0, color="black", linewidth=0.9, linestyle=":")

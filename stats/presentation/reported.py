@@ -84,15 +84,15 @@ def _corrected(
     """Returns the answers to each comparison, those of one kind corrected for their number."""
     every = [list(of_row) for of_row in answers]
     for kind in dict.fromkeys(type(answer) for of_row in every for answer in of_row):
-        places = [
-            (row, place)
+        cells = [
+            (row, column)
             for row, of_row in enumerate(every)
-            for place, answer in enumerate(of_row)
+            for column, answer in enumerate(of_row)
             if type(answer) is kind
         ]
-        corrected = kind.corrected([(every[row][place], p_values[row]) for row, place in places])
-        for (row, place), answer in zip(places, corrected, strict=True):
-            every[row][place] = answer
+        corrected = kind.corrected([(every[row][column], p_values[row]) for row, column in cells])
+        for (row, column), answer in zip(cells, corrected, strict=True):
+            every[row][column] = answer
     return every
 
 
@@ -131,9 +131,9 @@ def answer(items: Sequence[ReportedComparison], asked: ReportedComparison) -> st
         score_text(arm.estimate, item.metric, interval_decimals(item.ci, item.metric))
         for arm in (item.experiment, item.base)
     ]
-    place = "" if item.tasks else f" on {item.evaluation_set}"
+    where = "" if item.tasks else f" on {item.evaluation_set}"
     sentence = (
-        f"{contrast}, {lead} {named}{metric_name(item.metric)}{place}, "
+        f"{contrast}, {lead} {named}{metric_name(item.metric)}{where}, "
         f"{' against '.join(scores)}: difference "
         f"{words.estimate_text(item, item.estimate)} ({words.level_text(item.confidence_level)} "
         f"{words.estimate_text(item, item.ci)}, {words.p_text(first.adjusted)}"

@@ -86,7 +86,9 @@ class Table:
             tuple(cell.replace("|", "\\|") for cell in row)
             for row in (tuple(self.headings), *self.texts())
         ]
-        widths = [max(3, *(len(row[place]) for row in lines)) for place in range(len(self.columns))]
+        widths = [
+            max(3, *(len(row[column]) for row in lines)) for column in range(len(self.columns))
+        ]
         texts = [
             "| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |"
             for row in lines
@@ -101,7 +103,7 @@ class Table:
     def aligned(self) -> str:
         """Writes columns of text, for the terminal."""
         rows = [tuple(self.headings), *self.texts()]
-        widths = [max(len(row[place]) for row in rows) for place in range(len(self.columns))]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(self.columns))]
         return "\n".join(
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
             for row in rows
@@ -144,8 +146,8 @@ class Table:
     def csv(self) -> str:
         """Writes comma-separated values with a header, every number in full."""
         columns: dict[str, list[Cell]] = {}
-        for place, name in enumerate(self.columns):
-            cells = [row[place] for row in self.rows]
+        for column, name in enumerate(self.columns):
+            cells = [row[column] for row in self.rows]
             if any(isinstance(cell, Interval) for cell in cells):
                 for end in ("low", "high"):
                     columns[f"{name} {end}"] = [getattr(cell, end, None) for cell in cells]
@@ -159,8 +161,8 @@ class Table:
     def _numeric(self) -> list[bool]:
         """Finds the columns without text; they are aligned to the right."""
         return [
-            bool(self.rows) and not any(isinstance(row[place], str) for row in self.rows)
-            for place in range(len(self.columns))
+            bool(self.rows) and not any(isinstance(row[column], str) for row in self.rows)
+            for column in range(len(self.columns))
         ]
 
 

@@ -239,12 +239,12 @@ def _request(analysis: _Analysis, request: Mapping[str, Any], prefix: str) -> Re
             names = (base.procedure, experiment.procedure)
         planned = analysis.planned_seeds(groups, settings.design)
         for measure, prediction_sets in analysis.shared(base, experiment):
-            place = f"{prefix}-{slug(prediction_sets[0].set_name)}-{slug(metric_name(measure))}"
+            stem = f"{prefix}-{slug(prediction_sets[0].set_name)}-{slug(metric_name(measure))}"
             arms = [base.procedure] if ranked else [group.name for group in groups]
             name = arms[0] if ranked else request["name"]
-            place += f"-{slug(arms[0])}" * bool(ranked)
+            stem += f"-{slug(arms[0])}" * bool(ranked)
             counts = prediction_sets[0].counts(measure)
-            pairs.append(Pair(prediction_sets, measure, names, name, place, planned, arms, counts))
+            pairs.append(Pair(prediction_sets, measure, names, name, stem, planned, arms, counts))
     if not pairs:
         raise UserError(
             f"comparison {request['name']!r}: the two arms share no task, evaluation set and "
@@ -270,9 +270,9 @@ def _primary(request: Mapping[str, Any], pairs: Sequence[Pair], is_partial: bool
     if request.get("primary") is None:
         return None
     keys = [_keys(pair.prediction_sets[0], pair.measure) for pair in pairs]
-    for place, names in enumerate(keys):
+    for index, names in enumerate(keys):
         if request["primary"] in names:
-            return place
+            return index
     if is_partial:  # the page says that runs are missing
         return None
     raise UserError(

@@ -40,7 +40,7 @@ class Pair:
     Attributes:
       prediction_sets: of the base, then of the experiment.
       measure: a key of `METRICS` or `OCCUPATION_MEASURES`.
-      place: its figures' files begin with this.
+      file_stem: its figures' files begin with this.
       planned_seeds: how many seeds are planned; None where no plan is known.
       arms: names of the prediction sets in a ranking, where they are not their own.
       counts: whether it counts in the mean over tasks.
@@ -50,7 +50,7 @@ class Pair:
     measure: str
     names: tuple[str, str]
     name: str
-    place: str
+    file_stem: str
     planned_seeds: int | None = None
     arms: Sequence[str] = ()
     counts: bool = False
@@ -186,14 +186,14 @@ def compare_all(
     every = [_Results(request) for request in requests]
     together: dict[tuple, list[tuple[_Results, int]]] = {}
     for results in every:
-        for place, pair in enumerate(results.request.pairs):
+        for number, pair in enumerate(results.request.pairs):
             base = pair.prediction_sets[0]
             key = base.task, base.set_name, pair.measure
-            together.setdefault(key, []).append((results, place))
+            together.setdefault(key, []).append((results, number))
     for group in ProgressBar(list(together.values()), desc="comparisons"):
         shared = SharedArms()
-        for results, place in group:
-            _compare(results, place, shared, name_of if for_page else None)
+        for results, number in group:
+            _compare(results, number, shared, name_of if for_page else None)
         _rank_families([one for one in group if one[1] in one[0].comparisons], shared, name_of)
     for results in every:
         _add_means(results)
@@ -213,14 +213,14 @@ def compare_all(
 
 
 def _compare(
-    results: _Results, place: int, shared: SharedArms, name_of: Callable[[str], str] | None
+    results: _Results, number: int, shared: SharedArms, name_of: Callable[[str], str] | None
 ) -> None:
     """Compares a pair, asks the further questions of its request, and makes its examples by seeds.
 
     Args:
       name_of: of arms in the grid of examples; None: there is no grid.
     """
-    request, pair = results.request, results.request.pairs[place]
+    request, pair = results.request, results.request.pairs[number]
     base, experiment = pair.prediction_sets[0], next(iter(pair.prediction_sets[1:]), None)
     settings = settings_for(request.questions, request.settings)
     try:
@@ -228,11 +228,11 @@ def _compare(
             base, experiment, pair.measure, settings, pair.names, pair.name, shared
         )
     except UndefinedScore as error:
-        results.left_out[place] = error
+        results.left_out[number] = error
         return
     with as_data_errors(f"{item.name} on {item.evaluation_set}, {pair.measure}"):
         seen, answers = answers_to({**request.questions, "planned_seeds": pair.planned_seeds}, item)
-    results.comparisons[place] = _Answered(cast("Comparison", seen), answers)
+    results.comparisons[number] = _Answered(cast("Comparison", seen), answers)
     key = seen.name, seen.evaluation_set  # other metrics have the same examples
     if name_of is not None and key not in results.grids:
         arms = [name_of(name) for name in pair.names[: len(pair.prediction_sets)]]
@@ -245,16 +245,16 @@ def _add_means(results: _Results) -> None:
     """Adds the mean over tasks of each two arms that are compared on several."""
     request = results.request
     by_arms: dict[tuple[str, str], list[int]] = {}
-    for place in sorted(results.comparisons):
-        if request.pairs[place].counts:
-            by_arms.setdefault(request.pairs[place].names, []).append(place)
+    for number in sorted(results.comparisons):
+        if request.pairs[number].counts:
+            by_arms.setdefault(request.pairs[number].names, []).append(number)
     kinds = asked(request.questions)
-    for names, places in by_arms.items():
-        pairs = [request.pairs[place] for place in places]
+    for names, numbers in by_arms.items():
+        pairs = [request.pairs[number] for number in numbers]
         sets = [pair.prediction_sets[0] for pair in pairs]
         if len({predictions.task for predictions in sets}) < 2:
             continue
-        items = [results.comparisons[place].comparison for place in places]
+        items = [results.comparisons[number].comparison for number in numbers]
         planned = [pair.planned_seeds for pair in pairs if pair.planned_seeds is not None]
         questions = {
             kind.parameter: request.questions.get(kind.parameter) for kind in kinds if kind.of_means
@@ -285,8 +285,8 @@ def _shown(
     for_page: bool,
 ) -> ComparedArms:
     """Returns the comparisons of a request under the names that people read."""
-    request, places = results.request, sorted(results.comparisons)
-    rows = [results.comparisons[place] for place in places]
+    request, numbers = results.request, sorted(results.comparisons)
+    rows = [results.comparisons[number] for number in numbers]
     as_made = [row.comparison for row in (*rows, *results.means)]
     named = [row.named(name_of) for row in rows]
     means = [row.named(name_of) for row in results.means]
@@ -296,8 +296,8 @@ def _shown(
     overview: list[ReportSection] = []
     if for_page:
         of_rows = [
-            list(pictures_of(row.comparison, request.pairs[place], row.answers, truth_of))
-            for row, place in zip(named, places, strict=True)
+            list(pictures_of(row.comparison, request.pairs[number], row.answers, truth_of))
+            for row, number in zip(named, numbers, strict=True)
         ]
         of_means = [list(_pictures_of_mean(request, row)) for row in means]
         overview = list(forests_of(request, items))
@@ -317,7 +317,7 @@ def _shown(
         [row.comparison for row in means], [row.answers for row in means], of_means
     )
     reported = [*judged(items, [row.answers for row in named], of_rows), *judged_means]
-    primary = places.index(request.primary) if request.primary in places else None
+    primary = numbers.index(request.primary) if request.primary in numbers else None
     is_of_means = all(pair.counts or may_be_averaged(pair.measure) for pair in request.pairs)
     if request.primary is None and means and is_of_means:
         primary = reported.index(clearest(judged_means))
@@ -341,8 +341,8 @@ def _rank_families(
     The last request of the family has the ranking, or why there is none.
     """
     families: dict[tuple, list[tuple[_Results, Pair]]] = {}
-    for results, place in pairs:
-        pair, settings = results.request.pairs[place], results.request.settings
+    for results, number in pairs:
+        pair, settings = results.request.pairs[number], results.request.settings
         if len(pair.prediction_sets) > 1 or results.request.ranked:
             base = "" if results.request.ranked else next(iter(pair.by_arm()))
             key = base, settings.design, settings.resample
@@ -415,12 +415,12 @@ def compared_of(items: Sequence[Comparison], settings: ComparisonSettings) -> Co
     """Returns finished comparisons as those of a request, a mean over the tasks of the others among them."""
     rows = [item for item in items if not item.tasks]
     pairs = [
-        Pair((), item.metric, (item.base.name, ""), item.name, str(place), counts=True)
-        for place, item in enumerate(rows, start=1)
+        Pair((), item.metric, (item.base.name, ""), item.name, str(number), counts=True)
+        for number, item in enumerate(rows, start=1)
     ]
     results = _Results(
         Request(rows[0].name, settings, pairs),
-        {place: _Answered(item, []) for place, item in enumerate(rows)},
+        {number: _Answered(item, []) for number, item in enumerate(rows)},
         means=[_Answered(item, [], rows) for item in items if item.tasks],
     )
     return _shown(results, [], None, str, True)
@@ -439,7 +439,7 @@ def names_of_rows(items: Sequence[Comparison]) -> list[str]:
 def _pictures_of_mean(request: Request, row: _Answered) -> Iterator[ReportSection]:
     """Yields the figures of a mean over tasks, the tasks themselves first."""
     mean = row.comparison
-    place = f"{request.prefix}-{slug(mean.name)}-mean".strip("-")
+    stem = f"{request.prefix}-{slug(mean.name)}-mean".strip("-")
     if mean.experiment is not None:
         metrics = {item.metric for item in row.counted}
         rows = {
@@ -447,11 +447,11 @@ def _pictures_of_mean(request: Request, row: _Answered) -> Iterator[ReportSectio
             for item in row.counted
         }
         yield ReportSection(
-            f"{place}-tasks",
+            f"{stem}-tasks",
             f"Differences of each task and their mean: {mean.name}",
             partial(figures.forest_figure, rows, mean.name, last=mean),
         )
-    yield from _seeds_and_difference(mean, place, row.answers)
+    yield from _seeds_and_difference(mean, stem, row.answers)
 
 
 def pictures_of(
@@ -462,28 +462,28 @@ def pictures_of(
 ) -> Iterator[ReportSection]:
     """Yields the figures of one comparison."""
     yield from _bias_picture(item, pair, truth_of)
-    yield from _seeds_and_difference(item, pair.place, answers)
+    yield from _seeds_and_difference(item, pair.file_stem, answers)
 
 
 def _seeds_and_difference(
-    item: Comparison, place: str, answers: Sequence[FurtherAnswer]
+    item: Comparison, stem: str, answers: Sequence[FurtherAnswer]
 ) -> Iterator[ReportSection]:
     yield ReportSection(
-        f"{place}-seeds",
+        f"{stem}-seeds",
         f"{metric_label(item.metric)} of every {'seed' if item.base.num_runs > 1 else 'run'} on "
         f"{item.evaluation_set}",
         partial(figures.seed_figure, item),
     )
     if "percentile" in item.intervals:
         yield ReportSection(
-            f"{place}-difference",
+            f"{stem}-difference",
             f"Bootstrap distribution and {item.confidence_level:.0%} intervals of {metric_name(item.metric)} "
             f"on {item.evaluation_set}: t {words.estimate_text(item, item.ci)}, "
             f"percentile {words.estimate_text(item, item.intervals['percentile'])}",
             partial(figures.sources_figure, [item]),
         )
     for figure in filter(None, (each.figure() for each in answers)):
-        yield replace(figure, name=f"{place}-{figure.name}")
+        yield replace(figure, name=f"{stem}-{figure.name}")
 
 
 def _bias_picture(
@@ -507,7 +507,7 @@ def _bias_picture(
     names = " and ".join(arm.name for arm in arms)
     heading = f"{item.evaluation_set}: occupations, mean of seeds"
     yield ReportSection(
-        f"{pair.place}-occupations",
+        f"{pair.file_stem}-occupations",
         f"{label} against the share of women in the occupation, for {names}",
         partial(figures.bias_figure, arms, label, heading),
         is_wide=True,

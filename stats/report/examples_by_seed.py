@@ -128,8 +128,8 @@ def marks(scores: NDArray[np.float64]) -> str:
       '○●◑◔'
     """
     # Never and always are signs of their own.
-    places = np.where(scores <= 0, 0, np.where(scores >= 1, 4, np.clip(np.rint(4 * scores), 1, 3)))
-    return "".join(GLYPHS[place] for place in places.astype(int))
+    glyphs = np.where(scores <= 0, 0, np.where(scores >= 1, 4, np.clip(np.rint(4 * scores), 1, 3)))
+    return "".join(GLYPHS[glyph] for glyph in glyphs.astype(int))
 
 
 def example_grid(
@@ -212,7 +212,7 @@ def _intervals(
 def _names(arm: Arm) -> list[str]:
     """Returns the ids of an arm's examples as text, or their numbers."""
     if arm.example_ids is None:
-        return [str(place) for place in range(arm.predictions.shape[1])]
+        return [str(number) for number in range(arm.predictions.shape[1])]
     return [str(name) for name in arm.example_ids.tolist()]
 
 

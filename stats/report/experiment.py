@@ -72,11 +72,11 @@ class ReportedExperiment:
             if run.stage in ("pretrain", "finetune") and (self.root / run.path).is_dir()
         ]
 
-    def _existing(self, place: str) -> str:
-        return self._address(place) if (self.root / place).exists() else ""
+    def _existing(self, path: str) -> str:
+        return self._address(path) if (self.root / path).exists() else ""
 
-    def _address(self, place: str) -> str:
-        return quote(f"{self.up}/{place}")
+    def _address(self, path: str) -> str:
+        return quote(f"{self.up}/{path}")
 
 
 def experiment_of(run_dir: PathLike) -> ReportedExperiment | None:

@@ -155,17 +155,17 @@ def _table(item: _Learned) -> Table:
     records: list[dict[str, Cell]] = [
         {
             "Example": name,
-            "Learned by half": step(half[place]),
+            "Learned by half": step(half[row]),
             "By chance": by_chance,
-            "By the first": step(first[place]),
-            "By all": step(every[place]),
-            "Right at the end": float(course.share_learned[place]),
-            "Forgotten": float(course.forgotten[:, place].mean()),
-            "Confidence": float(course.confidence[place]),
-            "Variability": float(course.variability[place]),
+            "By the first": step(first[row]),
+            "By all": step(every[row]),
+            "Right at the end": float(course.share_learned[row]),
+            "Forgotten": float(course.forgotten[:, row].mean()),
+            "Confidence": float(course.confidence[row]),
+            "Variability": float(course.variability[row]),
             "About it": texts[name],
         }
-        for place, name in enumerate(map(str, data["example_id"].to_numpy()))
+        for row, name in enumerate(map(str, data["example_id"].to_numpy()))
     ]
     records.sort(
         key=lambda record: (record["Learned by half"] is None, record["Learned by half"] or 0)

@@ -100,12 +100,11 @@ def _sizes(tasks: Mapping[str, Mapping[str, ArmTable]]) -> str:
     if len(tasks) > 1 and all(len({*examples.values()}) == 1 for examples, _ in by_task.values()):
         runs_of = [_grouped(runs.items()) for _, runs in by_task.values()]
         if len({*runs_of}) == 1:
-            numbers = [
-                f"{next(iter(of_arms.values()))} of {task}"
-                for task, (of_arms, _) in by_task.items()
+            counts = [
+                f"{next(iter(sizes.values()))} of {task}" for task, (sizes, _) in by_task.items()
             ]
-            more = f" and {len(numbers) - _MOST_TASKS} more tasks" * (len(numbers) > _MOST_TASKS)
-            return f"{', '.join(numbers[:_MOST_TASKS])}{more}; {runs_of[0]} each"
+            more = f" and {len(counts) - _MOST_TASKS} more tasks" * (len(counts) > _MOST_TASKS)
+            return f"{', '.join(counts[:_MOST_TASKS])}{more}; {runs_of[0]} each"
     lines = []
     for task, (examples, runs) in by_task.items():
         sizes = {name: f"{examples[name]}, {runs[name]}" for name in runs}
@@ -122,14 +121,8 @@ def as_json(compared: ComparedArms, read: str) -> str:
         record |= {answer.key: answer.record() for answer in item.answers}
         about = words.claim(words.arms_of(item.comparison), item.comparison.resample)
         record["read"] = f"{about} {read}".lstrip()
-        of_set = [
-            ranking
-            for ranking in compared.rankings
-            if ranking.name == item.comparison.evaluation_set
-        ]
-        rankings = [
-            ranking for ranking in of_set if len(of_set) == 1 or ranking.metric == record["metric"]
-        ]
+        of_set = [each for each in compared.rankings if each.name == item.comparison.evaluation_set]
+        rankings = [each for each in of_set if len(of_set) == 1 or each.metric == record["metric"]]
         for arm in rankings[0].arms if rankings else ():
             for role in ("base", "experiment"):
                 if record[role]["name"] == arm.name:
@@ -232,11 +225,11 @@ def _table_of_tasks(items: Sequence[ReportedComparison]) -> Table:
         left_out.add("Compared")
     if all(one.adjusted is None for one in items):
         left_out |= {*table.columns[4:]}
-    places = [place for place, name in enumerate(table.columns) if name not in left_out]
-    names = {"Set": "Task", "Base": "Score" if len(places) < 5 else "Base"}
+    shown = [column for column, name in enumerate(table.columns) if name not in left_out]
+    names = {"Set": "Task", "Base": "Score" if len(shown) < 5 else "Base"}
     return Table(
-        [names.get(table.columns[place], table.columns[place]) for place in places],
-        [[row[place] for place in places] for row in table.rows],
+        [names.get(table.columns[column], table.columns[column]) for column in shown],
+        [[row[column] for column in shown] for row in table.rows],
     )
 
 

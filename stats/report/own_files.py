@@ -189,12 +189,12 @@ def _wanted_sets(
 ) -> list[PredictionSet]:
     """Returns those of the wanted task or evaluation set, or all; refuses an unknown one."""
     sets = [
-        each
-        for each in prediction_sets
-        if task in (None, each.set_name, each.evaluation_set, each.task)
+        item
+        for item in prediction_sets
+        if task in (None, item.set_name, item.evaluation_set, item.task)
     ]
     if not sets:
-        known = sorted({each.set_name for each in prediction_sets})
+        known = sorted({item.set_name for item in prediction_sets})
         raise UserError(
             f"{path}: found no task {task!r}, only {listed(known)}; give one of these, such as "
             f"--task={known[0]}"

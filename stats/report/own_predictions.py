@@ -263,7 +263,9 @@ def _compare_tasks(tasks: Mapping[str, Mapping[str, Any]], settings: OwnComparis
                 for measure in measures
             ]  # fmt: skip
     every_pair = [pair for own_pairs in by_arm.values() for pair in own_pairs]
-    pairs = [replace(pair, place=str(number)) for number, pair in enumerate(every_pair, start=1)]
+    pairs = [
+        replace(pair, file_stem=str(number)) for number, pair in enumerate(every_pair, start=1)
+    ]
     if not pairs:
         raise UserError(
             f"{settings.results}: found no task of both {base_name} and {', '.join(others)}; give "
@@ -306,9 +308,11 @@ def _pages(
         runs_are="fine-tuning runs" if names["run"] == {"finetune_seed"} else "runs",
     )  # fmt: skip
     path = Path(settings.html or "index.html")
-    places = [Path(given) for given in settings.inputs]
+    paths = [Path(given) for given in settings.inputs]
     files = [
-        file for place in places for file in ([place] if place.is_file() else place.rglob("*"))
+        file
+        for path_read in paths
+        for file in ([path_read] if path_read.is_file() else path_read.rglob("*"))
     ]
     outputs = {Path(given).resolve() for given in (settings.latex, settings.csv) if given}
     data = [

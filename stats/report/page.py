@@ -109,7 +109,7 @@ def page_files(
     ]
     pages = {}
     if sum(len(grid.packed) for grid in grids) > MOST_BYTES_OF_GRIDS:
-        pages = {f"{name}-examples-{place}.html": grid for place, grid in enumerate(grids, 1)}
+        pages = {f"{name}-examples-{number}.html": grid for number, grid in enumerate(grids, 1)}
     here = Path(__file__).parent
     filters = _filters(drawn, pages, metric_decimals(items), content.name_of)
     page = render(

@@ -194,11 +194,9 @@ def _table(by_set: dict[str, SeedSources]) -> Table:
 def _figure(shares: SeedSources) -> Figure:
     sources = shares.sources
     with canvas(5.2, 1.1 + 0.45 * len(sources)) as (figure, axes):
-        for place, source in enumerate(sources):
+        for row, source in enumerate(sources):
             filled = source.total_ci.low > 0
-            drawing.row(
-                axes, place, source.total, source.total_ci, colour=COLOURS[0], filled=filled
-            )
+            drawing.row(axes, row, source.total, source.total_ci, colour=COLOURS[0], filled=filled)
         drawing.finish_rows(
             axes, [source.name for source in sources], "Share of the variance, others fixed"
         )

@@ -144,17 +144,17 @@ def _changed_examples(
         passing = np.flatnonzero(sign * difference <= limit + 1e-9)
         order = passing[np.argsort(sign * difference[passing], kind="stable")]
         texts = example_texts(prediction_sets[pair.task][pair.small].data, LONGEST_TEXT)
-        for place in order[:MOST_EXAMPLES].tolist():
-            name = str(place if small.example_ids is None else small.example_ids[place])
+        for row in order[:MOST_EXAMPLES].tolist():
+            name = str(row if small.example_ids is None else small.example_ids[row])
             records.append(
                 {
                     "Set": pair.task, "Smaller": pair.small, "Larger": pair.large,
                     "Example": name,
-                    "Accuracy, smaller": float(instance_accuracy(small)[place]),
-                    "Accuracy, larger": float(instance_accuracy(large)[place]),
-                    "Difference": float(difference[place]),
-                    "p (Fisher)": float(tests.p_values[place]),
-                    "p (BH)": float(tests.adjusted[place]), "About it": texts[name],
+                    "Accuracy, smaller": float(instance_accuracy(small)[row]),
+                    "Accuracy, larger": float(instance_accuracy(large)[row]),
+                    "Difference": float(difference[row]),
+                    "p (Fisher)": float(tests.p_values[row]),
+                    "p (BH)": float(tests.adjusted[row]), "About it": texts[name],
                 }
             )  # fmt: skip
     shares = dict.fromkeys(("Accuracy, smaller", "Accuracy, larger", "Difference"), ".0%")

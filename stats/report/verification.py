@@ -217,7 +217,7 @@ def _differences(given: str, again: str) -> Iterator[tuple[bool, str, int]]:
                 if _agree(texts[0], texts[1], is_drawn=is_figure and texts[0].startswith("<")):
                     continue
                 letters = enumerate(itertools.zip_longest(*texts))
-                start = max(0, next(place for place, (x, y) in letters if x != y) - 40)
+                start = max(0, next(index for index, (x, y) in letters if x != y) - 40)
                 here, there = (html.unescape(text[start:])[:120] or "nothing" for text in texts)
                 said = f"{', figure' * is_figure}: {here!r} on the page, {there!r} from the files"
                 wrong = Counter(_numbers(texts[0])) - Counter(_numbers(texts[1]))

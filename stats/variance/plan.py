@@ -285,8 +285,8 @@ class Plan:
             reach = stdtrit(freedom, 1 - self.alpha / self.sides)
             # The usual formula orders the draws; the one that is chosen gets the exact power.
             sizes = np.sqrt(drawn.variance) * (reach + stdtrit(freedom, self.target_power))
-            place = np.argsort(sizes)[int(share * len(sizes))]
-            parts = _mapped(self.draws, lambda value: float(value[place]))
+            chosen = np.argsort(sizes)[int(share * len(sizes))]
+            parts = _mapped(self.draws, lambda value: float(value[chosen]))
         return _TTest(parts, self.alpha, self.sides)
 
     def _effect(self, effect: float | None) -> float:
@@ -450,11 +450,8 @@ class _TTest:
         from scipy.special import stdtrit
 
         self.alpha, self.sides = alpha, sides
-        estimate = parts.estimate()
-        self.error, self.freedom = (
-            math.sqrt(estimate.variance),
-            estimate.cautious_degrees_of_freedom,
-        )
+        total = parts.estimate()
+        self.error, self.freedom = math.sqrt(total.variance), total.cautious_degrees_of_freedom
         self.critical: NDArray[np.float64] | None = None  # in standard errors [points]
         if self.error and len([*parts.seeds, *parts.examples, *parts.residual]) > 1:
             seen = _scattered(parts, _POINTS, lambda value, ratio: value * ratio).estimate()

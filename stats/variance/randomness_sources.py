@@ -144,9 +144,9 @@ def seed_sources(
         return float(_share(parts, chosen)), _interval(_share(draws, chosen), confidence_level)
 
     sources = []
-    for place, name in enumerate(names):
-        total = share([subset for subset in squares if place in subset])
-        sources.append(SeedSource(name, len(levels[place]), *total, *share([(place,)])))
+    for axis, name in enumerate(names):
+        total = share([subset for subset in squares if axis in subset])
+        sources.append(SeedSource(name, len(levels[axis]), *total, *share([(axis,)])))
     return SeedSources(tuple(sources), float(sum(parts.values())), len(rows), True)
 
 
@@ -214,8 +214,8 @@ def _one_at_a_time(
     halves = (values[:, None] - values) ** 2 / 2  # [runs, runs]
     above = np.triu(np.ones(halves.shape, bool), 1)
     pairs = [
-        above & ~alike[:, :, place] & np.delete(alike, place, axis=2).all(axis=2)
-        for place in range(len(names))
+        above & ~alike[:, :, axis] & np.delete(alike, axis, axis=2).all(axis=2)
+        for axis in range(len(names))
     ]
     number = len(rows) // (1 + len(names))
     is_complete = len(rows) == number * (1 + len(names))

@@ -97,10 +97,10 @@ def aligned_blocks(*tables: ScoreTable) -> Iterator[tuple[Array, ...]]:
         done += width
         if done == numbers[0]:
             return
-        for place, source in enumerate(sources):
-            held[place] = held[place][:, width:] if held[place].shape[1] > width else _NONE
-            if not held[place].size:  # the old block is gone before the next one is made
-                held[place] = next(source)
+        for number, source in enumerate(sources):
+            held[number] = held[number][:, width:] if held[number].shape[1] > width else _NONE
+            if not held[number].size:  # the old block is gone before the next one is made
+                held[number] = next(source)
 
 
 @dataclass(frozen=True)

@@ -128,8 +128,8 @@ def decompose(runs: Runs, target: ArrayLike = 1.0) -> Decomposition:
 def _members(nested: RunsTable, depth: int) -> dict[Key, list[int]]:
     """Returns, for every node at `depth`, its members' positions among the nodes one level below."""
     members: dict[Key, list[int]] = {}
-    for place, key in enumerate(nested.groups(depth + 1)):
-        members.setdefault(key[:depth], []).append(place)
+    for column, key in enumerate(nested.groups(depth + 1)):
+        members.setdefault(key[:depth], []).append(column)
     return members
 
 

@@ -51,8 +51,8 @@ class Distribution:
     def cdf(self, values: ArrayLike) -> Array:
         """Computes P(X <= value) for each value; within rounding of the support values are equal."""
         shares = np.append(0.0, np.cumsum(self.probability))
-        places = np.searchsorted(self.support, np.asarray(values, float) + 1e-12, side="right")
-        return np.asarray(np.minimum(shares[places], 1.0))
+        indices = np.searchsorted(self.support, np.asarray(values, float) + 1e-12, side="right")
+        return np.asarray(np.minimum(shares[indices], 1.0))
 
     def mirrored(self) -> Distribution:
         return Distribution(-self.support[::-1], self.probability[::-1])
@@ -138,11 +138,11 @@ class InstanceBound:
         value = np.mean([excess.mean() for excess in excesses])
         of_examples = sum(excess.var(ddof=1) / len(excess) for excess in excesses) / 4
         of_seeds = []
-        for place, runs in enumerate(self.runs):
+        for number, runs in enumerate(self.runs):
             left_out = []
             for seed in runs.seeds:
                 fewer = list(self.runs)
-                fewer[place] = runs.with_seeds([other for other in runs.seeds if other != seed])
+                fewer[number] = runs.with_seeds([other for other in runs.seeds if other != seed])
                 of_seed = self._of_halves((fewer[0], fewer[1]), halves, chosen)
                 left_out.append(np.mean([part.mean() for part in of_seed]))
             freedom = len(left_out) - 1
@@ -162,7 +162,7 @@ class InstanceBound:
         lattice = _lattice(*runs)
         excess = _excess(lattice, _in_units(thresholds, lattice.unit))
         excess[:, np.isneginf(thresholds)] = 0.0
-        return [excess[lattice.pattern[half], place] for place, half in enumerate(halves)]
+        return [excess[lattice.pattern[half], column] for column, half in enumerate(halves)]
 
 
 @dataclass(frozen=True)
@@ -276,9 +276,9 @@ def _whole_sums(runs: RunsTable, scale: int) -> NDArray[np.int64]:
     """Computes the mean of every seed in units of 1 / scale [seeds, examples]."""
     weights = [scale // product for product in _path_products(runs)]
     sums = np.zeros((len(runs.seeds), runs.num_examples), np.int64)
-    for place, rows in enumerate(runs.groups(1).values()):
+    for number, rows in enumerate(runs.groups(1).values()):
         for row in rows:
-            sums[place] += weights[row] * runs.predictions[row].astype(np.int64)
+            sums[number] += weights[row] * runs.predictions[row].astype(np.int64)
     return sums
 
 
@@ -307,9 +307,9 @@ def _subset_sums(values: NDArray[np.int64], size: int) -> Array:
     top = int(np.sort(values, axis=1)[:, number - size :].sum(axis=1).max()) if size else 0
     ways = np.zeros((size + 1, patterns, top + 1))
     ways[0, :, 0] = 1
-    places = np.arange(top + 1)
+    sums = np.arange(top + 1)
     for seed in range(number):
-        before = places - values[:, seed, None]  # [patterns, sums]
+        before = sums - values[:, seed, None]  # [patterns, sums]
         inside = before >= 0
         source = np.where(inside, before, 0)
         for taken in range(min(seed + 1, size), 0, -1):
@@ -612,8 +612,8 @@ def relative_threshold_bias(
             random.multinomial(number, np.full(number, 1 / number)) @ table
             for number, table in zip(numbers, tables, strict=True)
         )
-        places = (few * (numbers[1] + 1) + many).astype(np.intp)
-        return np.asarray(np.bincount(places, minlength=len(excess)) @ excess / len(places))
+        indices = (few * (numbers[1] + 1) + many).astype(np.intp)
+        return np.asarray(np.bincount(indices, minlength=len(excess)) @ excess / len(indices))
 
     biases = np.empty((n_resamples, 2))
     for row in biases:
@@ -720,8 +720,8 @@ def fisher_tests(
     few, many = (len(runs.keys) for runs in arms)
     # Given the number of all right answers, those of the hypothetically better arm.
     better, size = (right[0], few) if direction == "decay" else (right[1], many)
-    tables, place = np.unique(np.stack([right[0] + right[1], better]), axis=1, return_inverse=True)
+    tables, index = np.unique(np.stack([right[0] + right[1], better]), axis=1, return_inverse=True)
     tails = hypergeom.sf(tables[1] - 1, few + many, tables[0], size)
-    p_values = np.minimum(tails, 1.0)[place.ravel()]
+    p_values = np.minimum(tails, 1.0)[index.ravel()]
     adjusted = np.asarray(adjusted_p_values(p_values, "bh"), dtype=np.float64)
     return FisherTests(p_values, adjusted, level, direction)

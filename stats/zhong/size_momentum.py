@@ -251,14 +251,14 @@ def momentum_index(
     # A mean of .6 that rounding made .59999 is .6.
     bucket = np.searchsorted(limits, between + 1e-9, side="right") - 1
     bucket[np.isclose(between, limits[-1])] = len(limits) - 2
-    counts = np.array([(bucket == place).sum() for place in range(len(limits) - 1)])
+    counts = np.array([(bucket == number).sum() for number in range(len(limits) - 1)])
     correlation = np.full(len(counts), np.nan)
-    for place in np.flatnonzero(counts > 2):
-        gains = np.stack([between - before, after - between])[:, bucket == place]
+    for number in np.flatnonzero(counts > 2):
+        gains = np.stack([between - before, after - between])[:, bucket == number]
         if kind == "spearman":
             gains = np.asarray(rankdata(np.round(gains, 12), axis=1))
         if (gains.std(axis=1) > 1e-9).all():
-            correlation[place] = np.corrcoef(*gains)[0, 1]
+            correlation[number] = np.corrcoef(*gains)[0, 1]
     known = np.isfinite(correlation)
     pooled = np.average(correlation[known], weights=counts[known]) if known.any() else np.nan
     return MomentumIndex(limits, correlation, counts, float(pooled), kind)
