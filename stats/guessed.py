@@ -138,7 +138,9 @@ def refuse_unknown(function: str, keywords: Iterable[str], known: Sequence[str])
             keyword = meant.partition("=")[0]
             cure = f"write {meant}"
             if not meant or (keyword.isidentifier() and keyword not in known):
-                cure = nearest(name, [one for one in known if one != "self"])
+                cure = nearest(
+                    name, [keyword_known for keyword_known in known if keyword_known != "self"]
+                )
             raise UnknownKeyword(f"{function} has no keyword {name}; {cure}")
 
 
@@ -175,4 +177,6 @@ def unknown_public_name(name: str, names: Iterable[str]) -> str:
 
 
 def _nearest(name: str, names: Iterable[str], otherwise: str) -> str:
-    return nearest(name, [one for one in names if not one.startswith("_")], otherwise)
+    return nearest(
+        name, [candidate for candidate in names if not candidate.startswith("_")], otherwise
+    )

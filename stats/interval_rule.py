@@ -434,11 +434,11 @@ def near_bounds_difference(
     error = math.sqrt(max(squares, 0.0))
 
     def interval(level: float) -> Interval:
-        one, other = (
+        first, second = (
             (arm[0], score_interval(*arm, degrees_of_freedom, level, bounds, units))
             for arm, units in zip((base, experiment), num_units, strict=True)
         )
-        low, high = difference_of_intervals(one, other, correlation)
+        low, high = difference_of_intervals(first, second, correlation)
         normal = t_interval(experiment[0] - base[0], error, math.inf, level)
         ends = Interval(min(low, normal.low), max(high, normal.high))
         return clipped_interval(ends, (-width, width))
@@ -477,8 +477,12 @@ def difference_of_intervals(
     (first, of_first), (second, of_second) = base, experiment
     difference = second - first
 
-    def reach(one: float, other: float) -> float:
-        return math.sqrt(max(one**2 + other**2 - 2 * correlation * one * other, 0.0))
+    def reach(first_reach: float, second_reach: float) -> float:
+        return math.sqrt(
+            max(
+                first_reach**2 + second_reach**2 - 2 * correlation * first_reach * second_reach, 0.0
+            )
+        )
 
     return Interval(
         difference - reach(second - of_second.low, of_first.high - first),

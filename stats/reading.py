@@ -478,7 +478,7 @@ def along_examples(what: str, values: Any, ids: NDArray | None, number: int) -> 
 
 def _only_count(ids: NDArray) -> bool:
     """Returns whether ids are 0, 1, 2, ... or 1, 2, 3, ..., so that no other order is likely."""
-    numbers = ids if ids.dtype.kind in "iu" else np.array([str(one).strip() for one in ids])
+    numbers = ids if ids.dtype.kind in "iu" else np.array([str(name).strip() for name in ids])
     if numbers.dtype.kind == "U" and not np.char.isdecimal(numbers).all():
         return False
     shifts = {*(numbers.astype(np.int64) - np.arange(len(ids))).tolist()}

@@ -171,13 +171,13 @@ class Arm(RunsTable):
         pairs = zip(self.run_seeds, self.lineage, strict=False)
         return frozenset().union(*(ancestors for run_seed, ancestors in pairs if run_seed == seed))
 
-    def shares_parent(self, other: Arm, seed: Hashable) -> bool:
+    def shares_parent(self, arm_compared: Arm, seed: Hashable) -> bool:
         """Returns whether runs of a seed descend from one checkpoint, or one training, in both arms.
 
         Two checkpoints of one name (procedure, seed and step) that hold different weights are not of
         one training.
         """
-        ancestors, others = self.lineage_of(seed), other.lineage_of(seed)
+        ancestors, others = self.lineage_of(seed), arm_compared.lineage_of(seed)
         shared = {kind for kind, _ in ancestors & others}
         known = [
             dict(value for kind, value in arm if kind == "named") for arm in (ancestors, others)
@@ -446,9 +446,11 @@ _Table = TypeVar("_Table", bound=RunsTable)
 
 def _in_order_of(first: RunsTable, runs: _Table, names: tuple[str, str]) -> _Table:
     """Puts the examples of runs into the order of the first table."""
-    one, other = names
+    first_name, second_name = names
     if (first.example_ids is None) != (runs.example_ids is None):
-        known, unknown = (one, other) if runs.example_ids is None else (other, one)
+        known, unknown = (
+            (first_name, second_name) if runs.example_ids is None else (second_name, first_name)
+        )
         raise DataError(
             f"{known} has example ids and {unknown} has none; give both a coordinate example_id, or none"
         )
@@ -460,9 +462,9 @@ def _in_order_of(first: RunsTable, runs: _Table, names: tuple[str, str]) -> _Tab
     if lacking or first.num_examples != runs.num_examples:
         mismatch = ", expected the same"
         if lacking:
-            mismatch = f", {len(lacking)} of {one}'s are not in {other} (such as {lacking[0]!r})"
+            mismatch = f", {len(lacking)} of {first_name}'s are not in {second_name} (such as {lacking[0]!r})"
         raise DataError(
-            f"{one} has {first.num_examples} examples and {other} {runs.num_examples}{mismatch}; evaluate "
+            f"{first_name} has {first.num_examples} examples and {second_name} {runs.num_examples}{mismatch}; evaluate "
             "both on the same examples"
         )
     if first.example_ids is None:
@@ -491,7 +493,7 @@ def places_of(wanted: Sequence[Any], known: Sequence[Any]) -> tuple[list[int], l
 
 def _as_numbers(ids: Sequence[Any]) -> Sequence[Any]:
     """Returns texts of whole numbers as these, unless two of the ids would become one."""
-    numbers = [int(one) if isinstance(one, str) and one.isdecimal() else one for one in ids]
+    numbers = [int(name) if isinstance(name, str) and name.isdecimal() else name for name in ids]
     return numbers if len({*numbers}) == len({*ids}) else ids
 
 

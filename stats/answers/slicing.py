@@ -118,16 +118,18 @@ class Slices(FurtherAnswer):
         names = [arm.name for arm in arms_of(self.comparison)]
         if not self.made_from:
             return []
-        arm, other = names if self.made_from == "base" else names[::-1]
+        arm, base = names if self.made_from == "base" else names[::-1]
         return [
-            f"The slices by {self.by} go with the answers of {arm} and far less with those of {other}. If "
+            f"The slices by {self.by} go with the answers of {arm} and far less with those of {base}. If "
             f"they were made from the results of {arm}, their differences are regression to the mean: "
-            f"examples that {arm} got wrong by chance are easier for {other}. Make slices from something "
+            f"examples that {arm} got wrong by chance are easier for {base}. Make slices from something "
             "that is known before either arm answers, or from the answers of a third."
         ]
 
     def columns(self) -> dict[str, Any]:
-        by_name = {one.name: plain_value(replace(one, undefined_seeds=())) for one in self.slices}
+        by_name = {
+            item.name: plain_value(replace(item, undefined_seeds=())) for item in self.slices
+        }
         values = flat_values({self.key: by_name})
         return {name: value for name, value in values.items() if not isinstance(value, list)}
 
@@ -138,18 +140,18 @@ class Slices(FurtherAnswer):
         item, level = self.comparison, f"{self.level:.0%} CI"
         rows: list[dict[str, Cell]] = []
         paired = item.experiment is not None
-        for one in self.slices:
-            row: dict[str, Cell] = {self.by: one.name, "examples": one.num_examples}
+        for part in self.slices:
+            row: dict[str, Cell] = {self.by: part.name, "examples": part.num_examples}
             if paired:
                 row |= {
-                    "base": one.base, "experiment": one.experiment, "difference": one.estimate,
+                    "base": part.base, "experiment": part.experiment, "difference": part.estimate,
                 }  # fmt: skip
             else:
-                row |= {"score": one.estimate}
-            row |= {level: one.ci} | ({"p (Holm)": one.p_holm} if paired else {})
+                row |= {"score": part.estimate}
+            row |= {level: part.ci} | ({"p (Holm)": part.p_holm} if paired else {})
             row |= {
-                "against the rest": one.against_rest, f"its {level}": one.against_rest_ci,
-                "its p (Holm)": one.against_rest_p_holm,
+                "against the rest": part.against_rest, f"its {level}": part.against_rest_ci,
+                "its p (Holm)": part.against_rest_p_holm,
             }  # fmt: skip
             rows.append(row)
         share, points = score_format(item.metric), score_format(item.metric, True)
@@ -173,18 +175,20 @@ class Slices(FurtherAnswer):
             metric_at_start(self.comparison.metric),
             [arm.name for arm in arms_of(self.comparison)],
         )
-        without_rest = [one.name for one in self.slices if one.rest_undefined]
-        for one in self.slices:
-            for why in dict.fromkeys(filter(None, one.undefined)):
+        without_rest = [item.name for item in self.slices if item.rest_undefined]
+        for item in self.slices:
+            for why in dict.fromkeys(filter(None, item.undefined)):
                 undefined = [
-                    name for name, reason in zip(names, one.undefined, strict=True) if reason == why
+                    name
+                    for name, reason in zip(names, item.undefined, strict=True)
+                    if reason == why
                 ]
                 of = "" if len(undefined) == len(names) else f" of {undefined[0]}"
-                yield f"{metric}{of} has no value where {self.by} is {one.name}: {why}."
-            for name, why, seeds in zip(names, one.undefined, one.undefined_seeds, strict=False):
+                yield f"{metric}{of} has no value where {self.by} is {item.name}: {why}."
+            for name, why, seeds in zip(names, item.undefined, item.undefined_seeds, strict=False):
                 if seeds and not why:
                     yield (
-                        f"{metric} of {name} is 0/0 in {seed_names(seeds)} where {self.by} is {one.name} and "
+                        f"{metric} of {name} is 0/0 in {seed_names(seeds)} where {self.by} is {item.name} and "
                         "counts there with the value defined for that."
                     )
         if without_rest:
@@ -453,19 +457,19 @@ def _draw(answer: Slices) -> Figure:
     """
     comparison, level = answer.comparison, f"{answer.level:.0%} intervals"
     paired = comparison.experiment is not None
-    apart = any(one.against_rest_ci is not None for one in answer.slices)
-    names = ["all examples", *(f"{one.name} ({one.num_examples})" for one in answer.slices)]
+    apart = any(item.against_rest_ci is not None for item in answer.slices)
+    names = ["all examples", *(f"{item.name} ({item.num_examples})" for item in answer.slices)]
     size = (4 + 2.6 * apart, 1.3 + 0.34 * len(names))
     with canvas(*size, 1 + apart, squeeze=False) as (figure, grid):
         panels = grid[0]
         drawing.row(panels[0], 0, comparison.estimate, comparison.ci, colour=COLOURS[1], marker="D")
         panels[0].axhline(0.5, color=GREY, linewidth=0.6)
-        for row, one in enumerate(answer.slices, start=1):
-            if one.estimate is not None:
-                ends = one.ci or (one.estimate, one.estimate)
-                drawing.row(panels[0], row, one.estimate, ends, filled=one.ci is not None)
-            if one.against_rest is not None and one.against_rest_ci is not None:
-                drawing.row(panels[1], row, one.against_rest, one.against_rest_ci, marker="s")
+        for row, item in enumerate(answer.slices, start=1):
+            if item.estimate is not None:
+                ends = item.ci or (item.estimate, item.estimate)
+                drawing.row(panels[0], row, item.estimate, ends, filled=item.ci is not None)
+            if item.against_rest is not None and item.against_rest_ci is not None:
+                drawing.row(panels[1], row, item.against_rest, item.against_rest_ci, marker="s")
         for number, axes in enumerate(panels):
             difference = paired or number == 1
             unit = score_format(comparison.metric, difference)

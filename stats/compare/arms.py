@@ -179,7 +179,7 @@ def compare_given(
     order = sorted(arms, key=lambda name: sign * summaries[name].estimate)
     pairs = [(worse, better) for better, worse in itertools.combinations(order, 2)]
     if against is not None:
-        pairs = [(against, other) for other in order if other != against]
+        pairs = [(against, other_arm) for other_arm in order if other_arm != against]
     differences, weight = _differences(pairs, scored, summaries, settings)
     return ArmComparisons(
         name="",

@@ -520,9 +520,9 @@ def pairing_of(arms: Sequence[Arm], settings: ComparisonSettings) -> Pairing | N
     if settings.design != "paired" or settings.resample == "examples":
         return None
     shared = (
-        one.shares_parent(other, seed)
-        for one, other in itertools.combinations(arms, 2)
-        for seed in one.seeds
+        first.shares_parent(second, seed)
+        for first, second in itertools.combinations(arms, 2)
+        for seed in first.seeds
     )
     return "parent" if all(shared) else "seed number"
 

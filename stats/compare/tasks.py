@@ -298,10 +298,10 @@ def _check_shared_sets(specs: Mapping[str, ComparisonSpec]) -> None:
     seen: dict[str, tuple[str, int]] = {}
     for name, spec in specs.items():
         for arm in spec.arms:
-            other, number = seen.setdefault(spec.examples or "", (name, arm.num_units))
+            first_task, number = seen.setdefault(spec.examples or "", (name, arm.num_units))
             if spec.examples is not None and number != arm.num_units:
                 raise DataError(
-                    f"tasks {other!r} and {name!r} share their examples by examples_of and have "
+                    f"tasks {first_task!r} and {name!r} share their examples by examples_of and have "
                     f"{number} and {arm.num_units}; give them different names in examples_of"
                 )
 

@@ -82,9 +82,9 @@ def summary_table(items: Sequence[ReportedComparison]) -> Table:
       items: one per row.
     """
     rows = []
-    decimals = metric_decimals([one.comparison for one in items])
-    for one in items:
-        item = one.comparison
+    decimals = metric_decimals([reported.comparison for reported in items])
+    for reported in items:
+        item = reported.comparison
         shown = with_decimals(score_format(item.metric), decimals[item.metric])
         estimate = f"{format_cell(item.estimate, shown)} ({format_cell(item.ci, shown)})"
         scores = [format_cell(item.base.estimate, shown), NONE, NONE]
@@ -94,13 +94,16 @@ def summary_table(items: Sequence[ReportedComparison]) -> Table:
             scores[1:] = [format_cell(item.experiment.estimate, shown), estimate]
         flips = item.p_values.get("sign flip")
         p_values = [
-            format_cell(p, "p") for p in (item.p_value, flips and flips.two_sided, one.adjusted)
+            format_cell(p, "p")
+            for p in (item.p_value, flips and flips.two_sided, reported.adjusted)
         ]
         metric = metric_label(item.metric)
-        rows.append([item.name, item.evaluation_set, metric, *scores, *p_values, one.result])
-    levels = sorted({one.comparison.confidence_level for one in items})
+        rows.append([item.name, item.evaluation_set, metric, *scores, *p_values, reported.result])
+    levels = sorted({reported.comparison.confidence_level for reported in items})
     level = f"{levels[0]:.0%} CI" if len(levels) == 1 else "CI"
-    tests = [one.comparison.ci for one in items if one.comparison.experiment is not None]
+    tests = [
+        reported.comparison.ci for reported in items if reported.comparison.experiment is not None
+    ]
     columns = (
         "Compared", "Set", "Metric", "Base", "Experiment", f"Difference ({level})",
         f"p ({method_names(tests)})" if tests else "p", "p (sign flip)", "p (Holm)", "Result",
@@ -111,7 +114,7 @@ def summary_table(items: Sequence[ReportedComparison]) -> Table:
 
 
 def _of_means(items: Sequence[ReportedComparison]) -> str:
-    if not any(one.comparison.tasks and one.adjusted is not None for one in items):
+    if not any(reported.comparison.tasks and reported.adjusted is not None for reported in items):
         return ""
     return "A mean over tasks is a question of its own: its p is not corrected for the number of tasks."
 
@@ -119,9 +122,10 @@ def _of_means(items: Sequence[ReportedComparison]) -> str:
 def unclear_beyond_zero(items: Sequence[ReportedComparison]) -> str:
     """Explains intervals that exclude 0 beside the result "not clear"; nothing where there are none."""
     beyond = [
-        one
-        for one in items
-        if one.result == "not clear" and not one.comparison.ci.low <= 0 <= one.comparison.ci.high
+        reported
+        for reported in items
+        if reported.result == "not clear"
+        and not reported.comparison.ci.low <= 0 <= reported.comparison.ci.high
     ]
     if not beyond:
         return ""

@@ -44,12 +44,12 @@ def needs_in_words(
     opposite = ""
     if needs.opposite_chance is not None:
         unit = drawn_unit(arms_of(item))
-        one = (
+        one_seed = (
             f"One random {unit} per arm" if item.design == "unpaired" else f"A single random {unit}"
         )
         chance = 100 * needs.opposite_chance
         shown = f"{chance:.0f}" if chance >= 1 else "below 1"
-        opposite = f"{one} would have shown the opposite sign with probability {shown} %."
+        opposite = f"{one_seed} would have shown the opposite sign with probability {shown} %."
     sentences = (opposite, what_is_needed(item, adjusted, answers), _doubled(item, needs))
     return not_empty(" ".join(not_empty(*sentences)), unseen_failures(item))
 

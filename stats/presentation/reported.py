@@ -98,17 +98,17 @@ def _corrected(
 
 def clearest(items: Sequence[ReportedComparison]) -> ReportedComparison:
     """Returns the comparison with the smallest corrected p; of single arms, the first."""
-    return min(items, key=lambda one: 0.0 if one.adjusted is None else one.adjusted)
+    return min(items, key=lambda item: 0.0 if item.adjusted is None else item.adjusted)
 
 
 def means_of(items: Sequence[ReportedComparison]) -> list[ReportedComparison]:
     """Returns the means over tasks, which stand below the comparisons of the tasks."""
-    return [one for one in items if one.comparison.tasks]
+    return [item for item in items if item.comparison.tasks]
 
 
 def tally(items: Sequence[ReportedComparison]) -> str:
     """Counts the results of a list but for means over tasks, such as `better on 3, not clear on 2`."""
-    counts = Counter(one.result for one in items if not one.comparison.tasks)
+    counts = Counter(item.result for item in items if not item.comparison.tasks)
     results = ("better", "worse", "higher", "lower", "not clear")
     return ", ".join(f"{word} on {counts[word]}" for word in results if counts[word])
 
@@ -120,7 +120,9 @@ def answer(items: Sequence[ReportedComparison], asked: ReportedComparison) -> st
     if first.adjusted is None:
         return f"{item.evaluation_set}: {first.finding()}"
     assert item.experiment is not None
-    arms = {one.comparison.experiment.name for one in items if one.comparison.experiment}
+    arms = {
+        reported.comparison.experiment.name for reported in items if reported.comparison.experiment
+    }
     contrast, named = f"{item.experiment.name} against {item.base.name}", ""
     if len(arms) > 1:
         contrast, named = f"{len(arms)} arms against {item.base.name}", f"{item.experiment.name}, "

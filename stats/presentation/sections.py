@@ -83,7 +83,11 @@ def write_report(
     if directory.exists() and not (directory / "index.md").is_file():
         raise UserError(f"{directory} exists and is not a report of this kind; give another folder")
     left_out: dict[str, str] = {}
-    lines = [f"# {report.title}", "", *(line for one in report.findings for line in (one, ""))]
+    lines = [
+        f"# {report.title}",
+        "",
+        *(line for sentence in report.findings for line in (sentence, "")),
+    ]
     # Each with its HTML and the number of rows of a table.
     blocks: list[tuple[ReportSection, str, int | None]] = []
     files: dict[str, bytes] = {}
@@ -112,7 +116,7 @@ def write_report(
         Path(__file__).with_name("sections.html.j2"),
         {"slug": slug},
         title=report.title,
-        findings=[with_minus(one) for one in report.findings],
+        findings=[with_minus(sentence) for sentence in report.findings],
         blocks=blocks,
         left_out=left_out,
         made_with={**(made_by or {}), **made_with()},

@@ -99,7 +99,7 @@ class ReportContent:
         of_comparisons = [
             picture
             for item in self.compared
-            for group in (item.overview, *(one.figures for one in item.items))
+            for group in (item.overview, *(reported.figures for reported in item.items))
             for picture in group
         ]
         return of_comparisons + self.curves

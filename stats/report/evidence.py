@@ -115,7 +115,7 @@ class ComparedArms:
     def asked(self) -> ReportedComparison:
         if self.primary is not None:
             return self.items[self.primary]
-        return clearest([one for one in self.items if not one.comparison.tasks] or self.items)
+        return clearest([item for item in self.items if not item.comparison.tasks] or self.items)
 
     @property
     def comparisons(self) -> list[Comparison]:
@@ -138,7 +138,7 @@ class _Answered(NamedTuple):
         """Returns it under the names that people read."""
         item = _named(self.comparison, name_of)
         answers = [replace(answer, comparison=item) for answer in self.answers]
-        return _Answered(item, answers, [_named(one, name_of) for one in self.counted])
+        return _Answered(item, answers, [_named(mean_of, name_of) for mean_of in self.counted])
 
 
 @dataclass
@@ -194,7 +194,9 @@ def compare_all(
         shared = SharedArms()
         for results, number in group:
             _compare(results, number, shared, name_of if for_page else None)
-        _rank_families([one for one in group if one[1] in one[0].comparisons], shared, name_of)
+        _rank_families(
+            [pair_of for pair_of in group if pair_of[1] in pair_of[0].comparisons], shared, name_of
+        )
     for results in every:
         _add_means(results)
     refused = [error for results in every for error in results.left_out.values()]

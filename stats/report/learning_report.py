@@ -77,14 +77,20 @@ def _report(predictions: str | Sequence[str], runs: Sequence[FinishedRun]) -> Re
             "with checkpoints of several steps"
         )
     sections = []
-    for one in sets:
-        name = slug(one.name)
+    for learned_set in sets:
+        name = slug(learned_set.name)
         sections += [
-            ReportSection(f"{name}-learned", _CURVE.format(one.name), partial(_curves, one)),
-            ReportSection(f"{name}-map", _MAP.format(one.name), partial(_map, one)),
-            ReportSection(f"{name}-examples", _EXAMPLES.format(one.name), partial(_table, one)),
+            ReportSection(
+                f"{name}-learned", _CURVE.format(learned_set.name), partial(_curves, learned_set)
+            ),
+            ReportSection(f"{name}-map", _MAP.format(learned_set.name), partial(_map, learned_set)),
+            ReportSection(
+                f"{name}-examples", _EXAMPLES.format(learned_set.name), partial(_table, learned_set)
+            ),
         ]
-    return Report("Examples along training", sections, [_finding(one) for one in sets])
+    return Report(
+        "Examples along training", sections, [_finding(learned_set) for learned_set in sets]
+    )
 
 
 def _learned(sets: Sequence[PredictionSet]) -> _Learned:

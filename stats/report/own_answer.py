@@ -148,10 +148,10 @@ def as_text(compared: ComparedArms, read: str) -> str:
     is_one = len({(item.evaluation_set, item.metric) for item in items}) == 1
     table = _table_of_arms(compared.items) if is_one else _table_of_tasks(compared.items)
     warned: dict[str, dict[str, None]] = {}
-    for one in compared.items:
-        for text in words.warnings(one.comparison, len(items) == 1, one.answers):
-            warned.setdefault(text, {})[one.comparison.evaluation_set] = None
-    findings = (one.finding(pairing=False).removeprefix(about).lstrip() for one in told)
+    for reported in compared.items:
+        for text in words.warnings(reported.comparison, len(items) == 1, reported.answers):
+            warned.setdefault(text, {})[reported.comparison.evaluation_set] = None
+    findings = (reported.finding(pairing=False).removeprefix(about).lstrip() for reported in told)
     parts = ["\n".join(findings)]
     if table is not None:
         shown = [table.aligned(), *filter(None, [unclear_beyond_zero(compared.items)])]
@@ -169,20 +169,20 @@ def as_text(compared: ComparedArms, read: str) -> str:
         parts += [ranking.table().aligned()]
         parts += [f"Note: {text}" for text in words.ranking_notes(ranking)[:1] if is_long]
     is_one_of_many = len(items) > 1 and len(means) != 1
-    has_several = len({one.comparison.metric for one in told}) > 1
+    has_several = len({reported.comparison.metric for reported in told}) > 1
     names = (
-        one.comparison.name + f", {metric_name(one.comparison.metric)}" * has_several
-        for one in told
+        reported.comparison.name + f", {metric_name(reported.comparison.metric)}" * has_several
+        for reported in told
     )
     leads = [f"{name}: " * is_one_of_many for name in names]
-    reports = [words.interval_to_report(one.comparison) for one in told]
+    reports = [words.interval_to_report(reported.comparison) for reported in told]
     parts += [lead + text for lead, text in zip(leads, reports, strict=True) if text]
     limits = [*filter(None, dict.fromkeys(map(words.unseen_failures, items)))]
-    for lead, one in zip(leads, told, strict=True):
-        item = one.comparison
-        needs = [planning.what_is_needed(item, one.adjusted, one.answers)]
+    for lead, reported in zip(leads, told, strict=True):
+        item = reported.comparison
+        needs = [planning.what_is_needed(item, reported.adjusted, reported.answers)]
         if is_long:
-            needs = planning.needs_in_words(item, one.adjusted, one.answers)
+            needs = planning.needs_in_words(item, reported.adjusted, reported.answers)
         parts += [lead + text for text in needs if text and text not in limits]
     parts += limits if is_long else []
     parts += [f"Note: {text}" for text in compared.unranked]
@@ -195,18 +195,18 @@ def as_text(compared: ComparedArms, read: str) -> str:
 
 def _table_of_arms(items: Sequence[ReportedComparison]) -> Table | None:
     """Returns the comparisons of one task, a row each; None of a single arm."""
-    [metric] = {one.comparison.metric for one in items}
+    [metric] = {reported.comparison.metric for reported in items}
     level = f"{items[0].comparison.confidence_level:.0%} CI"
-    decimals = metric_decimals([one.comparison for one in items])[metric]
+    decimals = metric_decimals([reported.comparison for reported in items])[metric]
     records: list[dict[str, Cell]] = [
         {
             "Compared": item.name, "Base": item.base.estimate,
             "Experiment": item.experiment.estimate, "Difference": item.estimate, level: item.ci,
-            "p": item.p_value, "p (Holm)": one.adjusted,
-            "Result": one.result,
+            "p": item.p_value, "p (Holm)": reported.adjusted,
+            "Result": reported.result,
         }
-        for one in items
-        for item in [one.comparison]
+        for reported in items
+        for item in [reported.comparison]
         if item.experiment is not None
     ]  # fmt: skip
     formats = {
@@ -221,9 +221,9 @@ def _table_of_tasks(items: Sequence[ReportedComparison]) -> Table:
     """Returns the comparisons of several tasks, a row each."""
     table = summary_table(items)
     left_out = {"p (sign flip)"}
-    if len({one.comparison.name for one in items}) == 1:
+    if len({reported.comparison.name for reported in items}) == 1:
         left_out.add("Compared")
-    if all(one.adjusted is None for one in items):
+    if all(reported.adjusted is None for reported in items):
         left_out |= {*table.columns[4:]}
     shown = [column for column, name in enumerate(table.columns) if name not in left_out]
     names = {"Set": "Task", "Base": "Score" if len(shown) < 5 else "Base"}
@@ -237,8 +237,8 @@ def tables_of_answers(compared: ComparedArms) -> list[Table]:
     """Returns the tables of all answers; of several comparisons the first column says which one it is of."""
     names = names_of_rows(compared.comparisons)
     tables = []
-    for name, one in zip(names, compared.items, strict=True):
-        for table in filter(None, (answer.table() for answer in one.answers)):
+    for name, reported in zip(names, compared.items, strict=True):
+        for table in filter(None, (answer.table() for answer in reported.answers)):
             first, *others = table.columns
             lead = f"{name}: " if len(names) > 1 else ""
             tables.append(replace(table, columns=[lead + first, *others]))
@@ -253,12 +253,12 @@ def told_in_words(items: Sequence[ReportedComparison]) -> tuple[Sequence[Reporte
     if len(items) <= _MOST_TOLD:
         return items, ""
     clear = [
-        one
-        for one in items
-        if one.result not in ("not clear", NONE) or any(answer.claims for answer in one.answers)
+        item
+        for item in items
+        if item.result not in ("not clear", NONE) or any(answer.claims for answer in item.answers)
     ]
-    first = sorted(clear, key=lambda one: one.adjusted if one.adjusted is not None else 1.0)
-    told = [one for one in clear if one in first[:_MOST_TOLD]]
+    first = sorted(clear, key=lambda item: item.adjusted if item.adjusted is not None else 1.0)
+    told = [item for item in clear if item in first[:_MOST_TOLD]]
     if not clear:
         return [], f"None of {len(items)} comparisons is clear."
     which = f"the {len(told)} with the smallest p are" if len(told) < len(clear) else "they are"

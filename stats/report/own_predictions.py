@@ -183,7 +183,7 @@ def compare_files(settings: OwnComparison) -> str:
         shown = [summary_table(compared.items), *tables_of_answers(compared)]
         texts[settings.latex] = "\n".join(table.latex() for table in shown)
     if settings.csv is not None:
-        answers = [one.answers for one in compared.items]
+        answers = [item.answers for item in compared.items]
         texts[settings.csv] = full_table(compared.comparisons, answers).csv()
     texts |= _pages(compared, settings, read, tables) if settings.html is not None else {}
     for path, text in texts.items():

@@ -281,7 +281,9 @@ def _by_unit(compared: ComparedArms) -> dict[str, list[tuple[int, ReportedCompar
 
 def _by_width(figures: Sequence[ReportSection]) -> tuple[list[ReportSection], list[ReportSection]]:
     """Returns the figures that stand below the words of a comparison, and those beside them."""
-    return [one for one in figures if one.is_wide], [one for one in figures if not one.is_wide]
+    return [figure for figure in figures if figure.is_wide], [
+        figure for figure in figures if not figure.is_wide
+    ]
 
 
 def _metrics(content: ReportContent) -> list[str]:

@@ -240,8 +240,8 @@ class PredictionSet:
           measure: a key of `METRICS` or `OCCUPATION_MEASURES`.
         """
         base, metric = self.arm(measure)
-        other, _ = experiment.arm(measure)
-        arms = pair(*align(base, other))
+        compared, _ = experiment.arm(measure)
+        arms = pair(*align(base, compared))
         if len(arms[0].seeds) < 2:
             raise DataError(
                 f"{self.set_name}: {self.name} and {experiment.name} have "
@@ -309,9 +309,9 @@ def task_of(
 ) -> TaskData:
     """Returns the arms of a comparison under a measure."""
     data, metric = base.measured(measure)
-    other = None if experiment is None else experiment.measured(measure)[0]
+    experiment_data = None if experiment is None else experiment.measured(measure)[0]
     clusters = base.clusters or (experiment.clusters if experiment else None)
-    return TaskData(data, other, metric, clusters=clusters, missing=base.missing)
+    return TaskData(data, experiment_data, metric, clusters=clusters, missing=base.missing)
 
 
 def curve_of_prediction_sets(

@@ -230,10 +230,10 @@ def _agree(given: str, again: str, is_drawn: bool) -> bool:
     """Returns whether texts are the same but for digits that another machine may have."""
     parts = [_NUMBER.split(text) for text in (given, again)]
 
-    def agree(one: str, other: str) -> bool:
-        digits = max(len(re.sub(r"e.*|\D", "", number).lstrip("0")) for number in (one, other))
-        is_rounded = digits < 12 or "." not in one + other
-        tolerance = 1e-5 if is_drawn else -1 if is_rounded else 1e-9 * abs(float(other))
-        return one == other or abs(float(one) - float(other)) <= tolerance
+    def agree(left: str, right: str) -> bool:
+        digits = max(len(re.sub(r"e.*|\D", "", number).lstrip("0")) for number in (left, right))
+        is_rounded = digits < 12 or "." not in left + right
+        tolerance = 1e-5 if is_drawn else -1 if is_rounded else 1e-9 * abs(float(right))
+        return left == right or abs(float(left) - float(right)) <= tolerance
 
     return parts[0][::2] == parts[1][::2] and all(map(agree, parts[0][1::2], parts[1][1::2]))

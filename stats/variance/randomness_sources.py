@@ -209,7 +209,7 @@ def _one_at_a_time(
 ) -> SeedSources:
     """Returns total shares: half the mean squared difference of pairs, over that of unrelated runs."""
     alike = np.array(
-        [[[a == b for a, b in zip(one, two, strict=True)] for two in rows] for one in rows]
+        [[[a == b for a, b in zip(first, two, strict=True)] for two in rows] for first in rows]
     )
     halves = (values[:, None] - values) ** 2 / 2  # [runs, runs]
     above = np.triu(np.ones(halves.shape, bool), 1)

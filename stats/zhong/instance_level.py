@@ -131,8 +131,8 @@ class InstanceBound:
             excess = np.hstack([np.zeros((len(lattice.counts), 1)), _excess(lattice, units)])
             values = np.append(-np.inf, units / lattice.unit)
             chosen = [
-                float(values[excess[lattice.pattern[other]].mean(axis=0).argmax()])
-                for other in halves[::-1]
+                float(values[excess[lattice.pattern[half]].mean(axis=0).argmax()])
+                for half in halves[::-1]
             ]
         excesses = self._of_halves(self.runs, halves, chosen)
         value = np.mean([excess.mean() for excess in excesses])
@@ -142,7 +142,9 @@ class InstanceBound:
             left_out = []
             for seed in runs.seeds:
                 fewer = list(self.runs)
-                fewer[number] = runs.with_seeds([other for other in runs.seeds if other != seed])
+                fewer[number] = runs.with_seeds(
+                    [kept_seed for kept_seed in runs.seeds if kept_seed != seed]
+                )
                 of_seed = self._of_halves((fewer[0], fewer[1]), halves, chosen)
                 left_out.append(np.mean([part.mean() for part in of_seed]))
             freedom = len(left_out) - 1
@@ -595,14 +597,14 @@ def relative_threshold_bias(
     numbers = [len(runs.keys) for runs in arms]
     # A draw of seeds is right on an example 0 to all times: these are all the patterns there are.
     right = np.indices([number + 1 for number in numbers]).reshape(2, -1)
-    one, other = (
+    first, second = (
         (np.arange(number) >= number - counts[:, None]).astype(np.int64)
         for number, counts in zip(numbers, right, strict=True)
     )
-    lattice = _Lattice(one, other, np.arange(len(one)), np.ones(len(one), np.int64), 1)
+    lattice = _Lattice(first, second, np.arange(len(first)), np.ones(len(first), np.int64), 1)
     units = np.unique(lattice.differences[lattice.differences < 0])
     # The first column stands for a threshold below everything, where the bound is 0.
-    excess = np.hstack([np.zeros((len(one), 1)), _excess(lattice, units)])
+    excess = np.hstack([np.zeros((len(first), 1)), _excess(lattice, units)])
     random = np.random.Generator(np.random.Philox(key=rng))
     tables = [runs.predictions.astype(float) for runs in arms]
 

@@ -148,7 +148,7 @@ def _are_classes(predictions: NDArray) -> bool:
 
 def _pair_weights(arm: Arm) -> dict[str, Array]:
     """Computes weights [runs, runs] of pairs of runs within and between seeds; each sums to 1."""
-    member = np.array([[seed == other for other in arm.seeds] for seed in arm.run_seeds])
+    member = np.array([[seed == run_seed for run_seed in arm.seeds] for seed in arm.run_seeds])
     counts = member.sum(axis=0)  # [seeds]
     of_run = counts[member.argmax(axis=1)]  # [runs]
     within = member.astype(float) @ member.T
