@@ -117,29 +117,29 @@ def knows_guesses(function: Callable[P, R]) -> Callable[P, R]:
       multiberts.stats.guessed.UnknownKeyword: interval has no keyword alpha; write confidence_level=1 - alpha
     """
     code = function.__code__
-    known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
     @functools.wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-        for name in (kwargs.keys() & _ALIASES) - {*known}:
-            if _ALIASES[name] in known and _ALIASES[name] not in kwargs:
+        for name in (kwargs.keys() & _ALIASES) - {*parameters}:
+            if _ALIASES[name] in parameters and _ALIASES[name] not in kwargs:
                 kwargs[_ALIASES[name]] = kwargs.pop(name)
-        refuse_unknown(function.__name__, kwargs, known)
+        refuse_unknown(function.__name__, kwargs, parameters)
         return function(*args, **kwargs)
 
     return checked
 
 
-def refuse_unknown(function: str, keywords: Iterable[str], known: Sequence[str]) -> None:
+def refuse_unknown(function: str, keywords: Iterable[str], parameters: Sequence[str]) -> None:
     """Refuses the first keyword that a function does not have, and says what it may mean."""
     for name in keywords:
-        if name not in known:
+        if name not in parameters:
             meant = KEYWORDS.get(name, "")
             keyword = meant.partition("=")[0]
             cure = f"write {meant}"
-            if not meant or (keyword.isidentifier() and keyword not in known):
+            if not meant or (keyword.isidentifier() and keyword not in parameters):
                 cure = nearest(
-                    name, [keyword_known for keyword_known in known if keyword_known != "self"]
+                    name, [keyword_known for keyword_known in parameters if keyword_known != "self"]
                 )
             raise UnknownKeyword(f"{function} has no keyword {name}; {cure}")
 

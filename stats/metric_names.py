@@ -60,8 +60,8 @@ def _known(metric: str) -> Metric | RankMetric | _MeanOfMetrics | None:
 
 def metric_name(metric: str) -> str:
     """Returns the name of a metric without a unit, such as `exact match`."""
-    known = _known(metric)
-    return (known.label if known else "") or metric.replace("_", " ")
+    described = _known(metric)
+    return (described.label if described else "") or metric.replace("_", " ")
 
 
 def metric_at_start(metric: str) -> str:
@@ -86,8 +86,8 @@ def metric_label(metric: str, difference: bool = False) -> str:
 
 def score_format(metric: str, difference: bool = False) -> str:
     """Returns how readers see scores of a metric, or differences of them: a format of `format_cell`."""
-    known = _known(metric)
-    if known is None or known.unit != "%":
+    described = _known(metric)
+    if described is None or described.unit != "%":
         return ""
     return POINTS if difference else PERCENT
 
@@ -116,17 +116,17 @@ def difference_text(difference: float | Interval, metric: str, decimals: int | N
 
 def metric_meaning(metric: str) -> str:
     """Returns one sentence on what a metric measures; empty where none is known."""
-    known = _known(metric)
-    return known.meaning if known else ""
+    described = _known(metric)
+    return described.meaning if described else ""
 
 
 def higher_is_better(metric: str) -> bool | None:
     """Returns which way a metric points; None where neither way is better, as for bias."""
-    known = _known(metric)
-    return known.higher_is_better if known else None
+    described = _known(metric)
+    return described.higher_is_better if described else None
 
 
 def may_be_averaged(metric: str) -> bool:
     """Returns whether scores of a metric may be averaged with those of others: 1 is the best of each."""
-    known = _known(f"{metric}+{metric}")
-    return known is not None and known.unit == "%" and known.higher_is_better is True
+    described = _known(f"{metric}+{metric}")
+    return described is not None and described.unit == "%" and described.higher_is_better is True

@@ -462,9 +462,9 @@ def along_examples(what: str, values: Any, ids: NDArray | None, number: int) -> 
         return np.asarray(array)
     if len({*value_ids.tolist()}) != len(value_ids):
         raise DataError(f"{what}: an example id appears twice; make the ids unique")
-    wanted, known = ids.tolist(), value_ids.tolist()
-    order, lacking = places_of(wanted, known)
-    _, surplus = places_of(known, wanted)
+    wanted, id_list = ids.tolist(), value_ids.tolist()
+    order, lacking = places_of(wanted, id_list)
+    _, surplus = places_of(id_list, wanted)
     if lacking or surplus:
         raise DataError(
             f"{what}: {len(lacking)} of {number} examples have none"
@@ -680,8 +680,10 @@ def _of_labelled_arrays(name: str, data: Any, metric: MetricLike | None) -> ArmT
         if variable.dims == ("example",) and key not in _ID_NAMES
     }
     # Other coordinates may have types that cannot be sliced, such as pandas' Arrow strings.
-    known = {"pretrain_seed", "finetune_seed", *_ID_NAMES}
-    predictions = predictions.drop_vars([key for key in predictions.coords if key not in known])
+    levels_used = {"pretrain_seed", "finetune_seed", *_ID_NAMES}
+    predictions = predictions.drop_vars(
+        [key for key in predictions.coords if key not in levels_used]
+    )
     if not predictions.size:
         raise DataError(f"{name}: found no runs or no examples; give at least one of each")
     ids, number = _coordinate_ids(predictions), predictions.sizes["example"]
@@ -710,7 +712,7 @@ def _of_labelled_arrays(name: str, data: Any, metric: MetricLike | None) -> ArmT
             ways = [
                 _descent(key, value) for value in variable.to_numpy().tolist() for _ in range(inner)
             ]
-            lineage = [known | way for known, way in zip(lineage, ways, strict=True)]
+            lineage = [so_far | way for so_far, way in zip(lineage, ways, strict=True)]
     keys = [(seed, *level) for seed, level in zip(seeds, levels, strict=True)]
     read = ReadAs.of(data.attrs)
     of_task = [*data.attrs.get("metrics", ())]  # of finished runs, its main one first

@@ -179,10 +179,12 @@ class Arm(RunsTable):
         """
         ancestors, others = self.lineage_of(seed), arm_compared.lineage_of(seed)
         shared = {kind for kind, _ in ancestors & others}
-        known = [
+        checkpoints = [
             dict(value for kind, value in arm if kind == "named") for arm in (ancestors, others)
         ]
-        differ = any(known[1].get(name, sha256) != sha256 for name, sha256 in known[0].items())
+        differ = any(
+            checkpoints[1].get(name, sha256) != sha256 for name, sha256 in checkpoints[0].items()
+        )
         return bool(shared & {"parent", "checkpoint"}) or (bool(shared) and not differ)
 
 
@@ -239,8 +241,8 @@ def make_arm(
     bad = _bad_cells(predictions)
     if bad is not None and bad.any():
         row, column = (int(index) for index in np.argwhere(bad)[0][:2])
-        known = None if example_ids is None else np.asarray(example_ids).tolist()[column]
-        example = f"number {column}" if known is None else repr(known)
+        example_id = None if example_ids is None else np.asarray(example_ids).tolist()[column]
+        example = f"number {column}" if example_id is None else repr(example_id)
         cure = "leave out runs that diverged and report it"
         if not bad[row].all():  # a row that is not there, or has no value
             cure = "complete them, or give missing='omit' to leave them out"
@@ -322,8 +324,8 @@ def _sortable(key: Key) -> tuple:
 
 def _level_names(levels: Sequence[str] | None, depth: int) -> tuple[str, ...]:
     if levels is None:
-        known = LEVELS[:depth]
-        return known + tuple(f"level_{level + 1}" for level in range(len(known), depth))
+        usual = LEVELS[:depth]
+        return usual + tuple(f"level_{level + 1}" for level in range(len(usual), depth))
     if len(levels) != depth:
         raise DataError(f"found {len(levels)} names of levels {tuple(levels)} for keys of {depth}")
     return tuple(levels)
@@ -448,11 +450,11 @@ def _in_order_of(first: RunsTable, runs: _Table, names: tuple[str, str]) -> _Tab
     """Puts the examples of runs into the order of the first table."""
     first_name, second_name = names
     if (first.example_ids is None) != (runs.example_ids is None):
-        known, unknown = (
+        with_ids, unknown = (
             (first_name, second_name) if runs.example_ids is None else (second_name, first_name)
         )
         raise DataError(
-            f"{known} has example ids and {unknown} has none; give both a coordinate example_id, or none"
+            f"{with_ids} has example ids and {unknown} has none; give both a coordinate example_id, or none"
         )
     lacking: list[Any] = []
     if first.example_ids is not None and runs.example_ids is not None:
@@ -472,7 +474,7 @@ def _in_order_of(first: RunsTable, runs: _Table, names: tuple[str, str]) -> _Tab
     return runs.with_examples(order)
 
 
-def places_of(wanted: Sequence[Any], known: Sequence[Any]) -> tuple[list[int], list[Any]]:
+def places_of(wanted: Sequence[Any], ids: Sequence[Any]) -> tuple[list[int], list[Any]]:
     """Returns where ids are among others, and those that are not there.
 
     Where some are not, whole numbers and texts of them are taken for the same ids.
@@ -481,11 +483,11 @@ def places_of(wanted: Sequence[Any], known: Sequence[Any]) -> tuple[list[int], l
       >>> places_of(["0", "1"], [1, 0]), places_of(["a"], ["b"])
       (([1, 0], []), ([], ['a']))
     """
-    index_of = {example: index for index, example in enumerate(known)}
+    index_of = {example: index for index, example in enumerate(ids)}
     keys = wanted
     if not all(map(index_of.__contains__, wanted)):
         keys = _as_numbers(wanted)
-        index_of = {example: index for index, example in enumerate(_as_numbers(known))}
+        index_of = {example: index for index, example in enumerate(_as_numbers(ids))}
     pairs = list(zip(wanted, keys, strict=True))
     indices = [index_of[key] for _, key in pairs if key in index_of]
     return indices, [example for example, key in pairs if key not in index_of]

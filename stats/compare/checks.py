@@ -90,12 +90,12 @@ def check_tables(tables: Mapping[str, ArmTable], design: str) -> None:
         seeds_read = ", ".join(
             f"{counted(len(of_arm), 'seed')} of {name}" for name, of_arm in numbers.items()
         )
-        known = " and ".join(
+        origins = " and ".join(
             f"those of {' and '.join(names)} are known only by the {by}"
             for by, names in unnamed.items()
         )
         raise DataError(
-            f"found {seeds_read}, and {known}, so that pairs may be of different seeds; "
+            f"found {seeds_read}, and {origins}, so that pairs may be of different seeds; "
             "name the seeds (a column or coordinate, files seed_0.csv), or use design='unpaired'"
         )
 

@@ -59,15 +59,17 @@ def legend_below(
     figure: Figure, panels: Iterable[Axes], ncols: int, first: Sequence[str] = ()
 ) -> None:
     """Puts one legend below all panels, with each label once, those of `first` in front."""
-    known: dict[str, Any] = {}
+    handle_of: dict[str, Any] = {}
     for axes in panels:
         handles, labels = axes.get_legend_handles_labels()
-        known |= dict(zip(labels, handles, strict=True))
-    known = {name: known[name] for name in first if name in known} | known
+        handle_of |= dict(zip(labels, handles, strict=True))
+    handle_of = {name: handle_of[name] for name in first if name in handle_of} | handle_of
     if (given := given_axes()) is not None:
-        given.legend(list(known.values()), list(known), loc="best", fontsize="small")
+        given.legend(list(handle_of.values()), list(handle_of), loc="best", fontsize="small")
     else:
-        figure.legend(list(known.values()), list(known), loc="outside lower left", ncols=ncols)
+        figure.legend(
+            list(handle_of.values()), list(handle_of), loc="outside lower left", ncols=ncols
+        )
 
 
 def title_above(figure: Figure, title: str) -> None:

@@ -62,8 +62,8 @@ class Table:
           title: see the class.
         """
         columns = list(records[0]) if records else []
-        known = {name: text for name, text in formats.items() if name in columns}
-        return cls(columns, [tuple(record.values()) for record in records], known, title)
+        used = {name: text for name, text in formats.items() if name in columns}
+        return cls(columns, [tuple(record.values()) for record in records], used, title)
 
     @property
     def headings(self) -> list[str]:

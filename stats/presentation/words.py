@@ -552,8 +552,8 @@ def _judgement(
             test += ", though the interval, which is of this comparison alone, excludes 0"
     if item.estimate == 0:
         return f"{test}."  # every study shows a difference of 0 or more
-    known = item.metric in METRICS or item.metric in OCCUPATION_MEASURES
-    equal = "alike" if known and higher_is_better(item.metric) is None else "equally good"
+    is_named = item.metric in METRICS or item.metric in OCCUPATION_MEASURES
+    equal = "alike" if is_named and higher_is_better(item.metric) is None else "equally good"
     look = "".join(answer.occasion for answer in answers)
     return (
         f"If both were {equal}, a difference this large would come up{look} in {rate_text(p)} of such "
@@ -624,10 +624,10 @@ def _failure(arm: ArmSummary, metric: str, confidence_level: float) -> str:
 
 def _one_answer(arm: ArmSummary, metric: str, number: int) -> str:
     """Says what constant seeds do, such as `predict one class`."""
-    known, s = METRICS.get(metric), _form(number, "s", "")
-    if metric == "auc" or (known is not None and known.is_correlation):
+    metric_object, s = METRICS.get(metric), _form(number, "s", "")
+    if metric == "auc" or (metric_object is not None and metric_object.is_correlation):
         return f"predict{s} one value"
-    if known is not None and known.uses_labels:
+    if metric_object is not None and metric_object.uses_labels:
         return f"predict{s} one class"
     pairs = zip(arm.seeds, arm.seed_scores, strict=True)
     values = {float(score) for seed, score in pairs if seed in arm.constant_seeds}

@@ -144,7 +144,7 @@ class _Analysis:
         sets = [group.evaluation_sets() for group in arms]
         for evaluation_set, measures in sets[0].items():
             for measure in measures:
-                if all(measure in known.get(evaluation_set, ()) for known in sets):
+                if all(measure in of_group.get(evaluation_set, ()) for of_group in sets):
                     yield measure, [self.reader(group, evaluation_set) for group in arms]
 
     def planned_seeds(self, arms: Sequence[RunGroup], design: str) -> int | None:
@@ -161,9 +161,9 @@ class _Analysis:
     def truth_of(self, predictions: PredictionSet, measure: str) -> float | None:
         """Returns the known value of a measure; a key may name the task before the evaluation set."""
         for key in _keys(predictions, measure):
-            known = self.truths.get(key, {})
-            if predictions.procedure in known:
-                return known[predictions.procedure]
+            by_procedure = self.truths.get(key, {})
+            if predictions.procedure in by_procedure:
+                return by_procedure[predictions.procedure]
         return None
 
 

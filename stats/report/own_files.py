@@ -194,10 +194,10 @@ def _wanted_sets(
         if task in (None, item.set_name, item.evaluation_set, item.task)
     ]
     if not sets:
-        known = sorted({item.set_name for item in prediction_sets})
+        names = sorted({item.set_name for item in prediction_sets})
         raise UserError(
-            f"{path}: found no task {task!r}, only {listed(known)}; give one of these, such as "
-            f"--task={known[0]}"
+            f"{path}: found no task {task!r}, only {listed(names)}; give one of these, such as "
+            f"--task={names[0]}"
         )
     return sets
 

@@ -220,8 +220,8 @@ def _compare_tasks(tasks: Mapping[str, Mapping[str, Any]], settings: OwnComparis
     """Compares every other arm with the first, on each task; a single arm is described."""
     every_arm = [*dict.fromkeys(name for arms in tasks.values() for name in arms)]
     if settings.base is not None and settings.base not in every_arm:
-        known = ", ".join(every_arm)
-        raise UserError(f"found no arm --base={settings.base}, only {known}; give one of them")
+        names = ", ".join(every_arm)
+        raise UserError(f"found no arm --base={settings.base}, only {names}; give one of them")
     base_name = every_arm[0] if settings.base is None else settings.base
     others = [name for name in every_arm if name != base_name]
     [by, *_] = columns_of_each([settings.results, *settings.experiment], {"by": settings.by})

@@ -59,10 +59,10 @@ def instances(*, run_dir: str, predictions: str | Sequence[str], sizes: Sequence
     parameters, _ = IDENTITY.of(locals())
     check_arguments(instances, parameters)
     runs = finished_runs(predictions)
-    known = sorted({str(run.facts["procedure"]) for run in runs})
-    if len(sizes) < 2 or len(set(sizes)) < len(sizes) or not set(sizes) <= set(known):
+    procedures = sorted({str(run.facts["procedure"]) for run in runs})
+    if len(sizes) < 2 or len(set(sizes)) < len(sizes) or not set(sizes) <= set(procedures):
         raise UserError(
-            f"instances.sizes is {list(sizes)}, expected two or more of {', '.join(known)}, each "
+            f"instances.sizes is {list(sizes)}, expected two or more of {', '.join(procedures)}, each "
             "once, the smallest model first"
         )
     chosen = last_steps([run for run in runs if run.facts["procedure"] in sizes])

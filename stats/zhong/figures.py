@@ -363,14 +363,14 @@ def variances_figure(decompositions: Mapping[str, Mapping[str, Decomposition]]) 
         for axes, (task, sizes) in zip(panels, chosen.items(), strict=True):
             levels = dict.fromkeys(level for split in sizes.values() for level in split.variances)
             for number, level in enumerate(levels):
-                known = [
+                defined = [
                     (where, split.parts[level])
                     for where, split in enumerate(sizes.values())
                     if level in split.variances
                 ]
                 axes.errorbar(
-                    [where for where, _ in known], [part.mean for _, part in known],
-                    [part.standard_error for _, part in known], capsize=3,
+                    [where for where, _ in defined], [part.mean for _, part in defined],
+                    [part.standard_error for _, part in defined], capsize=3,
                     label=f"{level_name(level)} variance", **drawing.curve_style(number),
                 )  # fmt: skip
             axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))

@@ -259,6 +259,6 @@ def momentum_index(
             gains = np.asarray(rankdata(np.round(gains, 12), axis=1))
         if (gains.std(axis=1) > 1e-9).all():
             correlation[number] = np.corrcoef(*gains)[0, 1]
-    known = np.isfinite(correlation)
-    pooled = np.average(correlation[known], weights=counts[known]) if known.any() else np.nan
+    defined = np.isfinite(correlation)
+    pooled = np.average(correlation[defined], weights=counts[defined]) if defined.any() else np.nan
     return MomentumIndex(limits, correlation, counts, float(pooled), kind)

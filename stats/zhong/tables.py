@@ -81,15 +81,15 @@ def _matrix(
     it those of improvement from the row's size to a smaller one: of decay with size.
     """
     pairs = analysis.pairs
-    known: dict[tuple[str, str, str], Cell] = {}
+    cell_of: dict[tuple[str, str, str], Cell] = {}
     for pair in pairs:
-        known[pair.task, pair.large, pair.small], known[pair.task, pair.small, pair.large] = values(
-            pair
+        cell_of[pair.task, pair.large, pair.small], cell_of[pair.task, pair.small, pair.large] = (
+            values(pair)
         )
     sizes = list(dict.fromkeys(name for pair in pairs for name in (pair.small, pair.large)))
     for task in dict.fromkeys(pair.task for pair in pairs):
         for start in sizes:
-            cells = {f"To {end}": known.get((task, start, end)) for end in sizes}
+            cells = {f"To {end}": cell_of.get((task, start, end)) for end in sizes}
             if any(value is not None for value in cells.values()):
                 yield {"Task": task, "From": start, **cells}
 
@@ -150,10 +150,10 @@ def _parts(
     parts: Mapping[tuple[str, str], Mapping[str, LossPart]], names: Mapping[str, str]
 ) -> Records:
     """Yields named parts, each with its standard error, by task and size."""
-    for (task, size), known in parts.items():
+    for (task, size), variances in parts.items():
         record: dict[str, Cell] = {"Task": task, "Size": size}
         for part_name, name in names.items():
-            item = known.get(part_name)
+            item = variances.get(part_name)
             record[name] = item.mean if item else None
             record[f"SE {name.lower()}"] = item.standard_error if item else None
         yield record
@@ -169,7 +169,7 @@ def _by_task_and_size(
 
 def _decomposition(analysis: InstanceAnalysis) -> Records:
     parts = {key: item.parts for key, item in _by_task_and_size(analysis)}
-    levels = [level for known in parts.values() for level in list(known)[1:-1]]
+    levels = [level for variances in parts.values() for level in list(variances)[1:-1]]
     names = {name: level_name(name).capitalize() for name in ("bias_squared", *levels, "loss")}
     return _parts(parts, names)
 
@@ -179,7 +179,7 @@ def _disagreement(analysis: InstanceAnalysis) -> Records:
         key: {level: part(rates) for level, rates in item.disagreements.items()}
         for key, item in _by_task_and_size(analysis)
     }
-    levels = dict.fromkeys(level for known in parts.values() for level in known)
+    levels = dict.fromkeys(level for variances in parts.values() for level in variances)
     return _parts(parts, {level: f"Different {level_name(level)}" for level in reversed(levels)})
 
 
