@@ -69,7 +69,7 @@ _SEED_NAMES, _EXAMPLE_NAMES = {"seed", "pretrain_seed"}, {"example", "example_id
 
 def arms_in(
     data: Any,
-    what: str,
+    label: str,
     by: str | None = None,
     *,
     task: str | None = None,
@@ -84,7 +84,7 @@ def arms_in(
         dict of arrays `predictions` or `scores` [seeds, examples], with `labels` [examples] and what else a
         `.npz` file may hold; or a dict of arms, whose values are anything but one score or prediction per
         example.
-      what: names it in error messages.
+      label: names it in error messages.
       by: column of slices of the examples, which is kept.
       task: one of several tasks in files, or in a column `task` of a table.
       columns: names of columns by role; None: a table is known by columns of usual names.
@@ -96,11 +96,11 @@ def arms_in(
         return None
     if isinstance(data, list | tuple) and len(data) > 1 and all(map(_is_frame, data)):
         return named_arms(arms_of_arrays(data), by, columns)
-    tables = tasks_in(data, what, by, task=task, columns=columns)
+    tables = tasks_in(data, label, by, task=task, columns=columns)
     if tables is not None and len(tables) > 1:
         try:
-            check_names_of_tasks(tables, what)
-            only_task([*tables], what)
+            check_names_of_tasks(tables, label)
+            only_task([*tables], label)
         except UserError as error:
             line = in_keywords(str(error), _OF_READ * (columns is None))
             raise DataError(f"{line}, or give all to stats.compare_tasks") from error
@@ -113,7 +113,7 @@ def arms_in(
 
 def tasks_in(
     data: Any,
-    what: str,
+    label: str,
     by: str | None = None,
     *,
     task: str | None = None,
@@ -128,7 +128,7 @@ def tasks_in(
         if isinstance(data, str | Path) or _are_paths(data):
             if holds_runs(data):
                 raise DataError(
-                    f"{what}: {data} holds finished runs; give an arm of stats.read({str(data)!r})"
+                    f"{label}: {data} holds finished runs; give an arm of stats.read({str(data)!r})"
                 )
             return read_arms_by_task(data, names, task)
         table: Any = None
@@ -136,9 +136,9 @@ def tasks_in(
         if isinstance(data, Mapping):
             if {"predictions", "scores"} & {*data}:
                 if task is not None:
-                    raise NoTaskError(what)
+                    raise NoTaskError(label)
                 arrays = {name: np.asarray(_as_array(column)) for name, column in data.items()}
-                return {"": {"": table_of_arrays(arrays, what)}}
+                return {"": {"": table_of_arrays(arrays, label)}}
             if is_table_of_runs(data) or (columns is not None and all(map(_is_row, data.values()))):
                 import pandas
 
@@ -149,8 +149,8 @@ def tasks_in(
             table = data
         if table is None:
             return None
-        by_task = tasks_in_memory(table, what, names, task)
-        return {task_name: arms_of_rows(rows, what) for task_name, rows in by_task.items()}
+        by_task = tasks_in_memory(table, label, names, task)
+        return {task_name: arms_of_rows(rows, label) for task_name, rows in by_task.items()}
 
 
 def named_arms(
@@ -419,11 +419,11 @@ def _refuse_tall(name: str, shape: tuple[int, ...]) -> None:
 # --- Values along the examples -------------------------------------------------------------------
 
 
-def along_examples(what: str, values: Any, ids: NDArray | None, number: int) -> NDArray:
+def along_examples(label: str, values: Any, ids: NDArray | None, number: int) -> NDArray:
     """Returns one value per example, in the order of the predictions.
 
     Args:
-      what: names the values in error messages.
+      label: names the values in error messages.
       values: a DataArray, with a coordinate example_id or example or without; a Series, whose index
         is example ids unless it only counts from 0; a mapping by example id; or values in the
         order of the predictions, whose ids, if any, only count in this order.
@@ -433,7 +433,7 @@ def along_examples(what: str, values: Any, ids: NDArray | None, number: int) -> 
     values = _as_array(values)
     if hasattr(values, "coords"):
         if values.dims != ("example",):
-            raise DataError(f"{what} have dims {values.dims}, expected (example,)")
+            raise DataError(f"{label} have dims {values.dims}, expected (example,)")
         array = values.to_numpy()
         value_ids = _coordinate_ids(values)
     elif hasattr(values, "index") and hasattr(values, "to_numpy"):
@@ -448,12 +448,12 @@ def along_examples(what: str, values: Any, ids: NDArray | None, number: int) -> 
     if ids is None or value_ids is None:
         if isinstance(values, Mapping):
             raise DataError(
-                f"{what} are given by example id, but the predictions have none; give them a "
+                f"{label} are given by example id, but the predictions have none; give them a "
                 "coordinate example_id, or values in their order"
             )
         if ids is not None and len(array) == number and not _only_count(ids):
             raise DataError(
-                f"{what} are in an order of their own, and the examples have ids (such as "
+                f"{label} are in an order of their own, and the examples have ids (such as "
                 f"{ids.tolist()[0]!r}), whose order may be another; give them by id: "
                 "a table with a column of ids, a Series whose index they are, or a dict"
             )
@@ -461,13 +461,13 @@ def along_examples(what: str, values: Any, ids: NDArray | None, number: int) -> 
     if value_ids.shape == ids.shape and (value_ids == ids).all():
         return np.asarray(array)
     if len({*value_ids.tolist()}) != len(value_ids):
-        raise DataError(f"{what}: an example id appears twice; make the ids unique")
+        raise DataError(f"{label}: an example id appears twice; make the ids unique")
     wanted, id_list = ids.tolist(), value_ids.tolist()
     order, lacking = places_of(wanted, id_list)
     _, surplus = places_of(id_list, wanted)
     if lacking or surplus:
         raise DataError(
-            f"{what}: {len(lacking)} of {number} examples have none"
+            f"{label}: {len(lacking)} of {number} examples have none"
             + (f" (such as {lacking[0]!r})" if lacking else "")
             + f", and {len(surplus)} are of other examples"
             + (f" (such as {surplus[0]!r})" if surplus else "")
@@ -515,12 +515,12 @@ def labelled(
             f"{name}: found scores ({table.read.columns.get('score', 'score')!r}), which are not compared "
             "with labels; give no labels, or name the predictions with prediction='COLUMN'"
         )
-    what = f"{name}: labels{called and f' ({called})'}"
+    label = f"{name}: labels{called and f' ({called})'}"
     number = table.values.shape[1]
-    values = along_examples(what, labels, table.example_ids, number)
+    values = along_examples(label, labels, table.example_ids, number)
     if values.shape != (number,):
         raise DataError(
-            f"{what}: found labels of shape {values.shape} for {number} examples; give one for each, or a "
+            f"{label}: found labels of shape {values.shape} for {number} examples; give one for each, or a "
             "table of ids and labels, with names of its columns in the first line"
         )
     columns, unused = dict(table.read.columns), [*table.read.unused]
@@ -559,8 +559,8 @@ def values_of_clusters(name: str, clusters: Any, arm: Arm) -> tuple[NDArray, str
             )
         return arm.of_examples[clusters], clusters
     called = str(getattr(clusters, "name", None) or "")
-    what = f"{name}: clusters {called!r}" if called else f"{name}: clusters"
-    return along_examples(what, clusters, arm.example_ids, arm.num_examples), called
+    label = f"{name}: clusters {called!r}" if called else f"{name}: clusters"
+    return along_examples(label, clusters, arm.example_ids, arm.num_examples), called
 
 
 # --- A metric ------------------------------------------------------------------------------------

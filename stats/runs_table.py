@@ -393,12 +393,12 @@ def _bad_cells(values: NDArray) -> NDArray[np.bool_] | None:
     return ~np.isfinite(values) if values.dtype.kind in "fc" else None
 
 
-def _refuse_nan(what: str, values: NDArray, cure: str, called: str = "") -> None:
+def _refuse_nan(label: str, values: NDArray, cure: str, called: str = "") -> None:
     bad = _bad_cells(values)
     if bad is not None and bad.any():
         where = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), values.shape))
         raise DataError(
-            f"{what}: found {values[where]} at {where}{called} ({int(bad.sum())} in total), expected "
+            f"{label}: found {values[where]} at {where}{called} ({int(bad.sum())} in total), expected "
             f"finite values; {cure}"
         )
 
@@ -412,9 +412,9 @@ def check_kinds(name: str, arm: Arm) -> None:
     if "O" not in (labels.dtype.kind, predictions.dtype.kind):
         return
     kinds_of = {"labels": _kinds_of(labels), "predictions": _kinds_of(predictions)}
-    for what, kinds in kinds_of.items():
+    for role, kinds in kinds_of.items():
         if len(kinds) > 1:
-            raise DataError(f"{name} {what}: found numbers and texts mixed, expected one kind")
+            raise DataError(f"{name} {role}: found numbers and texts mixed, expected one kind")
     if {"number", "text"} == kinds_of["labels"] | kinds_of["predictions"]:
         raise DataError(
             f"{name}: found labels that are {next(iter(kinds_of['labels']))}s and predictions that are "

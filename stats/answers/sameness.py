@@ -31,7 +31,7 @@ from multiberts.stats.presentation.words import (
 from multiberts.stats.results import ComparisonResult
 from multiberts.stats.significance import adjusted_p_values
 from multiberts.stats.variance.needs import number_and_range
-from multiberts.stats.variance.plan import TARGET_POWER, Plan, What, range_text
+from multiberts.stats.variance.plan import TARGET_POWER, Plan, Unit, range_text
 
 # How often claims within a margin are false where seeds fail or are skewed, as measured (statistics.md).
 _LIMIT = (
@@ -226,12 +226,12 @@ class Sameness(FurtherAnswer):
             claim = f"both are the same within {margin}"
         units = units_of(item)
         ways = []
-        kinds: tuple[tuple[What, str], ...] = (
+        kinds: tuple[tuple[Unit, str], ...] = (
             ("seeds", "seeds per arm" if item.design == "unpaired" else "seeds"),
             ("examples", units),
         )
-        for what, called in kinds:
-            number, spread = number_and_range(plan, what)
+        for unit, called in kinds:
+            number, spread = number_and_range(plan, unit)
             if spread is not None:
                 ways.append(f"{number:,} {called} ({range_text(spread, count_text)})")
         needed = f"About {' or '.join(ways)}" if ways else f"More of both seeds and {units}"

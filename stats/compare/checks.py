@@ -173,14 +173,14 @@ def check_labels(arms: Sequence[Arm], metric: MetricLike) -> list[list[str]]:
         return check_answers(metric.name, arms[0].labels, answers)
 
 
-def check_named(values: NDArray, what: str, cure: str) -> None:
+def check_named(values: NDArray, lacking: str, cure: str) -> None:
     """Refuses examples without a value, whose cell is empty."""
     missing = int(is_empty(values).sum())
     if values.dtype.kind in "OU":
         missing += sum(isinstance(value, str) and not value.strip() for value in values.tolist())
     if missing:
         raise DataError(
-            f"found {counted(missing, 'example')} of {len(values)} without {what}; {cure}"
+            f"found {counted(missing, 'example')} of {len(values)} without {lacking}; {cure}"
         )
 
 

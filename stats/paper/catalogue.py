@@ -329,11 +329,14 @@ class Catalogue:
         return comparisons
 
     def _pairs(
-        self, first: Mapping[Key, PredictionSet], second: Mapping[Key, PredictionSet], what: str
+        self,
+        first: Mapping[Key, PredictionSet],
+        second: Mapping[Key, PredictionSet],
+        second_name: str,
     ) -> Pairs:
         pairs = [(first[key], second[key]) for key in first if key in second]
         if not pairs:
-            raise DataError(f"found no evaluation set with prediction files of both {what}")
+            raise DataError(f"found no evaluation set with prediction files of both {second_name}")
         return pairs
 
     @cached_property
@@ -347,8 +350,8 @@ class Catalogue:
             for item in steps[key]:
                 if item.step == wanted != final:
                     early[key] = item
-        what = "half the last step" if self.early_step is None else step_name(self.early_step)
-        return self._pairs(early, last, f"the base at {what} and at its last")
+        early_name = "half the last step" if self.early_step is None else step_name(self.early_step)
+        return self._pairs(early, last, f"the base at {early_name} and at its last")
 
     @cached_property
     def steps(self) -> list[Comparison]:

@@ -189,10 +189,10 @@ def sources_figure(comparisons: Sequence[ComparisonResult]) -> Figure:
         label = metric_label(first.metric, first.experiment is not None)
         axes.set_xlabel(f"{label}: {experiment}{first.base.name}")
         drawing.show_unit(axes.xaxis, score_format(first.metric))
-        what = "what is resampled"
+        legend = "what is resampled"
         if len(comparisons) == 1:
-            what = f"{first.n_resamples} bootstrap samples"
-        axes.set_title(f"{first.evaluation_set}: {what}".removeprefix(": "))
+            legend = f"{first.n_resamples} bootstrap samples"
+        axes.set_title(f"{first.evaluation_set}: {legend}".removeprefix(": "))
         drawing.legend_below(figure, [axes], 1)
     return figure
 

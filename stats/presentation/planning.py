@@ -99,8 +99,8 @@ def _needed(item: ComparisonResult, needs: Needs, detectable: float) -> str:
         return f"The estimate is {close} {drawn[0]} for it."
     of_seeds = seeds + " per arm" * (item.design == "unpaired")
     ways = [
-        f"about {number:,} {what} ({range_text(likely, count_text)})"
-        for number, likely, what in (
+        f"about {number:,} {unit} ({range_text(likely, count_text)})"
+        for number, likely, unit in (
             (needs.seeds_needed, needs.seeds_needed_range, of_seeds),
             (needs.examples_needed, needs.examples_needed_range, units_of(item)),
         )
@@ -122,11 +122,11 @@ def _doubled(item: ComparisonResult, needs: Needs) -> str:
         (needs.error_of_twice_the_seeds, f"{drawn_unit(arms_of(item))}s"),
         (needs.error_of_twice_the_examples, units_of(item)),
     )
-    errors = sorted((error, what) for error, what in pairs if error is not None)
+    errors = sorted((error, unit) for error, unit in pairs if error is not None)
     if needs.detectable_difference is None or not errors:
         return ""
     now, (first, *others) = error_text(item, item.standard_error), errors
-    more = "".join(f", doubling the {what} to {error_text(item, error)}" for error, what in others)
+    more = "".join(f", doubling the {unit} to {error_text(item, error)}" for error, unit in others)
     return (
         f"Doubling the {first[1]} would reduce the standard error from {now} to "
         f"{error_text(item, first[0])}{more}."

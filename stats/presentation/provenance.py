@@ -15,7 +15,7 @@ from typing import Any
 from multiberts.runs.files import sha256_of_file
 
 
-def data_facts(files: Sequence[Path], what: str) -> dict[str, str]:
+def data_facts(files: Sequence[Path], files_are: str) -> dict[str, str]:
     """Returns a checksum of the data and their date.
 
     The date is that of the newest file and not that of the page, so that a page made again from the
@@ -28,7 +28,7 @@ def data_facts(files: Sequence[Path], what: str) -> dict[str, str]:
     newest = max(file.stat().st_mtime for file in files)
     return {
         "Data": f"SHA-256 {hashlib.sha256(''.join(digests).encode()).hexdigest()} over the sorted "
-        f"SHA-256 of {what} ({len(files)})",
+        f"SHA-256 of {files_are} ({len(files)})",
         "Date of the data": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(newest)),
     }
 

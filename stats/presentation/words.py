@@ -461,9 +461,9 @@ def about_intervals(
         "Satterthwaite's (1946) degrees of freedom, for which mean squares are taken at the upper end of "
         "their likely range."
     ]
-    what = _form(len(tested), "the difference are", "differences are")
+    subject = _form(len(tested), "the difference are", "differences are")
     for start, intervals in (
-        (f"Intervals and two-sided tests of {what}", tested),
+        (f"Intervals and two-sided tests of {subject}", tested),
         ("Intervals of scores are", scored),
     ):
         counts = Counter(interval.method for interval in intervals).most_common()

@@ -405,10 +405,10 @@ def forests_of(request: Request, items: Sequence[Comparison]) -> Iterator[Report
         if len(rows) > 1:
             name = metric_name(metric)
             are_sets = len({item.name for item in items}) == 1
-            what = "on all evaluation sets: " if are_sets else "of all arms: "
+            scope = "on all evaluation sets: " if are_sets else "of all arms: "
             yield ReportSection(
                 request.file(f"all-{slug(name)}"),
-                f"Differences of {name} {what}{request.name}",
+                f"Differences of {name} {scope}{request.name}",
                 partial(figures.forest_figure, rows, f"{request.name}: {name}"),
             )
 

@@ -85,15 +85,15 @@ def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[s
 
     See also: `compare`, `compare_arms`.
     """
-    what = str(data) if isinstance(data, str | Path) else "data"
+    label = str(data) if isinstance(data, str | Path) else "data"
     refuse_unknown("read", columns, _ROLES)
     with as_data_errors():
         if holds_runs(data):  # an arm of each procedure and step
-            every, _ = prediction_sets_of_runs(finished_runs(what))
-            sets = _wanted_sets(every, what, task)
-            only_task(sorted({each.set_name for each in sets}), what)
+            every, _ = prediction_sets_of_runs(finished_runs(label))
+            sets = _wanted_sets(every, label, task)
+            only_task(sorted({each.set_name for each in sets}), label)
             return {each.name: each.data for each in sets}
-    arms = arms_in(data, what, task=task, columns=columns)
+    arms = arms_in(data, label, task=task, columns=columns)
     if arms is not None:
         arms = {
             name: next(iter(named_arms({name: arm}, columns=columns).values()))

@@ -198,8 +198,8 @@ def requests_of(
     for checked in map(_checked_request, comparisons):
         for role in ("base", "experiment"):
             if checked[role] is not None:
-                what = f"comparison {checked['name']!r}, {role}"
-                checked[role] = select(runs, checked[role], what)
+                label = f"comparison {checked['name']!r}, {role}"
+                checked[role] = select(runs, checked[role], label)
         requests.append(checked)
     return runs, requests
 

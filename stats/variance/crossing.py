@@ -293,11 +293,11 @@ def _freedom_of_shares(scored: tuple[float, ...]) -> float:
     return max(1.0, total**2 / sum(1 / n**2 / max(n - 1, 0.5) for n in scored))
 
 
-def _main_term(deviation: Array, what: str, cure: str, prior: Term = (0.0, 0.0)) -> Term:
+def _main_term(deviation: Array, unit: str, cure: str, prior: Term = (0.0, 0.0)) -> Term:
     """Returns the share of the seeds' or examples' mean square, from their deviations [n]."""
     number = len(deviation)
     if number < 2:
-        raise DataError(f"found one {what}, expected two or more to estimate their spread; {cure}")
+        raise DataError(f"found one {unit}, expected two or more to estimate their spread; {cure}")
     share, freedom = float(deviation @ deviation) / (number * (number - 1)), number - 1
     variance, weight = prior
     if not weight:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.stats.intervals import Interval
-from multiberts.stats.variance.plan import Plan, What
+from multiberts.stats.variance.plan import Plan, Unit
 
 # Above this multiple of the present seeds or examples, more of them alone are not suggested.
 MOST_TIMES = 100
@@ -78,19 +78,19 @@ def needs_of(plan: Plan, opposite: float | None, detected: bool) -> Needs:
 
 
 @lru_cache(maxsize=128)  # terminal, page and JSON ask the same of one comparison
-def number_and_range(plan: Plan, what: What) -> tuple[int | None, Interval | None]:
+def number_and_range(plan: Plan, unit: Unit) -> tuple[int | None, Interval | None]:
     """Finds the seeds or examples needed, with their range.
 
     Returns:
       None twice where they are not drawn, or a hundred times the present number is not enough.
     """
-    if not plan.draws_new(what):
+    if not plan.draws_new(unit):
         return None, None
-    most = MOST_TIMES * (plan.num_seeds if what == "seeds" else int(plan.num_examples))
-    number = plan.number_needed(what, most=most)
+    most = MOST_TIMES * (plan.num_seeds if unit == "seeds" else int(plan.num_examples))
+    number = plan.number_needed(unit, most=most)
     if math.isinf(number):
         return None, None
-    return int(number), plan.needed_range(what, most=most)
+    return int(number), plan.needed_range(unit, most=most)
 
 
 def opposite_chance(

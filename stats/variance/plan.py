@@ -26,7 +26,7 @@ from multiberts.stats.settings import Design
 from multiberts.stats.significance import check_level
 from multiberts.stats.variance.crossing import Term, VarianceParts
 
-What = Literal["seeds", "examples"]
+Unit = Literal["seeds", "examples"]
 Key = TypeVar("Key", bound=Hashable)
 
 # The probability with which a difference is to be found.
@@ -202,12 +202,12 @@ class Plan:
         return self._checked("examples", effect)
 
     def needed_range(
-        self, what: What, effect: float | None = None, most: int = _MAX_NUMBER
+        self, unit: Unit, effect: float | None = None, most: int = _MAX_NUMBER
     ) -> Interval | None:
         """Computes the 80 % range of the seeds or examples needed; None where mean squares are known.
 
         Args:
-          what: `seeds` or `examples`.
+          unit: `seeds` or `examples`.
           effect: as in `power`.
           most: a number beyond it is infinity.
 
@@ -216,11 +216,11 @@ class Plan:
         """
         if self.draws is None:
             return None
-        return Interval(*(self.number_needed(what, effect, share, most) for share in RANGE))
+        return Interval(*(self.number_needed(unit, effect, share, most) for share in RANGE))
 
     def number_needed(
         self,
-        what: What,
+        unit: Unit,
         effect: float | None = None,
         share: float | None = None,
         most: int = _MAX_NUMBER,
@@ -228,7 +228,7 @@ class Plan:
         """Finds the number of seeds or examples needed, infinity where none is enough.
 
         Args:
-          what: `seeds` or `examples`.
+          unit: `seeds` or `examples`.
           effect: as in `power`.
           share: for the draw of mean squares that this share of the draws lies below; None: for the
             expected mean squares.
@@ -238,17 +238,17 @@ class Plan:
           DataError: they are not drawn, or the test cannot find the effect.
         """
         effect = self._effect_to_find(effect)
-        if not self.draws_new(what):
-            raise DataError(f"found a plan that draws no {what}, expected one that does")
+        if not self.draws_new(unit):
+            raise DataError(f"found a plan that draws no {unit}, expected one that does")
 
         # Two clusters, or two positives of a recall, are the fewest that show how examples vary.
         fewest = min((freedom for _, freedom in self.parts.examples), default=1.0)
-        least = 2.0 if what == "seeds" else 2 * self.num_examples / (fewest + 1)
+        least = 2.0 if unit == "seeds" else 2 * self.num_examples / (fewest + 1)
 
         def enough(number: int) -> bool:
             if number < least:
                 return False
-            plan = self.at(number) if what == "seeds" else self.at(None, number)
+            plan = self.at(number) if unit == "seeds" else self.at(None, number)
             return plan._test(share).power(effect) >= self.target_power
 
         if not enough(most):  # first, as most searches without success end here
@@ -258,10 +258,10 @@ class Plan:
             high = min(2 * high, most)
         return bisect_left(range(high), True, high // 2 + 1, key=enough)
 
-    def draws_new(self, what: What) -> bool:
+    def draws_new(self, unit: Unit) -> bool:
         """Returns whether the result is for new seeds, or new examples."""
-        finite = what == "seeds" or math.isfinite(self.num_examples)
-        return finite and bool(getattr(self.parts, what))
+        finite = unit == "seeds" or math.isfinite(self.num_examples)
+        return finite and bool(getattr(self.parts, unit))
 
     def cost(self, cost_pretrain: float, cost_finetune: float) -> float:
         """Computes the cost of all runs, both arms together, from those of a seed and of a run.
@@ -308,23 +308,23 @@ class Plan:
             )
         return effect
 
-    def _checked(self, what: What, effect: float | None) -> int:
+    def _checked(self, unit: Unit, effect: float | None) -> int:
         """Returns the number needed, and refuses infinity with what the other draws leave."""
-        number = self.number_needed(what, effect)
+        number = self.number_needed(unit, effect)
         if math.isfinite(number):
             return int(number)
-        others: What = "examples" if what == "seeds" else "seeds"
+        others: Unit = "examples" if unit == "seeds" else "seeds"
         # The mean squares that are left where the number of seeds, or of examples, is infinite.
         terms: tuple[Term, ...] = getattr(self.parts, others)
         total = sum(value for value, _ in terms)
         rest = sum(value for value, _ in self.parts.residual)
         factor = max(total - rest, 0.0) / total if total else 0.0
         left = tuple((value * factor, freedom) for value, freedom in terms)
-        floor = VarianceParts(**{"residual": (), what: (), others: left})
+        floor = VarianceParts(**{"residual": (), unit: (), others: left})
         effect = self._effect(effect)
         best = _TTest(floor, self.alpha, self.sides).power(effect)
         raise DataError(
-            f"found power {best:.3g} for an effect of {effect:g} with any number of {what}, expected "
+            f"found power {best:.3g} for an effect of {effect:g} with any number of {unit}, expected "
             f"more than {self.target_power:g}: a variance of {floor.estimate().variance:.3g} comes from "
             f"{others} alone; add {others} or look for a larger effect"
         )
@@ -379,12 +379,12 @@ def estimated_plan(
 
 def too_few_to_plan(measured: VarianceParts) -> str:
     """Returns why mean squares are known too badly to plan from; empty where they are not."""
-    what = too_few(measured)
-    if not what:
+    unit = too_few(measured)
+    if not unit:
         return ""
     return (
-        f"found too few {what} to plan from (one degree of freedom), expected three or more: two hardly show "
-        f"how much {what} vary; add {what}, or plan from variance components of a larger study"
+        f"found too few {unit} to plan from (one degree of freedom), expected three or more: two hardly show "
+        f"how much {unit} vary; add {unit}, or plan from variance components of a larger study"
     )
 
 
