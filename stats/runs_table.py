@@ -362,7 +362,7 @@ def as_runs(runs: Runs) -> RunsTable:
     table = scores.reshape(-1, scores.shape[-1])
     if table.dtype.kind == "f":
         made = ~np.isnan(table).all(axis=1)
-        table, keys = table[made], [key for key, kept in zip(keys, made, strict=True) if kept]
+        table, keys = table[made], [key for key, is_run in zip(keys, made, strict=True) if is_run]
     return make_runs(table, keys)
 
 

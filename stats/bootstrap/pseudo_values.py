@@ -158,8 +158,8 @@ def _column_table(arm: Arm, metric: Metric, columns: Columns) -> ScoreTable:
         return map(seed_values, columns.example_columns())
 
     if 8 * shape[0] * shape[1] <= _KEPT_BYTES:
-        kept = list(blocks())
-        return ScoreTable(shape, lambda: iter(kept))
+        in_memory = list(blocks())
+        return ScoreTable(shape, lambda: iter(in_memory))
     return ScoreTable(shape, blocks)
 
 

@@ -469,5 +469,5 @@ class FunctionScores:
     def score(self, run: int, chosen: NDArray[np.int64]) -> float:
         """Scores a run on chosen examples, without those that it lacks."""
         arm = self._arm
-        kept = chosen if arm.observed is None else chosen[arm.observed[run, chosen]]
-        return float(self._function(arm.labels[kept], arm.predictions[run, kept]))
+        seen = chosen if arm.observed is None else chosen[arm.observed[run, chosen]]
+        return float(self._function(arm.labels[seen], arm.predictions[run, seen]))

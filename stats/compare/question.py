@@ -410,10 +410,10 @@ class ComparisonSpec:
             return None
         parts = []
         for part, arm, lost in zip(self._parts, self.arms, failed, strict=True):
-            kept = [row for row, seed in enumerate(arm.seeds) if seed not in lost]
-            if len(kept) < (1 if part.pool is None else 2):
+            rows = [row for row, seed in enumerate(arm.seeds) if seed not in lost]
+            if len(rows) < (1 if part.pool is None else 2):
                 return None
-            parts.append(replace(part, table=rows_of(part.table, kept)))
+            parts.append(replace(part, table=rows_of(part.table, rows)))
         return Crossing(parts, self.prior)
 
     def over_labels(self) -> tuple[float, ...]:

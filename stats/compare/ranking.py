@@ -164,7 +164,7 @@ def _letters(differ: NDArray[np.bool_]) -> list[tuple[str, ...]]:
     for pair in map(frozenset, np.argwhere(np.triu(differ)).tolist()):
         split = [group - {arm} for group in sets for arm in sorted(pair) if pair <= group]
         sets = [group for group in sets if not pair <= group]
-        sets += [part for part in dict.fromkeys(split) if not any(part <= kept for kept in sets)]
+        sets += [part for part in dict.fromkeys(split) if not any(part <= whole for whole in sets)]
     letters: list[list[str]] = [[] for _ in differ]
     for number, group in enumerate(sorted(sets, key=sorted)):
         for arm in group:

@@ -26,9 +26,9 @@ class SharedArms:
     def __init__(self) -> None:
         self._known: dict[tuple, tuple[Any, Any]] = {}
 
-    def _once(self, key: tuple, kept: Any, make: Callable[[], _Made]) -> _Made:
+    def _once(self, key: tuple, source: Any, make: Callable[[], _Made]) -> _Made:
         if key not in self._known:
-            self._known[key] = make(), kept
+            self._known[key] = make(), source
         return cast("_Made", self._known[key][0])
 
     def table(

@@ -284,14 +284,14 @@ def _common_seeds(cells: Sequence[CountedArms]) -> tuple[list[CountedArms], dict
                 f"tasks {', '.join(tasks)} have no seed of the {role} in common; compare them separately"
             )
         common.append(seeds)
-    left_out, kept = {}, []
+    left_out, with_common = {}, []
     for cell in cells:
         pairs = [*zip(cell.prepared.arms, common, strict=True)]
         if lost := [seed for arm, seeds in pairs for seed in arm.seeds if seed not in seeds]:
             left_out[cell.task] = sorted_seeds(lost)
         arms = tuple(with_common_seeds(arm, seeds) for arm, seeds in pairs)
-        kept.append(cell._replace(prepared=cell.prepared._replace(arms=arms)))
-    return kept, left_out
+        with_common.append(cell._replace(prepared=cell.prepared._replace(arms=arms)))
+    return with_common, left_out
 
 
 def _check_shared_sets(specs: Mapping[str, ComparisonSpec]) -> None:

@@ -86,11 +86,11 @@ def _without_repeats(table: Table) -> Table:
     """Moves set, base and experiment from columns to the title where all rows have the same."""
     values = dict(zip(table.columns, map(list, zip(*table.rows, strict=True)), strict=True))
     same = {name: values[name][0] for name in _PREFIXES if len(set(values[name])) == 1}
-    kept = [column for column, name in enumerate(table.columns) if name not in same]
+    columns = [column for column, name in enumerate(table.columns) if name not in same]
     title = [table.title, *(f"{_PREFIXES[name]}{value}" for name, value in same.items())]
     return Table(
-        [table.columns[column] for column in kept],
-        [[row[column] for column in kept] for row in table.rows],
+        [table.columns[column] for column in columns],
+        [[row[column] for column in columns] for row in table.rows],
         table.formats,
         ", ".join(filter(None, title)),
     )

@@ -130,10 +130,10 @@ class _Analysis:
         """Groups of one learning rate each; choices are kept for the page."""
         chosen = []
         for group in make_groups(runs):
-            kept, choice = choose_learning_rate(group, self.reader, self.rule)
+            best, choice = choose_learning_rate(group, self.reader, self.rule)
             if choice is not None:
                 self.choices[group.task, group.procedure, group.step, len(group.runs)] = choice
-            chosen.append(kept)
+            chosen.append(best)
         return chosen
 
     def shared(

@@ -314,11 +314,11 @@ def _tests(item: Comparison) -> Table:
             ("sign flip", "sign flips"), ("permutation", "permutations"),
         )
     ]  # fmt: skip
-    kept = [row for row in rows if row[1] is not None or row[2] is not None]
+    defined = [row for row in rows if row[1] is not None or row[2] is not None]
     level = f"{item.confidence_level:.0%} interval"
     unit = score_format(item.metric, item.experiment is not None)
     unit = with_decimals(unit, interval_decimals(item.ci, item.metric))
-    return Table(("Method", level, "two-sided p"), kept, {level: unit, "two-sided p": "p"})
+    return Table(("Method", level, "two-sided p"), defined, {level: unit, "two-sided p": "p"})
 
 
 def _tables(content: ReportContent) -> dict[str, Table]:

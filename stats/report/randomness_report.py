@@ -79,14 +79,14 @@ def _report(
     refused: dict[str, str] = {}
     reader = PredictionSetReader()
     for group in make_groups(runs):
-        kept, _ = choose_learning_rate(group, reader)
-        for evaluation_set, metrics in kept.evaluation_sets().items():
+        best, _ = choose_learning_rate(group, reader)
+        for evaluation_set, metrics in best.evaluation_sets().items():
             if metric in (None, *metrics):
                 measure = metric or metrics[0]
-                predictions_of = reader(kept, evaluation_set)
+                predictions_of = reader(best, evaluation_set)
                 name = f"{predictions_of.set_name}, {metric_name(measure)}, {predictions_of.name}"
                 try:
-                    by_set[name] = _shares(kept, predictions_of.scores_of_runs(measure))
+                    by_set[name] = _shares(best, predictions_of.scores_of_runs(measure))
                 except UserError as error:
                     refused[name] = str(error)
     if not by_set:

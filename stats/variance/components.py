@@ -371,11 +371,11 @@ def _components(
         for name, by in coefficients.items()
     }
     negative = tuple(name for name, value in estimates.items() if value < 0 and truncate)
-    kept: dict[str, Any] = {
+    estimated: dict[str, Any] = {
         name: 0.0 if name in negative else value for name, value in estimates.items()
     }
     return VarianceComponents(
-        **kept, truncated=negative, mean_squares=squares, coefficients=coefficients
+        **estimated, truncated=negative, mean_squares=squares, coefficients=coefficients
     )
 
 

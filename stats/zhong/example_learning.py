@@ -110,10 +110,10 @@ def learning(steps: Sequence[int], right: ArrayLike, losses: ArrayLike | None = 
                 f"found losses of shape {chances.shape}, expected numbers of shape {answers.shape}"
             )
     # From the end: the answers that are right up to the last step.
-    kept = np.cumprod(answers[:, ::-1], axis=1).sum(axis=1)
+    right_to_the_end = np.cumprod(answers[:, ::-1], axis=1).sum(axis=1)
     return Learning(
         numbers,
-        len(numbers) - kept,
+        len(numbers) - right_to_the_end,
         (answers[:, :-1] & ~answers[:, 1:]).sum(axis=1),
         chances.mean(axis=(0, 1)),
         chances.std(axis=1).mean(axis=0),

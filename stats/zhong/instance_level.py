@@ -359,8 +359,8 @@ def _convolved(first: Array, second: Array, length: int) -> Array:
 
 def _distribution(mass: Array, unit: int) -> Distribution:
     """Returns a distribution with the `mass` of every number of units from -unit to unit."""
-    kept = np.flatnonzero(mass > 0)
-    return Distribution((kept - unit) / float(unit), mass[kept])
+    possible = np.flatnonzero(mass > 0)
+    return Distribution((possible - unit) / float(unit), mass[possible])
 
 
 def _mixed_baseline(lattice: _Lattice) -> Distribution:
