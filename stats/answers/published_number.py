@@ -221,6 +221,6 @@ def standard_draws(kind: str, count: int, number: int, df: float, rng: int) -> N
         share = random.beta(below, count + 1 - below, NUM_DRAWS)
         new = ndtri(share)
         if count % 2 == 0:
-            rest = random.beta(1, count - below, NUM_DRAWS)
-            new = (new + ndtri(share + (1 - share) * rest)) / 2
+            above_draws = random.beta(1, count - below, NUM_DRAWS)
+            new = (new + ndtri(share + (1 - share) * above_draws)) / 2
     return np.sort(scale * (shift + new))

@@ -343,7 +343,7 @@ def _sliced(spec: ComparisonSpec, by: str, names: NDArray) -> SlicedArms:
     rows = []
     for name in order:
         inside = np.flatnonzero(names == name)
-        rest = np.flatnonzero(names != name)
+        outside = np.flatnonzero(names != name)
         part = _part(spec, inside, f"{name} ")
         experiment = part.scores[1] if len(part.scores) > 1 else None
         made = Slice(
@@ -352,7 +352,7 @@ def _sliced(spec: ComparisonSpec, by: str, names: NDArray) -> SlicedArms:
         )  # fmt: skip
         if part.crossing is not None and part.ci is not None:
             made = replace(made, ci=part.ci, p_value=part.p_value)
-            others = None if crossed else _part(spec, rest, "rest ")
+            others = None if crossed else _part(spec, outside, "rest ")
             if others is not None and others.crossing is not None:
                 made = replace(made, **_against(part, others, spec))
             made = replace(made, rest_undefined=others is not None and any(others.undefined))
@@ -418,13 +418,13 @@ def _part(whole: ComparisonSpec, rows: NDArray, name: str) -> _Part:
     return part
 
 
-def _against(inside: _Part, rest: _Part, spec: ComparisonSpec) -> Mapping[str, Any]:
+def _against(inside: _Part, outside: _Part, spec: ComparisonSpec) -> Mapping[str, Any]:
     """Returns the fields of a slice against the rest: the difference of differences, by the t."""
-    assert inside.crossing is not None and rest.crossing is not None
-    assert inside.estimate is not None and rest.estimate is not None
-    parts = [replace(part, weight=-part.weight) for part in rest.crossing.parts]
+    assert inside.crossing is not None and outside.crossing is not None
+    assert inside.estimate is not None and outside.estimate is not None
+    parts = [replace(part, weight=-part.weight) for part in outside.crossing.parts]
     variance = Crossing([*inside.crossing.parts, *parts]).unbiased_variance()
-    estimate, level = inside.estimate - rest.estimate, spec.settings.confidence_level
+    estimate, level = inside.estimate - outside.estimate, spec.settings.confidence_level
     reach = spec.kind.width * len(inside.scores)
     if variance.variance == 0:
         return {}

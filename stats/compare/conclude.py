@@ -51,7 +51,7 @@ def concluded(
     pairs: AnswerPairs | None = None,
     unpaired: Crossing | None = None,
     pairing: Pairing | None = None,
-    rest: Crossing | None = None,
+    not_failed: Crossing | None = None,
 ) -> Comparison:
     """Computes intervals and tests from samples, exact variances and the scores of seeds.
 
@@ -63,7 +63,7 @@ def concluded(
       pairs: the arms' answers to the same examples.
       unpaired: of a paired design, the tables with the seeds of each arm in a pool of its own.
       pairing: see `Comparison`.
-      rest: where seeds failed, the tables of the others.
+      not_failed: where seeds failed, the tables of the others.
     """
     base = arms[0]
     experiment = arms[1] if len(arms) > 1 else None
@@ -130,21 +130,21 @@ def concluded(
         pairing=pairing,
         variance_parts=parts,
         pooled_seeds=unbiased.pooled and len(parts.seeds) == 2,
-        without_failed=None if rest is None else without_failed(rest, level, span),
+        without_failed=None if not_failed is None else without_failed(not_failed, level, span),
         origin=Origin(kind, crossing, pairs),
     )
 
 
-def without_failed(rest: Crossing, level: float, span: tuple[float, float]) -> WithoutFailed:
+def without_failed(crossing: Crossing, level: float, span: tuple[float, float]) -> WithoutFailed:
     """Returns the difference of the seeds that did not fail.
 
     Args:
-      rest: the crossing without failed seeds.
+      crossing: the crossing without failed seeds.
       level: of the interval, in (0, 1).
       span: the smallest and the largest difference there can be.
     """
-    ci, p_values = interval_of_sum(rest.mean, rest.unbiased_variance(), level, span)
-    return WithoutFailed(rest.mean, ci, p_values.two_sided)
+    ci, p_values = interval_of_sum(crossing.mean, crossing.unbiased_variance(), level, span)
+    return WithoutFailed(crossing.mean, ci, p_values.two_sided)
 
 
 def percentile_of(

@@ -118,16 +118,16 @@ def failed_seeds(
     flagged = np.zeros(len(scores), dtype=bool)
     if constant is not None and not constant.all():
         flagged |= constant
-    noise, rest = _seed_noise(crossing), ~flagged
-    if noise is None or rest.sum() < 3:
+    noise, others = _seed_noise(crossing), ~flagged
+    if noise is None or others.sum() < 3:
         return flagged
     if chance is None:
-        if rest.sum() >= 5:
-            flagged[rest] = _beyond_a_gap(scores[rest], noise)
+        if others.sum() >= 5:
+            flagged[others] = _beyond_a_gap(scores[others], noise)
         return flagged
     at_chance = np.maximum(chance.low - scores, scores - chance.high) <= _AT_CHANCE * noise
-    failed, trained = rest & at_chance, rest & ~at_chance
-    middle, number = float(np.median(scores[rest])), int(trained.sum())
+    failed, trained = others & at_chance, others & ~at_chance
+    middle, number = float(np.median(scores[others])), int(trained.sum())
     far = max(chance.low - middle, middle - chance.high) > _FAR_FROM_CHANCE * noise
     if far and failed.any() and failed.sum() < number:
         logits, slope = _logits(scores, bounds, len(crossing.deviations[0].example))

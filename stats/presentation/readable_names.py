@@ -24,7 +24,7 @@ def readable(name: str, names: Mapping[str, str]) -> str:
     if name in names:
         return names[name]
     for mark, joint in _PARTS:
-        first, separator, rest = name.partition(mark)
+        first, separator, ending = name.partition(mark)
         if separator:
-            return f"{readable(first, names)}{joint}{readable(rest, names)}"
+            return f"{readable(first, names)}{joint}{readable(ending, names)}"
     return name.replace("_", " ")

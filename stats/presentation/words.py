@@ -582,13 +582,15 @@ def rate_text(p: float) -> str:
     return "fewer than 0.01 %" if p < 1e-4 else f"{100 * float(f'{p:.2g}'):g} %"
 
 
-def about_seeds(arm: ArmSummary, metric: str, confidence_level: float, rest: str = "") -> list[str]:
+def about_seeds(
+    arm: ArmSummary, metric: str, confidence_level: float, ending: str = ""
+) -> list[str]:
     """Says which seeds of an arm seem to have failed, and whether all are constant.
 
     Args:
-      rest: what follows on the failed seeds.
+      ending: what follows on the failed seeds.
     """
-    texts = [_failure(arm, metric, confidence_level) + rest] if arm.failed_seeds else []
+    texts = [_failure(arm, metric, confidence_level) + ending] if arm.failed_seeds else []
     number = len(arm.seeds)
     if len(arm.constant_seeds) == number:
         texts.append(
@@ -610,9 +612,9 @@ def _failure(arm: ArmSummary, metric: str, confidence_level: float) -> str:
         signs = f"{_form(failed, 'lies', 'lie')} a wide gap away from all others{also}"
         often = " Up to 2 in 100 arms whose seeds all trained show such a gap, where scores vary widely."
         too_good = ", which is too good a score should these have trained"
-    rest = [score for seed, score in pairs if seed not in arm.failed_seeds]
-    if rest:
-        mean = score_text(sum(rest) / len(rest), metric)
+    trained = [score for seed, score in pairs if seed not in arm.failed_seeds]
+    if trained:
+        mean = score_text(sum(trained) / len(trained), metric)
         others = f"{often} The others score {mean} on average{too_good}."
     return (
         f"{failed} of {len(arm.seeds)} seeds of {arm.name} ({seed_names(arm.failed_seeds)}) "

@@ -239,12 +239,12 @@ def _parts(
     """Returns the mean squares to be expected, from components that are numbers or draws [D]."""
     terms = _of_mean(values, num_seeds, num_runs, num_examples)
     pools = 2 if design == "unpaired" else 1
-    rest = terms["residual"] + terms["run_residual"]
-    seeds = ((terms["seed"] + terms["run"] + rest, num_seeds - 1),) * pools
+    residual_share = terms["residual"] + terms["run_residual"]
+    seeds = ((terms["seed"] + terms["run"] + residual_share, num_seeds - 1),) * pools
     if math.isinf(num_examples):
         return VarianceParts(seeds, (), ())
-    examples = ((terms["example"] + pools * rest, num_examples - 1),)
-    residual = ((rest, (num_seeds - 1) * (num_examples - 1)),) * pools
+    examples = ((terms["example"] + pools * residual_share, num_examples - 1),)
+    residual = ((residual_share, (num_seeds - 1) * (num_examples - 1)),) * pools
     return VarianceParts(seeds, examples, residual)
 
 

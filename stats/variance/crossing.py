@@ -83,14 +83,14 @@ class VarianceParts:
 
     def resized(self, seeds: float, examples: float) -> VarianceParts:
         """Returns the mean squares to be expected with multiples of the seeds and the examples."""
-        rest = sum(value for value, _ in self.residual)
+        residual_total = sum(value for value, _ in self.residual)
         both = seeds * examples
         growth = 1.0
         groups: list[tuple[Term, ...]] = []
         for terms, times in ((self.seeds, seeds), (self.examples, examples)):
             total = sum(value for value, _ in terms)
             beyond = np.maximum(
-                total - rest, 0.0
+                total - residual_total, 0.0
             )  # beyond the residual, which falls with both numbers
             varies = np.asarray(total > 0)
             shrunk = (beyond / times + (total - beyond) / both) / np.where(varies, total, 1.0)
@@ -105,8 +105,10 @@ class VarianceParts:
     def seed_share(self) -> float:
         """Returns the share of the variance that more seeds, and nothing else, would reduce."""
         total = self.scaled(1, 1).variance
-        seeds, rest = (sum(value for value, _ in terms) for terms in (self.seeds, self.residual))
-        return max(seeds - rest, 0.0) / total if total else 0.0
+        seeds, residual = (
+            sum(value for value, _ in terms) for terms in (self.seeds, self.residual)
+        )
+        return max(seeds - residual, 0.0) / total if total else 0.0
 
 
 class Crossing:

@@ -317,8 +317,8 @@ class Plan:
         # The mean squares that are left where the number of seeds, or of examples, is infinite.
         terms: tuple[Term, ...] = getattr(self.parts, others)
         total = sum(value for value, _ in terms)
-        rest = sum(value for value, _ in self.parts.residual)
-        factor = max(total - rest, 0.0) / total if total else 0.0
+        residual = sum(value for value, _ in self.parts.residual)
+        factor = max(total - residual, 0.0) / total if total else 0.0
         left = tuple((value * factor, freedom) for value, freedom in terms)
         floor = VarianceParts(**{"residual": (), unit: (), others: left})
         effect = self._effect(effect)

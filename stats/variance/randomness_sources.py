@@ -197,8 +197,10 @@ def _share(parts: Mapping[tuple[int, ...], Any], chosen: Sequence[tuple[int, ...
     Cut at 0 after they are summed: cut one by one, those that are 0 would add up to something.
     """
     selected = np.maximum(sum(value for subset, value in parts.items() if subset in chosen), 0.0)
-    rest = np.maximum(sum(value for subset, value in parts.items() if subset not in chosen), 0.0)
-    return selected / (selected + rest)
+    remaining = np.maximum(
+        sum(value for subset, value in parts.items() if subset not in chosen), 0.0
+    )
+    return selected / (selected + remaining)
 
 
 def _one_at_a_time(

@@ -106,8 +106,8 @@ def _caption(name: str) -> str:
     words = name.split("_")
     starts = ("_".join(words[:count]) for count in range(len(words), 0, -1))
     caption = next(_CAPTIONS[start] for start in starts if start in _CAPTIONS).rstrip(".")
-    rest = " ".join(words[2:]) if name.startswith("figure_") else ""
-    return f"{caption} ({rest})." if rest else f"{caption}."
+    ending = " ".join(words[2:]) if name.startswith("figure_") else ""
+    return f"{caption} ({ending})." if ending else f"{caption}."
 
 
 def all_figures(analysis: InstanceAnalysis) -> dict[str, Figure]:

@@ -290,9 +290,9 @@ def _exchanges(few: int, many: int) -> list[tuple[int, float]]:
     The mean is few * many / (few + many), so that both arms hold the two sizes in the same
     proportion; with equal numbers, half change arms.
     """
-    whole, rest = divmod(few * many, few + many)
-    share = rest / (few + many)
-    return [(whole, 1 - share)] + ([(whole + 1, share)] if rest else [])
+    whole, remainder = divmod(few * many, few + many)
+    share = remainder / (few + many)
+    return [(whole, 1 - share)] + ([(whole + 1, share)] if remainder else [])
 
 
 def _subset_sums(values: NDArray[np.int64], size: int) -> Array:

@@ -143,8 +143,8 @@ def momentum(small: Runs, middle: Runs, large: Runs, *, confidence_level: float 
         return unknown
     # The small and the large size less what the middle one explains [2, sizes].
     slopes = covariances[[0, 2], 1] / covariances[1, 1]
-    rest = np.array([[1, -slopes[0], 0], [0, -slopes[1], 1]])
-    (v_small, c), (_, v_large) = rest @ covariances @ rest.T
+    contrasts = np.array([[1, -slopes[0], 0], [0, -slopes[1], 1]])
+    (v_small, c), (_, v_large) = contrasts @ covariances @ contrasts.T
     if v_small <= floor[0] or v_large <= floor[2]:
         return unknown
     scale = float(np.sqrt(v_small * v_large))
@@ -153,7 +153,7 @@ def momentum(small: Runs, middle: Runs, large: Runs, *, confidence_level: float 
     def products(value: float) -> Crossing:
         """Returns c + value x scale as a crossing of seeds and examples."""
         slope = value / (2 * scale)
-        weights = rest.T @ [[slope * v_large, 0.5], [0.5, slope * v_small]] @ rest
+        weights = contrasts.T @ [[slope * v_large, 0.5], [0.5, slope * v_small]] @ contrasts
         return _sum_of_products(centred, means, weights)
 
     # Every mean square is quadratic in r: three of them give all.
