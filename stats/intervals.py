@@ -42,9 +42,9 @@ class ConfidenceInterval(Interval):
         cls, low: float, high: float, level: float = math.nan, method: str = ""
     ) -> ConfidenceInterval:
         """Makes it; without level and method only to unpickle."""
-        made = super().__new__(cls, low, high)
-        made.level, made.method = level, method
-        return made
+        interval = super().__new__(cls, low, high)
+        interval.level, interval.method = level, method
+        return interval
 
     def __repr__(self) -> str:
         """Returns all four."""

@@ -361,8 +361,11 @@ def as_runs(runs: Runs) -> RunsTable:
     keys: list[Key] = list(np.ndindex(scores.shape[:-1]))
     table = scores.reshape(-1, scores.shape[-1])
     if table.dtype.kind == "f":
-        made = ~np.isnan(table).all(axis=1)
-        table, keys = table[made], [key for key, is_run in zip(keys, made, strict=True) if is_run]
+        exists = ~np.isnan(table).all(axis=1)
+        table, keys = (
+            table[exists],
+            [key for key, is_run in zip(keys, exists, strict=True) if is_run],
+        )
     return make_runs(table, keys)
 
 

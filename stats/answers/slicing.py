@@ -346,17 +346,19 @@ def _sliced(spec: ComparisonSpec, by: str, names: NDArray) -> SlicedArms:
         outside = np.flatnonzero(names != name)
         part = _part(spec, inside, f"{name} ")
         experiment = part.scores[1] if len(part.scores) > 1 else None
-        made = Slice(
+        slice_row = Slice(
             name, len(inside), part.scores[0], experiment, part.estimate,
             undefined=part.undefined, undefined_seeds=part.undefined_seeds,
         )  # fmt: skip
         if part.crossing is not None and part.ci is not None:
-            made = replace(made, ci=part.ci, p_value=part.p_value)
+            slice_row = replace(slice_row, ci=part.ci, p_value=part.p_value)
             others = None if crossed else _part(spec, outside, "rest ")
             if others is not None and others.crossing is not None:
-                made = replace(made, **_against(part, others, spec))
-            made = replace(made, rest_undefined=others is not None and any(others.undefined))
-        rows.append(made)
+                slice_row = replace(slice_row, **_against(part, others, spec))
+            slice_row = replace(
+                slice_row, rest_undefined=others is not None and any(others.undefined)
+            )
+        rows.append(slice_row)
     for plain, corrected in (("p_value", "p_holm"), ("against_rest_p", "against_rest_p_holm")):
         tested = [row for row, item in enumerate(rows) if getattr(item, plain) is not None]
         if tested:

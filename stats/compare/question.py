@@ -214,7 +214,7 @@ def prepare_arms(
     task: TaskData, settings: ComparisonSettings, shared: SharedArms | None = None
 ) -> PreparedArms:
     """Checks the arms of a task, aligns their examples and pairs seeds where the design does."""
-    design, experiment, made = settings.design, task.experiment, shared or SharedArms()
+    design, experiment, arms_read = settings.design, task.experiment, shared or SharedArms()
     if (experiment is None) != (design == "single"):
         raise DataError(
             f"found design {design!r} {'without' if experiment is None else 'with'} an experiment; "
@@ -224,12 +224,14 @@ def prepare_arms(
         {"base": task.base} if experiment is None else {"base": task.base, "experiment": experiment}
     )
     read_for = metric_as_read(task.metric)
-    tables = {name: made.table(name, data, read_for, task.labels) for name, data in given.items()}
+    tables = {
+        name: arms_read.table(name, data, read_for, task.labels) for name, data in given.items()
+    }
     chosen = metric_of(tables, task.metric)
     metric = named_metric(chosen)
     design = settings_of([*tables.values()], settings).design
     check_tables(tables, design)
-    arms = [made.read(name, table, metric, task.missing) for name, table in tables.items()]
+    arms = [arms_read.read(name, table, metric, task.missing) for name, table in tables.items()]
     if len(arms) > 1:
         if any(table.labels is None for table in tables.values()):
             # Scores need none, and one arm's cannot be held against nothing.
@@ -242,7 +244,7 @@ def prepare_arms(
     if clusters is None and any("cluster" in arm.read.columns for arm in arms):
         clusters = "cluster"
     if clusters is not None:
-        arms = _in_clusters(clusters, arms, made)
+        arms = _in_clusters(clusters, arms, arms_read)
         notes[0] += notes_of_clusters(arms[0])
     if design == "paired":
         unpaired, arms = arms, list(pair(*arms))
@@ -280,7 +282,7 @@ def bounded_mean(metric: MetricLike, arms: Sequence[Arm]) -> MetricLike:
     return metric
 
 
-def _in_clusters(clusters: Any, arms: Sequence[Arm], made: SharedArms) -> list[Arm]:
+def _in_clusters(clusters: Any, arms: Sequence[Arm], shared: SharedArms) -> list[Arm]:
     """Groups the examples of all arms, which are in one order, by the clusters of one of them."""
     import pandas
 
@@ -307,7 +309,7 @@ def _in_clusters(clusters: Any, arms: Sequence[Arm], made: SharedArms) -> list[A
         "name them, each example that belongs to no other as a cluster of its own, or leave the column out",
     )
     return [
-        made.clustered(arm, values, name, called) for arm, name in zip(arms, names, strict=True)
+        shared.clustered(arm, values, name, called) for arm, name in zip(arms, names, strict=True)
     ]
 
 

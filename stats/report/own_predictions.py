@@ -325,9 +325,9 @@ def _pages(
         "Read": read,
         **data_facts(data, "the files compared"),
     }
-    made = page_files(compared.name, content, bootstrap, "dev", made_by, name=path.stem)
+    pages = page_files(compared.name, content, bootstrap, "dev", made_by, name=path.stem)
     return {
         str(path.with_name(file)): page.decode()
-        for file, page in made.items()
+        for file, page in pages.items()
         if file.endswith(".html")
     }

@@ -186,8 +186,8 @@ def write_html(result: Readable, path: str | Path) -> None:
     if files and all(file.is_file() for file in files):
         made_by |= data_facts([*files], "the files compared")
     content = ReportContent(compared, [], [], [], [], seeds_are="seeds", runs_are="runs")
-    made = page_files(compared[0].name, content, settings, "dev", made_by, name="page")
-    write_atomically(Path(path), made["page.html"].decode())
+    pages = page_files(compared[0].name, content, settings, "dev", made_by, name="page")
+    write_atomically(Path(path), pages["page.html"].decode())
 
 
 def write_page(path: Path, files: Mapping[str, bytes]) -> None:

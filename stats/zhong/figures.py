@@ -39,10 +39,10 @@ def report_of_sizes(
     Args:
       further: more tables, by name; they come first.
     """
-    made: dict[str, Table | Figure] = {**(further or {}), **all_tables(analysis)}
-    made |= {f"figure_{name}": figure for name, figure in all_figures(analysis).items()}
+    parts: dict[str, Table | Figure] = {**(further or {}), **all_tables(analysis)}
+    parts |= {f"figure_{name}": figure for name, figure in all_figures(analysis).items()}
     sections = [
-        ReportSection(name, _caption(name), partial(made.__getitem__, name)) for name in made
+        ReportSection(name, _caption(name), partial(parts.__getitem__, name)) for name in parts
     ]
     return Report("Instance-level analysis", sections, _findings(analysis.pairs))
 
