@@ -219,15 +219,15 @@ def _is_frame(data: Any) -> bool:
     return hasattr(data, "columns") or _long_levels(data) != []
 
 
-def _long_levels(data: Any, given: Collection[str | None] = ()) -> list[Any]:
+def _long_levels(data: Any, names_given: Collection[str | None] = ()) -> list[Any]:
     """Returns the names of levels of an index that are columns of a long table: of seeds, ids or arms.
 
     Args:
-      given: names of columns that are not usual ones.
+      names_given: names of columns that are not usual ones.
     """
-    held = [str(name) for name in getattr(data, "columns", ())]
+    columns_present = [str(name) for name in getattr(data, "columns", ())]
     names = getattr(getattr(data, "index", None), "names", ())
-    levels = [name for name in names if name is not None and str(name) not in held]
+    levels = [name for name in names if name is not None and str(name) not in columns_present]
     roles = {
         role
         for role in ("arm", "seed", "run", "example")
@@ -235,18 +235,18 @@ def _long_levels(data: Any, given: Collection[str | None] = ()) -> list[Any]:
         if str(name).lower() in USUAL_NAMES[role]
     }
     of_rows = [name for role in ("seed", "example", *_VALUES) for name in USUAL_NAMES[role]]
-    columns = {*map(str.lower, held)}
+    columns = {*map(str.lower, columns_present)}
     is_long = {"seed", "example"} <= roles or (bool(roles) and bool(columns & {*of_rows}))
-    return levels if is_long or {*levels} & {*given} else []
+    return levels if is_long or {*levels} & {*names_given} else []
 
 
-def _with_columns(data: Any, given: Collection[str | None] = ()) -> Any:
+def _with_columns(data: Any, names_given: Collection[str | None] = ()) -> Any:
     """Returns rows, or a frame or Series with seeds or ids in its index, as a frame with all in columns."""
     if isinstance(data, list | tuple) and data and all(isinstance(row, Mapping) for row in data):
         import pandas
 
         return pandas.DataFrame(data)
-    levels = _long_levels(data, given)
+    levels = _long_levels(data, names_given)
     if levels and not hasattr(data, "columns"):
         data = data.to_frame("value" if data.name is None else data.name)
     return data.reset_index(level=levels) if levels else data
@@ -566,23 +566,23 @@ def values_of_clusters(name: str, clusters: Any, arm: Arm) -> tuple[NDArray, str
 # --- A metric ------------------------------------------------------------------------------------
 
 
-def metric_as_read(given: GivenMetric | None) -> MetricLike | None:
+def metric_as_read(metric: GivenMetric | None) -> MetricLike | None:
     """Returns the metric that arms are read for; None where none is given, or a name of scores alone."""
-    is_of_scores = isinstance(given, str) and known_name(given) not in METRICS
-    return None if given is None or is_of_scores else named_metric(given)
+    is_of_scores = isinstance(metric, str) and known_name(metric) not in METRICS
+    return None if metric is None or is_of_scores else named_metric(metric)
 
 
-def metric_of(tables: Mapping[str, ArmTable], given: GivenMetric | None) -> GivenMetric:
+def metric_of(tables: Mapping[str, ArmTable], asked: GivenMetric | None) -> GivenMetric:
     """Returns the metric that is asked for, a task's or log's own, `mean` of scores or `accuracy`.
 
     Args:
       tables: of the arms, by name.
-      given: a metric; the name of the scores themselves, such as a log's acc, stands for their mean.
+      asked: a metric; the name of the scores themselves, such as a log's acc, stands for their mean.
     """
     scores = {table.read.columns.get("score", "") for table in tables.values()}
-    is_of_scores = isinstance(given, str) and {known_name(given)} == {*map(known_name, scores)}
-    if given is not None and not is_of_scores:
-        return given
+    is_of_scores = isinstance(asked, str) and {known_name(asked)} == {*map(known_name, scores)}
+    if asked is not None and not is_of_scores:
+        return asked
     logged = {table.read.logged_metric: name for name, table in tables.items()}
     logged.pop("", None)
     if len(logged) > 1:

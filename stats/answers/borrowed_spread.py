@@ -71,32 +71,32 @@ class SeedSpread:
         return replace(self, sd=unit * self.sd)
 
 
-def seed_spread(given: float | str | SeedSpread) -> SeedSpread:
+def seed_spread(spread: float | str | SeedSpread) -> SeedSpread:
     """Reads a spread of seeds: a number, or `number/degrees of freedom`.
 
     Args:
-      given: `0.8` or `0.8/24`; a spread is returned as it is.
+      spread: `0.8` or `0.8/24`; a spread is returned as it is.
 
     Example:
       >>> spread = seed_spread("0.8/24")
       >>> spread.sd, spread.df
       (0.8, 24.0)
     """
-    if isinstance(given, SeedSpread):
-        return given
-    sd, slash, freedom = str(given).partition("/")
+    if isinstance(spread, SeedSpread):
+        return spread
+    sd, slash, freedom = str(spread).partition("/")
     try:
         numbers = float(sd), float(freedom) if slash else ASSUMED_FREEDOM
     except ValueError:
         numbers = (math.nan, math.nan)
-    if isinstance(given, bool) or not all(0 < number < math.inf for number in numbers):
+    if isinstance(spread, bool) or not all(0 < number < math.inf for number in numbers):
         raise DataError(
-            f"found seed_sd {given!r}, expected a standard deviation above 0, such as 0.8, or "
+            f"found seed_sd {spread!r}, expected a standard deviation above 0, such as 0.8, or "
             "0.8/24 with its degrees of freedom"
         )
     if numbers[1] < 1:
         raise DataError(
-            f"found seed_sd {given!r}, expected 1 degree of freedom or more (seeds less one)"
+            f"found seed_sd {spread!r}, expected 1 degree of freedom or more (seeds less one)"
         )
     return SeedSpread(*numbers, "no source given", assumed=not slash)
 

@@ -130,22 +130,22 @@ def compare_arms(  # noqa: PLR0913 -- users see every option with its default
     settings = ComparisonSettings(
         design, resample, n_resamples, whole_number(rng), confidence_level
     )
-    given = _by_name(arms)
-    if len(given) < 2:
+    by_name = _by_name(arms)
+    if len(by_name) < 2:
         raise DataError(
-            f"found {counted(len(given), 'arm')} ({', '.join(given) or 'none'}), expected two or more; "
+            f"found {counted(len(by_name), 'arm')} ({', '.join(by_name) or 'none'}), expected two or more; "
             "stats.compare with design='single' describes one"
         )
-    if against is not None and against not in given:
-        raise DataError(f"found no arm {against!r} to compare with, only {', '.join(given)}")
+    if against is not None and against not in by_name:
+        raise DataError(f"found no arm {against!r} to compare with, only {', '.join(by_name)}")
     result = compare_given(
-        given, TaskData(None, None, metric, labels, clusters, missing), settings, against
+        by_name, TaskData(None, None, metric, labels, clusters, missing), settings, against
     )
     return replace(result, name=name, evaluation_set=evaluation_set)
 
 
 def compare_given(
-    given: Mapping[str, Any],
+    arms_by_name: Mapping[str, Any],
     task: TaskData,
     settings: ComparisonSettings,
     against: str | None = None,
@@ -154,13 +154,15 @@ def compare_given(
     """Compares arms by name; see `compare_arms`.
 
     Args:
-      given: what `compare` takes, by name.
+      arms_by_name: what `compare` takes, by name.
       task: metric, labels, clusters and how missing cells count.
       against: as in `compare_arms`.
     """
     shared = shared or SharedArms()
     read_for = metric_as_read(task.metric)
-    tables = {name: shared.table(name, data, read_for, task.labels) for name, data in given.items()}
+    tables = {
+        name: shared.table(name, data, read_for, task.labels) for name, data in arms_by_name.items()
+    }
     # The labels are the tables' own now.
     task = replace(task, metric=metric_of(tables, task.metric), labels=None)
     settings = settings_of([*tables.values()], settings)
@@ -239,10 +241,10 @@ class _ScoredArm:
 
 
 def _by_name(arms: Any) -> dict[str, Any]:
-    held = arms_in(arms, "arms")
-    if held is None and isinstance(arms, Mapping) and not hasattr(arms, "coords"):
-        held = {str(name): data for name, data in arms.items()}
-    if held is None or "" in held:
+    by_name = arms_in(arms, "arms")
+    if by_name is None and isinstance(arms, Mapping) and not hasattr(arms, "coords"):
+        by_name = {str(name): data for name, data in arms.items()}
+    if by_name is None or "" in by_name:
         names = getattr(arms, "columns", ())
         columns = f" of columns {', '.join(map(str, names))}" * bool(len(names))
         raise DataError(
@@ -250,7 +252,7 @@ def _by_name(arms: Any) -> dict[str, Any]:
             "or a long table with columns such as arm, seed, example and score; "
             "stats.read(table, arm='COLUMN') takes columns of other names"
         )
-    return held
+    return by_name
 
 
 def _prepared(

@@ -167,18 +167,18 @@ def compare(
         design, resample, n_resamples, whole_number(rng), confidence_level
     )
     data, names = base, Names()
-    held: dict[str, Any] = {}
+    arms: dict[str, Any] = {}
     if experiment is not None:
-        held = named_arms({"base": base, "experiment": experiment})
+        arms = named_arms({"base": base, "experiment": experiment})
     elif design != "single":
-        held = arms_in(base, "base") or arms_of_arrays(base)
-        if len(held) > 2:
+        arms = arms_in(base, "base") or arms_of_arrays(base)
+        if len(arms) > 2:
             raise DataError(
-                f"found {len(held)} arms ({', '.join([*held][:9])}), expected two; give them to "
+                f"found {len(arms)} arms ({', '.join([*arms][:9])}), expected two; give them to "
                 "stats.compare_arms, or one as base and one as experiment"
             )
-    if len(held) == 2:
-        (first, base), (second, experiment) = held.items()
+    if len(arms) == 2:
+        (first, base), (second, experiment) = arms.items()
         names = Names(base=first, experiment=second)
     elif design == "paired":
         settings = replace(settings, design="single")
@@ -220,12 +220,12 @@ def prepare_arms(
             f"found design {design!r} {'without' if experiment is None else 'with'} an experiment; "
             "a single design has none, the others have one"
         )
-    given = (
+    by_role = (
         {"base": task.base} if experiment is None else {"base": task.base, "experiment": experiment}
     )
     read_for = metric_as_read(task.metric)
     tables = {
-        name: arms_read.table(name, data, read_for, task.labels) for name, data in given.items()
+        name: arms_read.table(name, data, read_for, task.labels) for name, data in by_role.items()
     }
     chosen = metric_of(tables, task.metric)
     metric = named_metric(chosen)
@@ -288,12 +288,12 @@ def _in_clusters(clusters: Any, arms: Sequence[Arm], shared: SharedArms) -> list
 
     names = ["base", "experiment"][: len(arms)]
     # The base is asked where no arm has the column.
-    held = [
+    with_column = [
         number
         for number, arm in enumerate(arms)
         if isinstance(clusters, str) and clusters in arm.of_examples
     ] or [0]
-    columns = [values_of_clusters(names[number], clusters, arms[number]) for number in held]
+    columns = [values_of_clusters(names[number], clusters, arms[number]) for number in with_column]
     groupings = [pandas.factorize(values)[0] for values, _ in columns]  # names may differ
     if (groupings[0] != groupings[-1]).any():
         differing = np.flatnonzero(groupings[0] != groupings[-1])

@@ -151,26 +151,26 @@ def _tasks_of(
     """Returns the arms of one or two tables as tasks, and what the arms are called."""
     tables: list[dict[str, dict[str, ArmTable]]] = []
     names: list[str] = []
-    given = [base] if experiment is None else [base, experiment]
-    for role, data in zip(roles, given, strict=False):
-        held = tasks_in(data, role)
-        if held is None:
+    inputs = [base] if experiment is None else [base, experiment]
+    for role, data in zip(roles, inputs, strict=False):
+        tasks_read = tasks_in(data, role)
+        if tasks_read is None:
             raise DataError(
                 f"{role}: found {type(data).__name__}, expected tasks by name, {{'RTE': stats.TaskData(base, "
                 "experiment)}, or a table, file or folder with a column or names of tasks"
             )
-        of_table = [*dict.fromkeys(name for arms in held.values() for name in arms if name)]
-        has_several = len(of_table) > 1 or max(map(len, held.values())) > 1
-        if len(given) > 1 and has_several:
+        of_table = [*dict.fromkeys(name for arms in tasks_read.values() for name in arms if name)]
+        has_several = len(of_table) > 1 or max(map(len, tasks_read.values())) > 1
+        if len(inputs) > 1 and has_several:
             raise DataError(
                 f"{role}: found the arms {', '.join(of_table)}, expected one in each of two tables; give one "
                 "table with both"
             )
-        tables.append(held)
+        tables.append(tasks_read)
         names.append("" if has_several else name_carried(data, of_table) or role)
     by_task: dict[str, dict[str, ArmTable]] = {}
-    for held, role, of_one in zip(tables, roles, distinct_names(names, roles), strict=False):
-        for task, arms in held.items():
+    for tasks_read, role, of_one in zip(tables, roles, distinct_names(names, roles), strict=False):
+        for task, arms in tasks_read.items():
             by_name = {of_one or name or role: arm for name, arm in arms.items()}
             by_task.setdefault(task, {}).update(by_name)
     called = [*dict.fromkeys(name for arms in by_task.values() for name in arms)]

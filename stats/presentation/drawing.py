@@ -64,8 +64,8 @@ def legend_below(
         handles, labels = axes.get_legend_handles_labels()
         handle_of |= dict(zip(labels, handles, strict=True))
     handle_of = {name: handle_of[name] for name in first if name in handle_of} | handle_of
-    if (given := given_axes()) is not None:
-        given.legend(list(handle_of.values()), list(handle_of), loc="best", fontsize="small")
+    if (axes_in_use := given_axes()) is not None:
+        axes_in_use.legend(list(handle_of.values()), list(handle_of), loc="best", fontsize="small")
     else:
         figure.legend(
             list(handle_of.values()), list(handle_of), loc="outside lower left", ncols=ncols
@@ -74,8 +74,8 @@ def legend_below(
 
 def title_above(figure: Figure, title: str) -> None:
     """Puts a title above all panels, unless it is empty."""
-    if title and (given := given_axes()) is not None:
-        given.set_title(title)
+    if title and (axes_in_use := given_axes()) is not None:
+        axes_in_use.set_title(title)
     elif title:
         figure.suptitle(title, x=0.01, ha="left", fontsize=11)
 

@@ -275,10 +275,10 @@ def with_labels(
     return relabelled
 
 
-def metric_of_arms(arms: Mapping[str, Any], given: str | None) -> str:
+def metric_of_arms(arms: Mapping[str, Any], metric: str | None) -> str:
     """Returns the name of the metric that is asked for or inferred (see `stats.reading.metric_of`)."""
     return named_metric(
-        metric_of({name: table_of(name, data) for name, data in arms.items()}, given)
+        metric_of({name: table_of(name, data) for name, data in arms.items()}, metric)
     ).name
 
 
@@ -294,13 +294,18 @@ def columns_of_each(
     # lm-evaluation-harness takes `--score=METRIC,FILTER`, which is one name.
     has_filters = any(next(Path(path).rglob("samples_*.jsonl"), None) for path in paths)
     each: list[dict[str, str | None]] = [{} for _ in paths]
-    for role, given in columns.items():
-        parts = (given or "").split(",")
-        if given is None or len(parts) == 1 or len(paths) == 1 or (role == "score" and has_filters):
-            parts = [given or ""] * len(paths)
+    for role, name_list in columns.items():
+        parts = (name_list or "").split(",")
+        if (
+            name_list is None
+            or len(parts) == 1
+            or len(paths) == 1
+            or (role == "score" and has_filters)
+        ):
+            parts = [name_list or ""] * len(paths)
         if len(parts) != len(paths):
             raise UserError(
-                f"--{role}={given} names {len(parts)} columns, but {len(paths)} paths are given; name one "
+                f"--{role}={name_list} names {len(parts)} columns, but {len(paths)} paths are given; name one "
                 "for all, or one for each"
             )
         for of_path, name in zip(each, parts, strict=True):
@@ -309,6 +314,6 @@ def columns_of_each(
         names = {of_path[role] for of_path in each}
         if role == "by" and len(names) > 1 and names & {None, "label", "length"}:
             raise UserError(
-                f"--by={given} needs one column of slices for each path, or label or length for all"
+                f"--by={name_list} needs one column of slices for each path, or label or length for all"
             )
     return each

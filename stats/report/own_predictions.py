@@ -308,13 +308,15 @@ def _pages(
         runs_are="fine-tuning runs" if names["run"] == {"finetune_seed"} else "runs",
     )  # fmt: skip
     path = Path(settings.html or "index.html")
-    paths = [Path(given) for given in settings.inputs]
+    paths = [Path(path_text) for path_text in settings.inputs]
     files = [
         file
         for path_read in paths
         for file in ([path_read] if path_read.is_file() else path_read.rglob("*"))
     ]
-    outputs = {Path(given).resolve() for given in (settings.latex, settings.csv) if given}
+    outputs = {
+        Path(path_text).resolve() for path_text in (settings.latex, settings.csv) if path_text
+    }
     data = [
         file
         for file in files

@@ -150,8 +150,8 @@ class PredictionSet:
         data, metric = self.measured(measure)
         with as_data_errors(f"{self.set_name}, {self.name}"):
             label, prediction = metric_variables(metric, data)
-            given = metric_input(metric, data[prediction], data.get("scores"))
-            return metric.score(data[label].to_numpy(), given)
+            inputs = metric_input(metric, data[prediction], data.get("scores"))
+            return metric.score(data[label].to_numpy(), inputs)
 
     def run_scores(self, measure: str, name: str = "") -> RunScores:
         """Scores all runs under a measure, sorted by pre-training seed.

@@ -133,16 +133,16 @@ def _made_from(text: str, path: Path) -> dict[str, Any]:
     return made_from
 
 
-def _file_findings(given: _Files, there: _Files) -> Iterator[str]:
+def _file_findings(of_page: _Files, there: _Files) -> Iterator[str]:
     """Yields what differs between the files of the page and those that are there."""
-    for run in sorted({*given, *there}):
+    for run in sorted({*of_page, *there}):
         if run not in there:
             yield f"missing here: {run}"
-        elif run not in given:
+        elif run not in of_page:
             yield f"left out by the page: {run}"
         else:
-            for name in sorted({*given[run], *there[run]}):
-                if given[run].get(name) != there[run].get(name):
+            for name in sorted({*of_page[run], *there[run]}):
+                if of_page[run].get(name) != there[run].get(name):
                     yield f"another file than the page was made from: predictions on {name} of {run}"
 
 
@@ -193,12 +193,12 @@ def _numbers(text: str) -> list[str]:
     return _NUMBER.findall(re.sub(_TAG, " ", shown))
 
 
-def _differences(given: str, again: str) -> Iterator[tuple[bool, str, int]]:
+def _differences(on_page: str, again: str) -> Iterator[tuple[bool, str, int]]:
     """Yields of each difference whether it is in a figure, what it is, and how many numbers it has.
 
     Lines of as many cells are compared by cell; of a figure, script or style the first cell is named.
     """
-    items = _items(given), _items(again)
+    items = _items(on_page), _items(again)
     # Lines that differ in a last digit belong together.
     keys = [[_NUMBER.sub(lambda m: f"{float(m[0]):.6g}", item) for item in text] for text in items]
     heading = ""
@@ -226,9 +226,9 @@ def _differences(given: str, again: str) -> Iterator[tuple[bool, str, int]]:
                     break
 
 
-def _agree(given: str, again: str, is_drawn: bool) -> bool:
+def _agree(on_page: str, again: str, is_drawn: bool) -> bool:
     """Returns whether texts are the same but for digits that another machine may have."""
-    parts = [_NUMBER.split(text) for text in (given, again)]
+    parts = [_NUMBER.split(text) for text in (on_page, again)]
 
     def agree(left: str, right: str) -> bool:
         digits = max(len(re.sub(r"e.*|\D", "", number).lstrip("0")) for number in (left, right))

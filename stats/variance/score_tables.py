@@ -89,18 +89,18 @@ def aligned_blocks(*tables: ScoreTable) -> Iterator[tuple[Array, ...]]:
             f"base has {numbers[0]} examples and experiment {numbers[-1]}, expected the same"
         )
     sources = [table.blocks() for table in tables]
-    held = [next(source) for source in sources]
+    blocks = [next(source) for source in sources]
     done = 0
     while True:
-        width = min(block.shape[1] for block in held)
-        yield tuple(block[:, :width] for block in held)
+        width = min(block.shape[1] for block in blocks)
+        yield tuple(block[:, :width] for block in blocks)
         done += width
         if done == numbers[0]:
             return
         for number, source in enumerate(sources):
-            held[number] = held[number][:, width:] if held[number].shape[1] > width else _NONE
-            if not held[number].size:  # the old block is gone before the next one is made
-                held[number] = next(source)
+            blocks[number] = blocks[number][:, width:] if blocks[number].shape[1] > width else _NONE
+            if not blocks[number].size:  # the old block is gone before the next one is made
+                blocks[number] = next(source)
 
 
 @dataclass(frozen=True)

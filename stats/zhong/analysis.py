@@ -159,18 +159,18 @@ def analyse_sizes(
     votes = {
         task: _aligned(ensembled[task], sizes.values())
         if ensembled is not None
-        else {size: ensemble(given) for size, given in sizes.items()}
+        else {size: ensemble(of_size) for size, of_size in sizes.items()}
         for task, sizes in runs.items()
     }
 
     triples = {task: list(itertools.combinations(sizes, 3)) for task, sizes in runs.items()}
     return InstanceAnalysis(
         accuracies={
-            task: {size: _accuracy(given, votes[task][size]) for size, given in sizes.items()}
+            task: {size: _accuracy(of_size, votes[task][size]) for size, of_size in sizes.items()}
             for task, sizes in runs.items()
         },
         decompositions={
-            task: {size: decompose(given) for size, given in _spread(sizes)}
+            task: {size: decompose(of_size) for size, of_size in _spread(sizes)}
             for task, sizes in runs.items()
         },
         pairs=[
