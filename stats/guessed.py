@@ -138,9 +138,7 @@ def refuse_unknown(function: str, keywords: Iterable[str], parameters: Sequence[
             keyword = meant.partition("=")[0]
             cure = f"write {meant}"
             if not meant or (keyword.isidentifier() and keyword not in parameters):
-                cure = nearest(
-                    name, [keyword_known for keyword_known in parameters if keyword_known != "self"]
-                )
+                cure = nearest(name, [each for each in parameters if each != "self"])
             raise UnknownKeyword(f"{function} has no keyword {name}; {cure}")
 
 
@@ -177,6 +175,4 @@ def unknown_public_name(name: str, names: Iterable[str]) -> str:
 
 
 def _nearest(name: str, names: Iterable[str], otherwise: str) -> str:
-    return nearest(
-        name, [candidate for candidate in names if not candidate.startswith("_")], otherwise
-    )
+    return nearest(name, [each for each in names if not each.startswith("_")], otherwise)

@@ -477,12 +477,8 @@ def difference_of_intervals(
     (first, of_first), (second, of_second) = base, experiment
     difference = second - first
 
-    def reach(first_reach: float, second_reach: float) -> float:
-        return math.sqrt(
-            max(
-                first_reach**2 + second_reach**2 - 2 * correlation * first_reach * second_reach, 0.0
-            )
-        )
+    def reach(x: float, y: float) -> float:
+        return math.sqrt(max(x**2 + y**2 - 2 * correlation * x * y, 0.0))
 
     return Interval(
         difference - reach(second - of_second.low, of_first.high - first),

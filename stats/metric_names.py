@@ -50,7 +50,7 @@ class _MeanOfMetrics:
         return ways.pop() if len(ways) == 1 else None
 
 
-def _known(metric: str) -> Metric | RankMetric | _MeanOfMetrics | None:
+def _entry(metric: str) -> Metric | RankMetric | _MeanOfMetrics | None:
     if metric in OCCUPATION_MEASURES:
         return OCCUPATION_MEASURES[metric].metric
     if "+" in metric and all(name in METRICS for name in metric.split("+")):
@@ -60,8 +60,8 @@ def _known(metric: str) -> Metric | RankMetric | _MeanOfMetrics | None:
 
 def metric_name(metric: str) -> str:
     """Returns the name of a metric without a unit, such as `exact match`."""
-    described = _known(metric)
-    return (described.label if described else "") or metric.replace("_", " ")
+    entry = _entry(metric)
+    return (entry.label if entry else "") or metric.replace("_", " ")
 
 
 def metric_at_start(metric: str) -> str:
@@ -86,8 +86,8 @@ def metric_label(metric: str, difference: bool = False) -> str:
 
 def score_format(metric: str, difference: bool = False) -> str:
     """Returns how readers see scores of a metric, or differences of them: a format of `format_cell`."""
-    described = _known(metric)
-    if described is None or described.unit != "%":
+    entry = _entry(metric)
+    if entry is None or entry.unit != "%":
         return ""
     return POINTS if difference else PERCENT
 
@@ -116,17 +116,17 @@ def difference_text(difference: float | Interval, metric: str, decimals: int | N
 
 def metric_meaning(metric: str) -> str:
     """Returns one sentence on what a metric measures; empty where none is known."""
-    described = _known(metric)
-    return described.meaning if described else ""
+    entry = _entry(metric)
+    return entry.meaning if entry else ""
 
 
 def higher_is_better(metric: str) -> bool | None:
     """Returns which way a metric points; None where neither way is better, as for bias."""
-    described = _known(metric)
-    return described.higher_is_better if described else None
+    entry = _entry(metric)
+    return entry.higher_is_better if entry else None
 
 
 def may_be_averaged(metric: str) -> bool:
     """Returns whether scores of a metric may be averaged with those of others: 1 is the best of each."""
-    described = _known(f"{metric}+{metric}")
-    return described is not None and described.unit == "%" and described.higher_is_better is True
+    entry = _entry(f"{metric}+{metric}")
+    return entry is not None and entry.unit == "%" and entry.higher_is_better is True

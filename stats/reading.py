@@ -48,7 +48,7 @@ from multiberts.evaluate.readers.rows import (
 from multiberts.runs.errors import UserError, counted, in_keywords
 from multiberts.stats.errors import DataError, as_data_errors
 from multiberts.stats.metrics import MetricLike, ScoreFunction, named_metric
-from multiberts.stats.runs_table import Arm, check_kinds, make_arm, places_of
+from multiberts.stats.runs_table import Arm, check_kinds, indices_of, make_arm
 from multiberts.stats.settings import Missing
 
 if TYPE_CHECKING:
@@ -225,9 +225,9 @@ def _long_levels(data: Any, names_given: Collection[str | None] = ()) -> list[An
     Args:
       names_given: names of columns that are not usual ones.
     """
-    columns_present = [str(name) for name in getattr(data, "columns", ())]
+    present = [str(name) for name in getattr(data, "columns", ())]
     names = getattr(getattr(data, "index", None), "names", ())
-    levels = [name for name in names if name is not None and str(name) not in columns_present]
+    levels = [name for name in names if name is not None and str(name) not in present]
     roles = {
         role
         for role in ("arm", "seed", "run", "example")
@@ -235,7 +235,7 @@ def _long_levels(data: Any, names_given: Collection[str | None] = ()) -> list[An
         if str(name).lower() in USUAL_NAMES[role]
     }
     of_rows = [name for role in ("seed", "example", *_VALUES) for name in USUAL_NAMES[role]]
-    columns = {*map(str.lower, columns_present)}
+    columns = {*map(str.lower, present)}
     is_long = {"seed", "example"} <= roles or (bool(roles) and bool(columns & {*of_rows}))
     return levels if is_long or {*levels} & {*names_given} else []
 
@@ -463,8 +463,8 @@ def along_examples(label: str, values: Any, ids: NDArray | None, number: int) ->
     if len({*value_ids.tolist()}) != len(value_ids):
         raise DataError(f"{label}: an example id appears twice; make the ids unique")
     wanted, id_list = ids.tolist(), value_ids.tolist()
-    order, lacking = places_of(wanted, id_list)
-    _, surplus = places_of(id_list, wanted)
+    order, lacking = indices_of(wanted, id_list)
+    _, surplus = indices_of(id_list, wanted)
     if lacking or surplus:
         raise DataError(
             f"{label}: {len(lacking)} of {number} examples have none"
@@ -680,16 +680,12 @@ def _of_labelled_arrays(name: str, data: Any, metric: MetricLike | None) -> ArmT
         if variable.dims == ("example",) and key not in _ID_NAMES
     }
     # Other coordinates may have types that cannot be sliced, such as pandas' Arrow strings.
-    levels_used = {"pretrain_seed", "finetune_seed", *_ID_NAMES}
-    predictions = predictions.drop_vars(
-        [key for key in predictions.coords if key not in levels_used]
-    )
+    read_by = {"pretrain_seed", "finetune_seed", *_ID_NAMES}
+    predictions = predictions.drop_vars([key for key in predictions.coords if key not in read_by])
     if not predictions.size:
         raise DataError(f"{name}: found no runs or no examples; give at least one of each")
     ids, number = _coordinate_ids(predictions), predictions.sizes["example"]
-    label_values = (
-        None if labels is None else along_examples(f"{name}: labels", labels, ids, number)
-    )
+    gold = None if labels is None else along_examples(f"{name}: labels", labels, ids, number)
     last = ["example", "class"] if "class" in dims else ["example"]
     run_dims = [dim for dim in predictions.dims if dim not in last]
     # The seed comes first, so that the dims below it are the levels to average over.
@@ -718,7 +714,7 @@ def _of_labelled_arrays(name: str, data: Any, metric: MetricLike | None) -> ArmT
     of_task = [*data.attrs.get("metrics", ())]  # of finished runs, its main one first
     if kind == "prediction" and of_task and of_task[0] in METRICS:
         read = replace(read, logged_metric=str(of_task[0]))
-    table = ArmTable(values, kind, keys, ids, label_values, of_examples, lineage, read)
+    table = ArmTable(values, kind, keys, ids, gold, of_examples, lineage, read)
     return _without_missing_runs(table, len(run_dims))
 
 

@@ -171,20 +171,16 @@ class Arm(RunsTable):
         pairs = zip(self.run_seeds, self.lineage, strict=False)
         return frozenset().union(*(ancestors for run_seed, ancestors in pairs if run_seed == seed))
 
-    def shares_parent(self, arm_compared: Arm, seed: Hashable) -> bool:
+    def shares_parent(self, partner: Arm, seed: Hashable) -> bool:
         """Returns whether runs of a seed descend from one checkpoint, or one training, in both arms.
 
         Two checkpoints of one name (procedure, seed and step) that hold different weights are not of
         one training.
         """
-        ancestors, others = self.lineage_of(seed), arm_compared.lineage_of(seed)
-        shared = {kind for kind, _ in ancestors & others}
-        checkpoints = [
-            dict(value for kind, value in arm if kind == "named") for arm in (ancestors, others)
-        ]
-        differ = any(
-            checkpoints[1].get(name, sha256) != sha256 for name, sha256 in checkpoints[0].items()
-        )
+        first, second = self.lineage_of(seed), partner.lineage_of(seed)
+        shared = {kind for kind, _ in first & second}
+        named = [dict(value for kind, value in arm if kind == "named") for arm in (first, second)]
+        differ = any(named[1].get(name, sha256) != sha256 for name, sha256 in named[0].items())
         return bool(shared & {"parent", "checkpoint"}) or (bool(shared) and not differ)
 
 
@@ -361,11 +357,8 @@ def as_runs(runs: Runs) -> RunsTable:
     keys: list[Key] = list(np.ndindex(scores.shape[:-1]))
     table = scores.reshape(-1, scores.shape[-1])
     if table.dtype.kind == "f":
-        exists = ~np.isnan(table).all(axis=1)
-        table, keys = (
-            table[exists],
-            [key for key, is_run in zip(keys, exists, strict=True) if is_run],
-        )
+        rows = np.flatnonzero(~np.isnan(table).all(axis=1))
+        table, keys = table[rows], [keys[row] for row in rows]
     return make_runs(table, keys)
 
 
@@ -451,25 +444,23 @@ _Table = TypeVar("_Table", bound=RunsTable)
 
 def _in_order_of(first: RunsTable, runs: _Table, names: tuple[str, str]) -> _Table:
     """Puts the examples of runs into the order of the first table."""
-    first_name, second_name = names
+    left, right = names
     if (first.example_ids is None) != (runs.example_ids is None):
-        with_ids, unknown = (
-            (first_name, second_name) if runs.example_ids is None else (second_name, first_name)
-        )
+        named, unknown = (left, right) if runs.example_ids is None else (right, left)
         raise DataError(
-            f"{with_ids} has example ids and {unknown} has none; give both a coordinate example_id, or none"
+            f"{named} has example ids and {unknown} has none; give both a coordinate example_id, or none"
         )
     lacking: list[Any] = []
     if first.example_ids is not None and runs.example_ids is not None:
         if np.array_equal(first.example_ids, runs.example_ids):
             return runs
-        order, lacking = places_of(first.example_ids.tolist(), runs.example_ids.tolist())
+        order, lacking = indices_of(first.example_ids.tolist(), runs.example_ids.tolist())
     if lacking or first.num_examples != runs.num_examples:
         mismatch = ", expected the same"
         if lacking:
-            mismatch = f", {len(lacking)} of {first_name}'s are not in {second_name} (such as {lacking[0]!r})"
+            mismatch = f", {len(lacking)} of {left}'s are not in {right} (such as {lacking[0]!r})"
         raise DataError(
-            f"{first_name} has {first.num_examples} examples and {second_name} {runs.num_examples}{mismatch}; evaluate "
+            f"{left} has {first.num_examples} examples and {right} {runs.num_examples}{mismatch}; evaluate "
             "both on the same examples"
         )
     if first.example_ids is None:
@@ -477,13 +468,13 @@ def _in_order_of(first: RunsTable, runs: _Table, names: tuple[str, str]) -> _Tab
     return runs.with_examples(order)
 
 
-def places_of(wanted: Sequence[Any], ids: Sequence[Any]) -> tuple[list[int], list[Any]]:
+def indices_of(wanted: Sequence[Any], ids: Sequence[Any]) -> tuple[list[int], list[Any]]:
     """Returns where ids are among others, and those that are not there.
 
     Where some are not, whole numbers and texts of them are taken for the same ids.
 
     Example:
-      >>> places_of(["0", "1"], [1, 0]), places_of(["a"], ["b"])
+      >>> indices_of(["0", "1"], [1, 0]), indices_of(["a"], ["b"])
       (([1, 0], []), ([], ['a']))
     """
     index_of = {example: index for index, example in enumerate(ids)}

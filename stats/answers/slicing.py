@@ -118,17 +118,17 @@ class Slices(FurtherAnswer):
         names = [arm.name for arm in arms_of(self.comparison)]
         if not self.made_from:
             return []
-        arm, base = names if self.made_from == "base" else names[::-1]
+        arm, other_arm = names if self.made_from == "base" else names[::-1]
         return [
-            f"The slices by {self.by} go with the answers of {arm} and far less with those of {base}. If "
+            f"The slices by {self.by} go with the answers of {arm} and far less with those of {other_arm}. If "
             f"they were made from the results of {arm}, their differences are regression to the mean: "
-            f"examples that {arm} got wrong by chance are easier for {base}. Make slices from something "
+            f"examples that {arm} got wrong by chance are easier for {other_arm}. Make slices from something "
             "that is known before either arm answers, or from the answers of a third."
         ]
 
     def columns(self) -> dict[str, Any]:
         by_name = {
-            item.name: plain_value(replace(item, undefined_seeds=())) for item in self.slices
+            part.name: plain_value(replace(part, undefined_seeds=())) for part in self.slices
         }
         values = flat_values({self.key: by_name})
         return {name: value for name, value in values.items() if not isinstance(value, list)}
@@ -179,17 +179,15 @@ class Slices(FurtherAnswer):
         for item in self.slices:
             for why in dict.fromkeys(filter(None, item.undefined)):
                 undefined = [
-                    name
-                    for name, reason in zip(names, item.undefined, strict=True)
-                    if reason == why
+                    name for name, text in zip(names, item.undefined, strict=True) if text == why
                 ]
                 of = "" if len(undefined) == len(names) else f" of {undefined[0]}"
                 yield f"{metric}{of} has no value where {self.by} is {item.name}: {why}."
             for name, why, seeds in zip(names, item.undefined, item.undefined_seeds, strict=False):
                 if seeds and not why:
                     yield (
-                        f"{metric} of {name} is 0/0 in {seed_names(seeds)} where {self.by} is {item.name} and "
-                        "counts there with the value defined for that."
+                        f"{metric} of {name} is 0/0 in {seed_names(seeds)} where {self.by} is {item.name} "
+                        "and counts there with the value defined for that."
                     )
         if without_rest:
             yield (
@@ -346,19 +344,17 @@ def _sliced(spec: ComparisonSpec, by: str, names: NDArray) -> SlicedArms:
         outside = np.flatnonzero(names != name)
         part = _part(spec, inside, f"{name} ")
         experiment = part.scores[1] if len(part.scores) > 1 else None
-        slice_row = Slice(
+        piece = Slice(
             name, len(inside), part.scores[0], experiment, part.estimate,
             undefined=part.undefined, undefined_seeds=part.undefined_seeds,
         )  # fmt: skip
         if part.crossing is not None and part.ci is not None:
-            slice_row = replace(slice_row, ci=part.ci, p_value=part.p_value)
+            piece = replace(piece, ci=part.ci, p_value=part.p_value)
             others = None if crossed else _part(spec, outside, "rest ")
             if others is not None and others.crossing is not None:
-                slice_row = replace(slice_row, **_against(part, others, spec))
-            slice_row = replace(
-                slice_row, rest_undefined=others is not None and any(others.undefined)
-            )
-        rows.append(slice_row)
+                piece = replace(piece, **_against(part, others, spec))
+            piece = replace(piece, rest_undefined=others is not None and any(others.undefined))
+        rows.append(piece)
     for plain, corrected in (("p_value", "p_holm"), ("against_rest_p", "against_rest_p_holm")):
         tested = [row for row, item in enumerate(rows) if getattr(item, plain) is not None]
         if tested:

@@ -145,7 +145,7 @@ def compare_arms(  # noqa: PLR0913 -- users see every option with its default
 
 
 def compare_given(
-    arms_by_name: Mapping[str, Any],
+    data_of: Mapping[str, Any],
     task: TaskData,
     settings: ComparisonSettings,
     against: str | None = None,
@@ -154,14 +154,14 @@ def compare_given(
     """Compares arms by name; see `compare_arms`.
 
     Args:
-      arms_by_name: what `compare` takes, by name.
+      data_of: what `compare` takes, by name.
       task: metric, labels, clusters and how missing cells count.
       against: as in `compare_arms`.
     """
     shared = shared or SharedArms()
     read_for = metric_as_read(task.metric)
     tables = {
-        name: shared.table(name, data, read_for, task.labels) for name, data in arms_by_name.items()
+        name: shared.table(name, data, read_for, task.labels) for name, data in data_of.items()
     }
     # The labels are the tables' own now.
     task = replace(task, metric=metric_of(tables, task.metric), labels=None)
@@ -181,7 +181,7 @@ def compare_given(
     order = sorted(arms, key=lambda name: sign * summaries[name].estimate)
     pairs = [(worse, better) for better, worse in itertools.combinations(order, 2)]
     if against is not None:
-        pairs = [(against, other_arm) for other_arm in order if other_arm != against]
+        pairs = [(against, arm_name) for arm_name in order if arm_name != against]
     differences, weight = _differences(pairs, scored, summaries, settings)
     return ArmComparisons(
         name="",

@@ -52,9 +52,7 @@ def settings_of(data: Sequence[ArmTable | Arm], settings: ComparisonSettings) ->
     sizes = {arm.num_examples if isinstance(arm, Arm) else arm.values.shape[1] for arm in data}
     if resample is None and sizes == {1}:
         resample = "seeds"
-    elif resample is None and all(
-        len(of_arm) == 1 for of_arm in seeds[design == "fixed_baseline" :]
-    ):
+    elif resample is None and all(len(each) == 1 for each in seeds[design == "fixed_baseline" :]):
         resample = "examples"
         # Where no seed is drawn none needs a partner.
         if design == "paired" and seeds.count(seeds[0]) < len(seeds):
@@ -88,7 +86,7 @@ def check_tables(tables: Mapping[str, ArmTable], design: str) -> None:
     numbers = {name: table.seeds for name, table in tables.items()}
     if design == "paired" and unnamed and len({*map(frozenset, numbers.values())}) > 1:
         seeds_read = ", ".join(
-            f"{counted(len(of_arm), 'seed')} of {name}" for name, of_arm in numbers.items()
+            f"{counted(len(each), 'seed')} of {name}" for name, each in numbers.items()
         )
         origins = " and ".join(
             f"those of {' and '.join(names)} are known only by the {by}"

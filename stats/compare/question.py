@@ -214,7 +214,7 @@ def prepare_arms(
     task: TaskData, settings: ComparisonSettings, shared: SharedArms | None = None
 ) -> PreparedArms:
     """Checks the arms of a task, aligns their examples and pairs seeds where the design does."""
-    design, experiment, arms_read = settings.design, task.experiment, shared or SharedArms()
+    design, experiment, cache = settings.design, task.experiment, shared or SharedArms()
     if (experiment is None) != (design == "single"):
         raise DataError(
             f"found design {design!r} {'without' if experiment is None else 'with'} an experiment; "
@@ -225,13 +225,13 @@ def prepare_arms(
     )
     read_for = metric_as_read(task.metric)
     tables = {
-        name: arms_read.table(name, data, read_for, task.labels) for name, data in by_role.items()
+        name: cache.table(name, data, read_for, task.labels) for name, data in by_role.items()
     }
     chosen = metric_of(tables, task.metric)
     metric = named_metric(chosen)
     design = settings_of([*tables.values()], settings).design
     check_tables(tables, design)
-    arms = [arms_read.read(name, table, metric, task.missing) for name, table in tables.items()]
+    arms = [cache.read(name, table, metric, task.missing) for name, table in tables.items()]
     if len(arms) > 1:
         if any(table.labels is None for table in tables.values()):
             # Scores need none, and one arm's cannot be held against nothing.
@@ -244,7 +244,7 @@ def prepare_arms(
     if clusters is None and any("cluster" in arm.read.columns for arm in arms):
         clusters = "cluster"
     if clusters is not None:
-        arms = _in_clusters(clusters, arms, arms_read)
+        arms = _in_clusters(clusters, arms, cache)
         notes[0] += notes_of_clusters(arms[0])
     if design == "paired":
         unpaired, arms = arms, list(pair(*arms))
@@ -255,8 +255,8 @@ def prepare_arms(
             )
     used = bounded_mean(named_metric(chosen, arms), arms)
     notes = [
-        [*of_answers, *of_arm]
-        for of_answers, of_arm in zip(check_labels(arms, used), notes, strict=True)
+        [*of_answers, *more]
+        for of_answers, more in zip(check_labels(arms, used), notes, strict=True)
     ]
     return PreparedArms(tuple(arms), used, tuple(map(tuple, notes)))
 
@@ -427,11 +427,10 @@ class ComparisonSpec:
         """Returns what readers must know of the arms, by their names."""
         names = [arm.name for arm in summaries]
         undefined = map(notes_of_undefined, self.jobs)
-        of_arms = named_notes(
-            [(*of_data, *more) for of_data, more in zip(self._notes, undefined, strict=False)],
-            names,
+        texts = named_notes(
+            [(*data, *more) for data, more in zip(self._notes, undefined, strict=False)], names
         )
-        return (*of_arms, *notes_of_calibration(self.metric, self.arms, names))
+        return (*texts, *notes_of_calibration(self.metric, self.arms, names))
 
     def summaries(
         self, samples: Array, names: Names, settings: ComparisonSettings

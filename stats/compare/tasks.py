@@ -228,15 +228,13 @@ def compare_family(
     _, left_out = _common_seeds([*cells.values()])
     if left_out:  # each with all of its own
         pairs = zip(specs, called, strict=True)
-        comparisons = [compare_specs([spec], settings, [named])[0][0] for spec, named in pairs]
+        items = [compare_specs([spec], settings, [named])[0][0] for spec, named in pairs]
         mean = mean_over_tasks([*cells.values()], settings, names)
     else:
-        comparisons, replicates = compare_specs(specs, settings, called)
+        items, replicates = compare_specs(specs, settings, called)
         every = [*zip(cells.values(), specs, strict=True)]
-        mean = _mean(every, comparisons, replicates.undefined, names)
-    return TaskComparisons(
-        dict(zip(cells, comparisons, strict=True)), mean, _adjusted(comparisons), left_out
-    )
+        mean = _mean(every, items, replicates.undefined, names)
+    return TaskComparisons(dict(zip(cells, items, strict=True)), mean, _adjusted(items), left_out)
 
 
 def mean_over_tasks(

@@ -329,14 +329,11 @@ class Catalogue:
         return comparisons
 
     def _pairs(
-        self,
-        first: Mapping[Key, PredictionSet],
-        second: Mapping[Key, PredictionSet],
-        second_name: str,
+        self, first: Mapping[Key, PredictionSet], second: Mapping[Key, PredictionSet], arms: str
     ) -> Pairs:
         pairs = [(first[key], second[key]) for key in first if key in second]
         if not pairs:
-            raise DataError(f"found no evaluation set with prediction files of both {second_name}")
+            raise DataError(f"found no evaluation set with prediction files of both {arms}")
         return pairs
 
     @cached_property
@@ -395,17 +392,15 @@ class Catalogue:
     @cached_property
     def agreements(self) -> dict[str, Agreement]:
         """Agreement of two runs, by evaluation set and part of it."""
-        agreements: dict[str, Agreement] = {}
+        shares: dict[str, Agreement] = {}
         for predictions in self.plain_sets.values():
             prediction_sets = {predictions.set_name: predictions}
             if predictions.evaluation_set in self.parts:
                 for name, part in predictions.split(self.parts[predictions.evaluation_set]).items():
                     prediction_sets[f"{predictions.set_name}, {name}"] = part
             for name, part in prediction_sets.items():
-                agreements[name] = agreement(
-                    part.data, confidence_level=self.settings.confidence_level
-                )
-        return agreements
+                shares[name] = agreement(part.data, confidence_level=self.settings.confidence_level)
+        return shares
 
     @cached_property
     def components(self) -> dict[tuple[str, str], VarianceComponents]:

@@ -64,13 +64,11 @@ def _full_row(item: ComparisonResult) -> dict:
 
 def metric_decimals(items: Sequence[ComparisonResult]) -> dict[str, int | None]:
     """Returns the decimals of each metric in a table; None: each number has its own."""
-    decimals: dict[str, list[int]] = {}
+    digits: dict[str, list[int]] = {}
     for item in items:
         number = interval_decimals(item.ci, item.metric)
-        decimals.setdefault(item.metric, []).extend([] if number is None else [number])
-    return {
-        metric: median_high(numbers) if numbers else None for metric, numbers in decimals.items()
-    }
+        digits.setdefault(item.metric, []).extend([] if number is None else [number])
+    return {metric: median_high(numbers) if numbers else None for metric, numbers in digits.items()}
 
 
 def summary_table(items: Sequence[ReportedComparison]) -> Table:
@@ -82,9 +80,9 @@ def summary_table(items: Sequence[ReportedComparison]) -> Table:
       items: one per row.
     """
     rows = []
-    decimals = metric_decimals([reported.comparison for reported in items])
-    for reported in items:
-        item = reported.comparison
+    decimals = metric_decimals([row.comparison for row in items])
+    for row in items:
+        item = row.comparison
         shown = with_decimals(score_format(item.metric), decimals[item.metric])
         estimate = f"{format_cell(item.estimate, shown)} ({format_cell(item.ci, shown)})"
         scores = [format_cell(item.base.estimate, shown), NONE, NONE]
@@ -94,16 +92,13 @@ def summary_table(items: Sequence[ReportedComparison]) -> Table:
             scores[1:] = [format_cell(item.experiment.estimate, shown), estimate]
         flips = item.p_values.get("sign flip")
         p_values = [
-            format_cell(p, "p")
-            for p in (item.p_value, flips and flips.two_sided, reported.adjusted)
+            format_cell(p, "p") for p in (item.p_value, flips and flips.two_sided, row.adjusted)
         ]
         metric = metric_label(item.metric)
-        rows.append([item.name, item.evaluation_set, metric, *scores, *p_values, reported.result])
-    levels = sorted({reported.comparison.confidence_level for reported in items})
+        rows.append([item.name, item.evaluation_set, metric, *scores, *p_values, row.result])
+    levels = sorted({row.comparison.confidence_level for row in items})
     level = f"{levels[0]:.0%} CI" if len(levels) == 1 else "CI"
-    tests = [
-        reported.comparison.ci for reported in items if reported.comparison.experiment is not None
-    ]
+    tests = [row.comparison.ci for row in items if row.comparison.experiment is not None]
     columns = (
         "Compared", "Set", "Metric", "Base", "Experiment", f"Difference ({level})",
         f"p ({method_names(tests)})" if tests else "p", "p (sign flip)", "p (Holm)", "Result",

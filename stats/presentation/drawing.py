@@ -59,17 +59,15 @@ def legend_below(
     figure: Figure, panels: Iterable[Axes], ncols: int, first: Sequence[str] = ()
 ) -> None:
     """Puts one legend below all panels, with each label once, those of `first` in front."""
-    handle_of: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     for axes in panels:
         handles, labels = axes.get_legend_handles_labels()
-        handle_of |= dict(zip(labels, handles, strict=True))
-    handle_of = {name: handle_of[name] for name in first if name in handle_of} | handle_of
+        entries |= dict(zip(labels, handles, strict=True))
+    entries = {name: entries[name] for name in first if name in entries} | entries
     if (axes_in_use := given_axes()) is not None:
-        axes_in_use.legend(list(handle_of.values()), list(handle_of), loc="best", fontsize="small")
+        axes_in_use.legend(list(entries.values()), list(entries), loc="best", fontsize="small")
     else:
-        figure.legend(
-            list(handle_of.values()), list(handle_of), loc="outside lower left", ncols=ncols
-        )
+        figure.legend(list(entries.values()), list(entries), loc="outside lower left", ncols=ncols)
 
 
 def title_above(figure: Figure, title: str) -> None:

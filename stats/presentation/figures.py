@@ -122,11 +122,9 @@ def bootstrap_figure(comparison: ComparisonResult) -> Figure:
         )
     arms = (comparison.base, comparison.experiment)
     with canvas(5.1, 3.6, 2, width_ratios=[2, 1.15]) as (figure, (left, right)):
-        for position, arm in enumerate(arms):
-            _draw_violin(left, comparison.samples[:, position], position, position, True)
-            left.plot(
-                position, arm.estimate, zorder=4, **drawing.dot_style(position, size=7, edge=1)
-            )
+        for index, arm in enumerate(arms):
+            _draw_violin(left, comparison.samples[:, index], index, index, True)
+            left.plot(index, arm.estimate, zorder=4, **drawing.dot_style(index, size=7, edge=1))
         left.set_xticks(
             range(2), [f"{arm.name}\n({counted(len(arm.seeds), 'seed')})" for arm in arms]
         )
@@ -189,10 +187,10 @@ def sources_figure(comparisons: Sequence[ComparisonResult]) -> Figure:
         label = metric_label(first.metric, first.experiment is not None)
         axes.set_xlabel(f"{label}: {experiment}{first.base.name}")
         drawing.show_unit(axes.xaxis, score_format(first.metric))
-        legend = "what is resampled"
+        subtitle = "what is resampled"
         if len(comparisons) == 1:
-            legend = f"{first.n_resamples} bootstrap samples"
-        axes.set_title(f"{first.evaluation_set}: {legend}".removeprefix(": "))
+            subtitle = f"{first.n_resamples} bootstrap samples"
+        axes.set_title(f"{first.evaluation_set}: {subtitle}".removeprefix(": "))
         drawing.legend_below(figure, [axes], 1)
     return figure
 

@@ -120,9 +120,7 @@ def answer(items: Sequence[ReportedComparison], asked: ReportedComparison) -> st
     if first.adjusted is None:
         return f"{item.evaluation_set}: {first.finding()}"
     assert item.experiment is not None
-    arms = {
-        reported.comparison.experiment.name for reported in items if reported.comparison.experiment
-    }
+    arms = {row.comparison.experiment.name for row in items if row.comparison.experiment}
     contrast, named = f"{item.experiment.name} against {item.base.name}", ""
     if len(arms) > 1:
         contrast, named = f"{len(arms)} arms against {item.base.name}", f"{item.experiment.name}, "

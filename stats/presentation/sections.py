@@ -83,11 +83,7 @@ def write_report(
     if directory.exists() and not (directory / "index.md").is_file():
         raise UserError(f"{directory} exists and is not a report of this kind; give another folder")
     left_out: dict[str, str] = {}
-    lines = [
-        f"# {report.title}",
-        "",
-        *(line for sentence in report.findings for line in (sentence, "")),
-    ]
+    lines = [f"# {report.title}", "", *(line for each in report.findings for line in (each, ""))]
     # Each with its HTML and the number of rows of a table.
     blocks: list[tuple[ReportSection, str, int | None]] = []
     files: dict[str, bytes] = {}
@@ -116,7 +112,7 @@ def write_report(
         Path(__file__).with_name("sections.html.j2"),
         {"slug": slug},
         title=report.title,
-        findings=[with_minus(sentence) for sentence in report.findings],
+        findings=[with_minus(each) for each in report.findings],
         blocks=blocks,
         left_out=left_out,
         made_with={**(made_by or {}), **made_with()},

@@ -86,9 +86,7 @@ class Table:
             tuple(cell.replace("|", "\\|") for cell in row)
             for row in (tuple(self.headings), *self.texts())
         ]
-        widths = [
-            max(3, *(len(row[column]) for row in lines)) for column in range(len(self.columns))
-        ]
+        widths = [max(3, *(len(row[index]) for row in lines)) for index in range(len(self.columns))]
         texts = [
             "| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |"
             for row in lines
@@ -103,7 +101,7 @@ class Table:
     def aligned(self) -> str:
         """Writes columns of text, for the terminal."""
         rows = [tuple(self.headings), *self.texts()]
-        widths = [max(len(row[column]) for row in rows) for column in range(len(self.columns))]
+        widths = [max(len(row[index]) for row in rows) for index in range(len(self.columns))]
         return "\n".join(
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
             for row in rows
@@ -161,8 +159,8 @@ class Table:
     def _numeric(self) -> list[bool]:
         """Finds the columns without text; they are aligned to the right."""
         return [
-            bool(self.rows) and not any(isinstance(row[column], str) for row in self.rows)
-            for column in range(len(self.columns))
+            bool(self.rows) and not any(isinstance(row[index], str) for row in self.rows)
+            for index in range(len(self.columns))
         ]
 
 

@@ -582,15 +582,13 @@ def rate_text(p: float) -> str:
     return "fewer than 0.01 %" if p < 1e-4 else f"{100 * float(f'{p:.2g}'):g} %"
 
 
-def about_seeds(
-    arm: ArmSummary, metric: str, confidence_level: float, ending: str = ""
-) -> list[str]:
+def about_seeds(arm: ArmSummary, metric: str, confidence_level: float, more: str = "") -> list[str]:
     """Says which seeds of an arm seem to have failed, and whether all are constant.
 
     Args:
-      ending: what follows on the failed seeds.
+      more: what follows on the failed seeds.
     """
-    texts = [_failure(arm, metric, confidence_level) + ending] if arm.failed_seeds else []
+    texts = [_failure(arm, metric, confidence_level) + more] if arm.failed_seeds else []
     number = len(arm.seeds)
     if len(arm.constant_seeds) == number:
         texts.append(

@@ -151,12 +151,10 @@ class _Analysis:
         """Returns how many seeds of each arm are planned; None where the plan does not have an arm."""
         if self.experiment is None:
             return None
-        planned = [self.experiment.planned_seeds(arm.task, arm.procedure, arm.step) for arm in arms]
-        if not all(planned):
+        seeds = [self.experiment.planned_seeds(arm.task, arm.procedure, arm.step) for arm in arms]
+        if not all(seeds):
             return None
-        return (
-            len(frozenset.intersection(*planned)) if design == "paired" else min(map(len, planned))
-        )
+        return len(frozenset.intersection(*seeds)) if design == "paired" else min(map(len, seeds))
 
     def truth_of(self, predictions: PredictionSet, measure: str) -> float | None:
         """Returns the known value of a measure; a key may name the task before the evaluation set."""

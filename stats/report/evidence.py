@@ -194,9 +194,7 @@ def compare_all(
         shared = SharedArms()
         for results, number in group:
             _compare(results, number, shared, name_of if for_page else None)
-        _rank_families(
-            [pair_of for pair_of in group if pair_of[1] in pair_of[0].comparisons], shared, name_of
-        )
+        _rank_families([each for each in group if each[1] in each[0].comparisons], shared, name_of)
     for results in every:
         _add_means(results)
     refused = [error for results in every for error in results.left_out.values()]
@@ -254,7 +252,7 @@ def _add_means(results: _Results) -> None:
     for names, numbers in by_arms.items():
         pairs = [request.pairs[number] for number in numbers]
         sets = [pair.prediction_sets[0] for pair in pairs]
-        if len({predictions.task for predictions in sets}) < 2:
+        if len({each.task for each in sets}) < 2:
             continue
         items = [results.comparisons[number].comparison for number in numbers]
         planned = [pair.planned_seeds for pair in pairs if pair.planned_seeds is not None]
@@ -265,10 +263,8 @@ def _add_means(results: _Results) -> None:
             if any(kind.replaces for kind in kinds):
                 raise DataError("a borrowed spread is that of one task")
             cells = [
-                CountedArms(
-                    predictions.task, predictions.set_name, item.computed_from().spec.prepared
-                )
-                for predictions, item in zip(sets, items, strict=True)
+                CountedArms(each.task, each.set_name, item.computed_from().spec.prepared)
+                for each, item in zip(sets, items, strict=True)
             ]
             mean = mean_over_tasks(cells, request.settings, names)
             mean = replace(mean, name=pairs[0].name)

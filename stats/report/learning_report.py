@@ -67,9 +67,9 @@ def learned(*, run_dir: str, predictions: str | Sequence[str]) -> None:
 
 def _report(predictions: str | Sequence[str], runs: Sequence[FinishedRun]) -> Report:
     by_set: dict[tuple[str, str], list[PredictionSet]] = {}
-    for item in prediction_sets_of_runs(runs)[0]:
-        if item.step is not None and "accuracy" in item.measures:
-            by_set.setdefault((item.set_name, item.procedure), []).append(item)
+    for read in prediction_sets_of_runs(runs)[0]:
+        if read.step is not None and "accuracy" in read.measures:
+            by_set.setdefault((read.set_name, read.procedure), []).append(read)
     sets = [_learned(steps) for steps in by_set.values() if len(steps) > 1]
     if not sets:
         raise UserError(
@@ -77,20 +77,14 @@ def _report(predictions: str | Sequence[str], runs: Sequence[FinishedRun]) -> Re
             "with checkpoints of several steps"
         )
     sections = []
-    for learned_set in sets:
-        name = slug(learned_set.name)
+    for item in sets:
+        name = slug(item.name)
         sections += [
-            ReportSection(
-                f"{name}-learned", _CURVE.format(learned_set.name), partial(_curves, learned_set)
-            ),
-            ReportSection(f"{name}-map", _MAP.format(learned_set.name), partial(_map, learned_set)),
-            ReportSection(
-                f"{name}-examples", _EXAMPLES.format(learned_set.name), partial(_table, learned_set)
-            ),
+            ReportSection(f"{name}-learned", _CURVE.format(item.name), partial(_curves, item)),
+            ReportSection(f"{name}-map", _MAP.format(item.name), partial(_map, item)),
+            ReportSection(f"{name}-examples", _EXAMPLES.format(item.name), partial(_table, item)),
         ]
-    return Report(
-        "Examples along training", sections, [_finding(learned_set) for learned_set in sets]
-    )
+    return Report("Examples along training", sections, [_finding(item) for item in sets])
 
 
 def _learned(sets: Sequence[PredictionSet]) -> _Learned:
@@ -179,13 +173,13 @@ def _table(item: _Learned) -> Table:
     return Table.from_records(records, {"Right at the end": ".0%", "By chance": ".1%"})
 
 
-def _curves(item: _Learned) -> Figure:
+def _curves(shown: _Learned) -> Figure:
     with canvas(5.2, 3.2) as (figure, axes):
-        for run in item.right:
+        for run in shown.right:
             axes.plot(
-                item.course.steps, run.mean(axis=1), color=COLOURS[0], linewidth=1, marker="o"
+                shown.course.steps, run.mean(axis=1), color=COLOURS[0], linewidth=1, marker="o"
             )
-        axes.axhline(item.chance, color=COLOURS[-1], linewidth=1, linestyle="--")
+        axes.axhline(shown.chance, color=COLOURS[-1], linewidth=1, linestyle="--")
         axes.set_xlabel("pre-training step")
         axes.set_ylabel("share of examples that are right")
     return figure

@@ -294,18 +294,13 @@ def columns_of_each(
     # lm-evaluation-harness takes `--score=METRIC,FILTER`, which is one name.
     has_filters = any(next(Path(path).rglob("samples_*.jsonl"), None) for path in paths)
     each: list[dict[str, str | None]] = [{} for _ in paths]
-    for role, name_list in columns.items():
-        parts = (name_list or "").split(",")
-        if (
-            name_list is None
-            or len(parts) == 1
-            or len(paths) == 1
-            or (role == "score" and has_filters)
-        ):
-            parts = [name_list or ""] * len(paths)
+    for role, named in columns.items():
+        parts = (named or "").split(",")
+        if named is None or len(parts) == 1 or len(paths) == 1 or (role == "score" and has_filters):
+            parts = [named or ""] * len(paths)
         if len(parts) != len(paths):
             raise UserError(
-                f"--{role}={name_list} names {len(parts)} columns, but {len(paths)} paths are given; name one "
+                f"--{role}={named} names {len(parts)} columns, but {len(paths)} paths are given; name one "
                 "for all, or one for each"
             )
         for of_path, name in zip(each, parts, strict=True):
@@ -314,6 +309,6 @@ def columns_of_each(
         names = {of_path[role] for of_path in each}
         if role == "by" and len(names) > 1 and names & {None, "label", "length"}:
             raise UserError(
-                f"--by={name_list} needs one column of slices for each path, or label or length for all"
+                f"--by={named} needs one column of slices for each path, or label or length for all"
             )
     return each

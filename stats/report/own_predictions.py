@@ -204,7 +204,7 @@ def _tables(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, ArmTa
 def _renamed(
     tasks: Mapping[str, Mapping[str, Any]], names: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
-    arms = dict.fromkeys(name for by_name in tasks.values() for name in by_name)
+    arms = dict.fromkeys(name for arms_of in tasks.values() for name in arms_of)
     if len({*names}) != len(arms) or len(names) != len(arms):
         raise UserError(
             f"--names={','.join(names)} holds {counted(len({*names}), 'name')}, but there are {len(arms)} "
@@ -212,7 +212,7 @@ def _renamed(
         )
     new = dict(zip(arms, names, strict=True))
     return {
-        task: {new[name]: data for name, data in by_name.items()} for task, by_name in tasks.items()
+        task: {new[name]: data for name, data in arms_of.items()} for task, arms_of in tasks.items()
     }
 
 
@@ -220,8 +220,8 @@ def _compare_tasks(tasks: Mapping[str, Mapping[str, Any]], settings: OwnComparis
     """Compares every other arm with the first, on each task; a single arm is described."""
     every_arm = [*dict.fromkeys(name for arms in tasks.values() for name in arms)]
     if settings.base is not None and settings.base not in every_arm:
-        names = ", ".join(every_arm)
-        raise UserError(f"found no arm --base={settings.base}, only {names}; give one of them")
+        arms_read = ", ".join(every_arm)
+        raise UserError(f"found no arm --base={settings.base}, only {arms_read}; give one of them")
     base_name = every_arm[0] if settings.base is None else settings.base
     others = [name for name in every_arm if name != base_name]
     [by, *_] = columns_of_each([settings.results, *settings.experiment], {"by": settings.by})
@@ -291,11 +291,8 @@ def _pages(
     bootstrap = settings.of_comparison(compared.comparisons[0].design)
     tables = [table for arms in tasks.values() for table in arms.values()]
     names = {
-        role: {(table.read.columns or of_runs).get(role) for table in tables}
-        for role, of_runs in (
-            ("seed", {"seed": "pretrain_seed"}),
-            ("run", {"run": "finetune_seed"}),
-        )
+        role: {(table.read.columns or usual).get(role) for table in tables}
+        for role, usual in (("seed", {"seed": "pretrain_seed"}), ("run", {"run": "finetune_seed"}))
     }
     content = ReportContent(
         [compared], [], [], [], [],
@@ -308,15 +305,11 @@ def _pages(
         runs_are="fine-tuning runs" if names["run"] == {"finetune_seed"} else "runs",
     )  # fmt: skip
     path = Path(settings.html or "index.html")
-    paths = [Path(path_text) for path_text in settings.inputs]
+    paths = [Path(name) for name in settings.inputs]
     files = [
-        file
-        for path_read in paths
-        for file in ([path_read] if path_read.is_file() else path_read.rglob("*"))
+        file for source in paths for file in ([source] if source.is_file() else source.rglob("*"))
     ]
-    outputs = {
-        Path(path_text).resolve() for path_text in (settings.latex, settings.csv) if path_text
-    }
+    outputs = {Path(name).resolve() for name in (settings.latex, settings.csv) if name}
     data = [
         file
         for file in files

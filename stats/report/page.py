@@ -281,8 +281,8 @@ def _by_unit(compared: ComparedArms) -> dict[str, list[tuple[int, ReportedCompar
 
 def _by_width(figures: Sequence[ReportSection]) -> tuple[list[ReportSection], list[ReportSection]]:
     """Returns the figures that stand below the words of a comparison, and those beside them."""
-    return [figure for figure in figures if figure.is_wide], [
-        figure for figure in figures if not figure.is_wide
+    return [each for each in figures if each.is_wide], [
+        each for each in figures if not each.is_wide
     ]
 
 

@@ -75,9 +75,7 @@ def _report(runs: Sequence[FinishedRun], sizes: Sequence[str]) -> Report:
     prediction_sets = _prediction_sets_by_size(prediction_sets_of_runs(runs)[0], sizes)
     right, votes = (
         {
-            name: {
-                size: make(predictions.arm("accuracy")[0]) for size, predictions in by_size.items()
-            }
+            name: {size: make(each.arm("accuracy")[0]) for size, each in by_size.items()}
             for name, by_size in prediction_sets.items()
         }
         for make in (_right, _voted)

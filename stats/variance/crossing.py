@@ -83,15 +83,14 @@ class VarianceParts:
 
     def resized(self, seeds: float, examples: float) -> VarianceParts:
         """Returns the mean squares to be expected with multiples of the seeds and the examples."""
-        residual_total = sum(value for value, _ in self.residual)
+        # The residual falls with both numbers, and what lies beyond it with one.
+        shared = sum(value for value, _ in self.residual)
         both = seeds * examples
         growth = 1.0
         groups: list[tuple[Term, ...]] = []
         for terms, times in ((self.seeds, seeds), (self.examples, examples)):
             total = sum(value for value, _ in terms)
-            beyond = np.maximum(
-                total - residual_total, 0.0
-            )  # beyond the residual, which falls with both numbers
+            beyond = np.maximum(total - shared, 0.0)
             varies = np.asarray(total > 0)
             shrunk = (beyond / times + (total - beyond) / both) / np.where(varies, total, 1.0)
             factor = _number(np.where(varies, shrunk, 1.0))
@@ -105,10 +104,8 @@ class VarianceParts:
     def seed_share(self) -> float:
         """Returns the share of the variance that more seeds, and nothing else, would reduce."""
         total = self.scaled(1, 1).variance
-        seeds, residual = (
-            sum(value for value, _ in terms) for terms in (self.seeds, self.residual)
-        )
-        return max(seeds - residual, 0.0) / total if total else 0.0
+        seeds, error = (sum(value for value, _ in terms) for terms in (self.seeds, self.residual))
+        return max(seeds - error, 0.0) / total if total else 0.0
 
 
 class Crossing:
@@ -143,10 +140,10 @@ class Crossing:
     ) -> dict[str, Array]:
         """Sums weighted deviations over the parts of each pool or set."""
         sums: dict[str, Array] = {}
-        for part, effects in zip(self.parts, self.deviations, strict=True):
+        for part, split in zip(self.parts, self.deviations, strict=True):
             name = key(part)
             if name is not None:
-                weighted = value(effects)
+                weighted = value(split)
                 if part.weight != 1:  # no second array of a million examples where it is
                     weighted = part.weight * weighted
                 if name in sums and len(sums[name]) != len(weighted):
@@ -160,25 +157,25 @@ class Crossing:
     @cached_property
     def seeds(self) -> dict[str, Array]:
         """By pool, the deviation of each seed in the sum [R]."""
-        return self._sums(lambda part: part.pool, lambda effects: effects.seed)
+        return self._sums(lambda part: part.pool, lambda split: split.seed)
 
     @cached_property
     def examples(self) -> dict[str, Array]:
         """By set, the deviation of each example in the sum [C]."""
-        return self._sums(lambda part: part.examples, lambda effects: effects.example)
+        return self._sums(lambda part: part.examples, lambda split: split.example)
 
     @property
     def mean(self) -> float:
         """Returns the sum of the weighted means of the tables: the estimate."""
         pairs = zip(self.parts, self.deviations, strict=True)
-        return float(sum(part.weight * effects.mean for part, effects in pairs))
+        return float(sum(part.weight * split.mean for part, split in pairs))
 
     @property
     def _crossed(self) -> list[tuple[float, Deviations]]:
         """Squared weights and deviations of the parts whose seeds and examples are both drawn."""
         return [
-            (part.weight**2, effects)
-            for part, effects in zip(self.parts, self.deviations, strict=True)
+            (part.weight**2, split)
+            for part, split in zip(self.parts, self.deviations, strict=True)
             if part.pool is not None and part.examples is not None
         ]
 
@@ -189,17 +186,13 @@ class Crossing:
             for drawn in (*self.seeds.values(), *self.examples.values())
         )
         return main + sum(
-            weight * effects.residual_squares / effects.size**2 for weight, effects in self._crossed
+            weight * split.residual_squares / split.size**2 for weight, split in self._crossed
         )
 
     @cached_property
     def lone(self) -> list[str]:
         """Returns the pools of one seed, whose spread is the prior's; none without a prior."""
-        return [
-            pool
-            for pool, deviations in self.seeds.items()
-            if len(deviations) == 1 and self.prior[1]
-        ]
+        return [pool for pool, seeds in self.seeds.items() if len(seeds) == 1 and self.prior[1]]
 
     def unbiased_variance(self) -> VarianceEstimate:
         """Estimates the true variance of the sum without bias, with its degrees of freedom.
@@ -233,14 +226,12 @@ class Crossing:
             freedom = min([freedom, *map(_freedom_of_shares, shares)])
             examples.append((factor * value, freedom))
         residual = []
-        for part, effects in zip(self.parts, self.deviations, strict=True):
+        for part, split in zip(self.parts, self.deviations, strict=True):
             crossed = part.pool is not None and part.examples is not None
             if crossed and part.pool not in self.lone:
-                value, freedom = _residual_term(effects)
+                value, freedom = _residual_term(split)
                 if part.scored:
-                    freedom = min(
-                        freedom, (len(effects.seed) - 1) * _freedom_of_shares(part.scored)
-                    )
+                    freedom = min(freedom, (len(split.seed) - 1) * _freedom_of_shares(part.scored))
                 residual.append((self._factor(part) * part.weight**2 * value, freedom))
         return VarianceParts(seeds, tuple(examples), tuple(residual))
 
@@ -255,10 +246,8 @@ class Crossing:
         """Computes the cautious degrees of freedom with those of examples lowered for heavy tails."""
         parts = self.variance_parts()
         examples = tuple(
-            (value, _heavy_tailed_freedom(deviation, freedom))
-            for (value, freedom), deviation in zip(
-                parts.examples, self.examples.values(), strict=True
-            )
+            (value, _heavy_tailed_freedom(values, freedom))
+            for (value, freedom), values in zip(parts.examples, self.examples.values(), strict=True)
         )
         return replace(parts, examples=examples).estimate().cautious_degrees_of_freedom
 
@@ -414,10 +403,8 @@ def _freedom(groups: list[list[Term]], subtracted: list[Term]) -> Any:
     varies = spread > 0
     # Where the residual all but hides the rest, the formula can fall below one degree of freedom.
     # Satterthwaite (1946): (sum a_i)^2 / sum(a_i^2 / f_i), for shares a_i with f_i degrees of freedom.
-    freedom_of_sum = np.maximum(
-        1.0, _guarded(groups, subtracted) ** 2 / np.where(varies, spread, 1.0)
-    )
-    return _number(np.where(varies, freedom_of_sum, min(freedom for _, freedom in everything)))
+    df = np.maximum(1.0, _guarded(groups, subtracted) ** 2 / np.where(varies, spread, 1.0))
+    return _number(np.where(varies, df, min(freedom for _, freedom in everything)))
 
 
 def _guarded(groups: list[list[Term]], subtracted: list[Term]) -> Any:

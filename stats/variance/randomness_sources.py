@@ -116,7 +116,7 @@ def seed_sources(
         raise DataError(
             f"found two runs with the same seeds ({', '.join(seeds)}), expected each once; average them"
         )
-    crossed = len(rows) == np.prod([len(of_source) for of_source in levels])
+    crossed = len(rows) == np.prod([len(level) for level in levels])
     fewest = min(map(len, levels)) if crossed else len(rows) // (1 + len(seeds))
     if fewest < _LEAST:
         raise DataError(
@@ -130,11 +130,9 @@ def seed_sources(
     names = list(seeds)
     if not crossed:
         return _one_at_a_time(values, names, rows, confidence_level)
-    table = np.empty([len(of_source) for of_source in levels])
+    table = np.empty([len(level) for level in levels])
     for row, value in zip(rows, values, strict=True):
-        table[tuple(of_source.index(seed) for of_source, seed in zip(levels, row, strict=True))] = (
-            value
-        )
+        table[tuple(level.index(seed) for level, seed in zip(levels, row, strict=True))] = value
     squares = _mean_squares(table)
     parts = _components(squares, table.shape, lambda subset: squares[subset][0])
     drawn = drawn_squares(squares)
@@ -159,9 +157,7 @@ def _mean_squares(table: NDArray[np.float64]) -> dict[tuple[int, ...], Term]:
     for subset in subsets:
         others = tuple(axis for axis in axes if axis not in subset)
         mean = table.mean(axis=others, keepdims=True) if others else table
-        effects[subset] = mean - sum(
-            effect for part, effect in effects.items() if {*part} < {*subset}
-        )
+        effects[subset] = mean - sum(term for part, term in effects.items() if {*part} < {*subset})
         if subset:
             freedom = int(np.prod([table.shape[axis] - 1 for axis in subset]))
             total = float((np.broadcast_to(effects[subset], table.shape) ** 2).sum())
@@ -196,11 +192,9 @@ def _share(parts: Mapping[tuple[int, ...], Any], chosen: Sequence[tuple[int, ...
 
     Cut at 0 after they are summed: cut one by one, those that are 0 would add up to something.
     """
-    selected = np.maximum(sum(value for subset, value in parts.items() if subset in chosen), 0.0)
-    remaining = np.maximum(
-        sum(value for subset, value in parts.items() if subset not in chosen), 0.0
-    )
-    return selected / (selected + remaining)
+    part = np.maximum(sum(value for subset, value in parts.items() if subset in chosen), 0.0)
+    others = np.maximum(sum(value for subset, value in parts.items() if subset not in chosen), 0.0)
+    return part / (part + others)
 
 
 def _one_at_a_time(
