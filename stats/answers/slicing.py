@@ -118,11 +118,11 @@ class Slices(FurtherAnswer):
         names = [arm.name for arm in arms_of(self.comparison)]
         if not self.made_from:
             return []
-        arm, other_arm = names if self.made_from == "base" else names[::-1]
+        arm, partner = names if self.made_from == "base" else names[::-1]
         return [
-            f"The slices by {self.by} go with the answers of {arm} and far less with those of {other_arm}. If "
+            f"The slices by {self.by} go with the answers of {arm} and far less with those of {partner}. If "
             f"they were made from the results of {arm}, their differences are regression to the mean: "
-            f"examples that {arm} got wrong by chance are easier for {other_arm}. Make slices from something "
+            f"examples that {arm} got wrong by chance are easier for {partner}. Make slices from something "
             "that is known before either arm answers, or from the answers of a third."
         ]
 
