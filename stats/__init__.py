@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from multiberts.stats.compare.result import Comparison
     from multiberts.stats.compare.tasks import TaskComparisons, compare_tasks
     from multiberts.stats.intervals import ConfidenceInterval, PValues
-    from multiberts.stats.report.own_files import read
+    from multiberts.stats.report.arms_of_files import read
     from multiberts.stats.report.page import write_html
     from multiberts.stats.sequential import sequential_decision
     from multiberts.stats.significance import adjusted_p_values

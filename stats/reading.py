@@ -219,11 +219,11 @@ def _is_frame(data: Any) -> bool:
     return hasattr(data, "columns") or _long_levels(data) != []
 
 
-def _long_levels(data: Any, names_given: Collection[str | None] = ()) -> list[Any]:
+def _long_levels(data: Any, extra_names: Collection[str | None] = ()) -> list[Any]:
     """Returns the names of levels of an index that are columns of a long table: of seeds, ids or arms.
 
     Args:
-      names_given: names of columns that are not usual ones.
+      extra_names: names of columns that are not usual ones.
     """
     present = [str(name) for name in getattr(data, "columns", ())]
     names = getattr(getattr(data, "index", None), "names", ())
@@ -237,16 +237,16 @@ def _long_levels(data: Any, names_given: Collection[str | None] = ()) -> list[An
     of_rows = [name for role in ("seed", "example", *_VALUES) for name in USUAL_NAMES[role]]
     columns = {*map(str.lower, present)}
     is_long = {"seed", "example"} <= roles or (bool(roles) and bool(columns & {*of_rows}))
-    return levels if is_long or {*levels} & {*names_given} else []
+    return levels if is_long or {*levels} & {*extra_names} else []
 
 
-def _with_columns(data: Any, names_given: Collection[str | None] = ()) -> Any:
+def _with_columns(data: Any, extra_names: Collection[str | None] = ()) -> Any:
     """Returns rows, or a frame or Series with seeds or ids in its index, as a frame with all in columns."""
     if isinstance(data, list | tuple) and data and all(isinstance(row, Mapping) for row in data):
         import pandas
 
         return pandas.DataFrame(data)
-    levels = _long_levels(data, names_given)
+    levels = _long_levels(data, extra_names)
     if levels and not hasattr(data, "columns"):
         data = data.to_frame("value" if data.name is None else data.name)
     return data.reset_index(level=levels) if levels else data

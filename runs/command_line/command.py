@@ -84,12 +84,12 @@ _LAUNCH = "launch.command:LaunchArguments"
 PURPOSES = {
     "Compare models": {
         "compare": Command(
-            "stats.report.own_predictions:compare_files",
+            "stats.report.compare_command:compare_files",
             "compare predictions of your own: files in, an answer out",
             ("results", "experiment..."),
         ),
         "reproduce": Command(
-            "stats.report.own_reproduction:reproduce_files",
+            "stats.report.reproduce_command:reproduce_files",
             "ask how probable a published number is, from runs of your own",
             ("results",),
         ),

@@ -220,7 +220,7 @@ class LeakageDesign:
         self._starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
         self._order = np.argsort(codes, kind="stable")  # samples, cluster by cluster
         self._tested = np.flatnonzero(sizes > num_test)
-        self._kept: tuple[int, int, Indices] | None = None
+        self._last_members: tuple[int, int, Indices] | None = None
 
     @cached_property
     def clusters(self) -> Indices:
@@ -250,11 +250,11 @@ class LeakageDesign:
         numbers = _uniforms(self.rng, level + 1, start, stop, 2 * self.num_train)
         coins, points = numbers[:, : self.num_train], numbers[:, self.num_train :]
         inside = coins < self.injections[level]
-        outside_place = (points * (len(self.groups) - size)).astype(np.int64)
-        outside_place += size * (outside_place >= first)
-        inside_place = self.num_test + (points * (size - self.num_test)).astype(np.int64)
-        inside_place = np.take_along_axis(rank, inside_place, axis=1)
-        train = self._order[np.where(inside, first + inside_place, outside_place)]
+        outside_index = (points * (len(self.groups) - size)).astype(np.int64)
+        outside_index += size * (outside_index >= first)
+        inside_index = self.num_test + (points * (size - self.num_test)).astype(np.int64)
+        inside_index = np.take_along_axis(rank, inside_index, axis=1)
+        train = self._order[np.where(inside, first + inside_index, outside_index)]
         return LeakageDraws(train, self._order[first + test], cluster)
 
     def _members(self, cluster: Indices, start: int) -> Indices:
@@ -262,13 +262,13 @@ class LeakageDesign:
 
         Places past the end of a cluster come last. All levels use the same order, so it is kept.
         """
-        if self._kept is not None and self._kept[:2] == (start, len(cluster)):
-            return self._kept[2]
+        if self._last_members is not None and self._last_members[:2] == (start, len(cluster)):
+            return self._last_members[2]
         width = int(self._sizes[self._tested].max())
         keys = _uniforms(self.rng, 0, start, start + len(cluster), width)
         keys = np.where(np.arange(width) < self._sizes[cluster][:, None], keys, 2.0)
         order = np.argsort(keys, axis=1, kind="stable")
-        self._kept = (start, len(cluster), order)
+        self._last_members = (start, len(cluster), order)
         return order
 
 

@@ -24,7 +24,7 @@ from multiberts.stats.variance.score_tables import Array, ScoreTable, clustered_
 # A function is called for each left-out unit of each run, for at most this many units.
 _MAX_UNITS = 1000
 # Pseudo-values of at most this many bytes are computed once and kept, others in every pass.
-_KEPT_BYTES = 2**24
+_BYTES_IN_MEMORY = 2**24
 # The step of a numerical derivative, relative to the spread of the variable.
 _RELATIVE_STEP = float(np.finfo(np.float64).eps) ** (1 / 3)
 # Its largest error, relative to the score and to the terms that it is made of.
@@ -157,7 +157,7 @@ def _column_table(arm: Arm, metric: Metric, columns: Columns) -> ScoreTable:
     def blocks() -> Iterator[Array]:
         return map(seed_values, columns.example_columns())
 
-    if 8 * shape[0] * shape[1] <= _KEPT_BYTES:
+    if 8 * shape[0] * shape[1] <= _BYTES_IN_MEMORY:
         in_memory = list(blocks())
         return ScoreTable(shape, lambda: iter(in_memory))
     return ScoreTable(shape, blocks)

@@ -30,7 +30,7 @@ _BLOCK_ELEMENTS = 2**21
 # Examples of a block where sums are exact in any order: its counts fit into the cache as floats.
 _EXACT_BLOCK = 2**16
 # Columns of at most this many bytes are computed once and kept, others once per chunk.
-_KEPT_BYTES = 2**26
+_BYTES_IN_MEMORY = 2**26
 # Integers below this are exact in float32, which is twice as fast.
 _EXACT_FLOAT32 = 2**24
 
@@ -340,23 +340,23 @@ class Columns:
         # Where cells are missing, even columns of labels differ by run.
         self._num_shared = self.bound.num_label_columns if arm.observed is None else 0
         self._num_runs = len(arm.run_seeds)
-        self._num_own = self.bound.num_columns - self._num_shared
+        self._num_by_run = self.bound.num_columns - self._num_shared
         self._dtype = np.dtype(np.uint8 if metric.whole else np.float64)  # in which they are kept
         # Long blocks for few columns, by the number of runs and columns only.
         self._block = max(1024, _BLOCK_ELEMENTS // (self._num_runs * self.bound.num_columns))
-        width = self._num_runs * self._num_own + self._num_shared
-        self._kept: list[tuple[slice, NDArray]] | None = None
+        width = self._num_runs * self._num_by_run + self._num_shared
+        self._in_memory: list[tuple[slice, NDArray]] | None = None
         if arm.clusters is not None:
-            self._kept = [(slice(0, arm.num_units), self._of_clusters(width))]
-        elif width * arm.num_examples * self._dtype.itemsize <= _KEPT_BYTES:
-            self._kept = list(self._make())
+            self._in_memory = [(slice(0, arm.num_units), self._of_clusters(width))]
+        elif width * arm.num_examples * self._dtype.itemsize <= _BYTES_IN_MEMORY:
+            self._in_memory = list(self._make())
 
     @cached_property
     def _float32_is_exact(self) -> bool:
         """Returns whether float32 holds sums of columns, at most their largest value times the draws."""
-        if self._dtype != np.uint8 or self._arm.clusters is not None or self._kept is None:
+        if self._dtype != np.uint8 or self._arm.clusters is not None or self._in_memory is None:
             return False
-        largest = max(int(rows.max()) for _, rows in self._kept)
+        largest = max(int(rows.max()) for _, rows in self._in_memory)
         return largest * self._arm.num_examples < _EXACT_FLOAT32
 
     def __call__(self, counts: NDArray | None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -376,7 +376,7 @@ class Columns:
 
     def _by_column(self, block: tuple[slice, NDArray]) -> list[NDArray[np.float64]]:
         rows = block[1].astype(np.float64, copy=False)
-        of_runs = rows[self._num_shared :].reshape(self._num_own, self._num_runs, -1)
+        of_runs = rows[self._num_shared :].reshape(self._num_by_run, self._num_runs, -1)
         return [*rows[: self._num_shared, None], *of_runs]
 
     def _make(self) -> Iterator[tuple[slice, NDArray]]:
@@ -388,10 +388,10 @@ class Columns:
             if arm.observed is not None:
                 table = table * arm.observed[:, block, None]
             length = table.shape[1]
-            rows = np.empty((shared + self._num_own * self._num_runs, length), dtype=self._dtype)
+            rows = np.empty((shared + self._num_by_run * self._num_runs, length), dtype=self._dtype)
             rows[:shared] = table[0, :, :shared].T
             # The order in which columns lie in memory.
-            of_runs = rows[shared:].reshape(self._num_own, self._num_runs, length)
+            of_runs = rows[shared:].reshape(self._num_by_run, self._num_runs, length)
             of_runs[...] = table[:, :, shared:].transpose(2, 0, 1)
             del table, of_runs  # not in memory while the rows are used
             yield block, rows
@@ -406,7 +406,7 @@ class Columns:
         return np.ascontiguousarray(sums.T)
 
     def _blocks(self) -> Iterable[tuple[slice, NDArray]]:
-        return self._make() if self._kept is None else self._kept
+        return self._make() if self._in_memory is None else self._in_memory
 
     def _by_run(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
         """Reshapes [..., shared + own * runs] to [..., runs, K]."""
@@ -424,7 +424,7 @@ class Columns:
 
     def weighted_sums(self, counts: NDArray) -> NDArray[np.float64]:
         """Sums the columns weighted by counts [size, units]: float64 [size, runs, K]."""
-        sums = np.zeros((len(counts), self._num_shared + self._num_runs * self._num_own))
+        sums = np.zeros((len(counts), self._num_shared + self._num_runs * self._num_by_run))
         kind = np.float32 if self._float32_is_exact else np.float64
         for block, rows in self._pieces():
             step = max(1, _BLOCK_ELEMENTS // rows.shape[1])

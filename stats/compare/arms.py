@@ -138,13 +138,13 @@ def compare_arms(  # noqa: PLR0913 -- users see every option with its default
         )
     if against is not None and against not in by_name:
         raise DataError(f"found no arm {against!r} to compare with, only {', '.join(by_name)}")
-    result = compare_given(
+    result = compare_named_arms(
         by_name, TaskData(None, None, metric, labels, clusters, missing), settings, against
     )
     return replace(result, name=name, evaluation_set=evaluation_set)
 
 
-def compare_given(
+def compare_named_arms(
     data_of: Mapping[str, Any],
     task: TaskData,
     settings: ComparisonSettings,

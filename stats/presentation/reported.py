@@ -70,11 +70,11 @@ def judged(
             p,
             NONE
             if p is None
-            else words.verdict(item, p, higher_is_better(item.metric), own_answers),
-            own_answers,
-            own_figures,
+            else words.verdict(item, p, higher_is_better(item.metric), row_answers),
+            row_answers,
+            row_figures,
         )
-        for item, p, own_answers, own_figures in rows
+        for item, p, row_answers, row_figures in rows
     ]
 
 

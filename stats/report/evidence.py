@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast, get_args
 from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES
 from multiberts.runs.errors import in_flags
 from multiberts.stats.answers.listed import answers_to, asked, settings_for, why_unranked
-from multiberts.stats.compare.arms import ManyDesign, compare_given
+from multiberts.stats.compare.arms import ManyDesign, compare_named_arms
 from multiberts.stats.compare.question import TaskData
 from multiberts.stats.compare.ranking import ArmComparisons
 from multiberts.stats.compare.result import Comparison
@@ -389,7 +389,7 @@ def _rank(
     metric = first.measured(measure)[1]
     task = TaskData(None, None, metric, clusters=clusters, missing=first.missing)
     with as_data_errors(f"ranking {first.set_name}"):
-        ranking = compare_given(data, task, settings, None, shared)
+        ranking = compare_named_arms(data, task, settings, None, shared)
     return replace(ranking, name=first.set_name)
 
 

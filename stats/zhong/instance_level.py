@@ -142,9 +142,7 @@ class InstanceBound:
             left_out = []
             for seed in runs.seeds:
                 fewer = list(self.runs)
-                fewer[number] = runs.with_seeds(
-                    [kept_seed for kept_seed in runs.seeds if kept_seed != seed]
-                )
+                fewer[number] = runs.with_seeds([left for left in runs.seeds if left != seed])
                 of_seed = self._of_halves((fewer[0], fewer[1]), halves, chosen)
                 left_out.append(np.mean([part.mean() for part in of_seed]))
             freedom = len(left_out) - 1

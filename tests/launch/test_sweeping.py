@@ -19,7 +19,7 @@ from multiberts.launch.sweeping import sweep, sweep_plan
 from multiberts.runs.command_line.gin_files import bindings_of, in_data_folder, parse_gin
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import EXIT_PREEMPTED
-from multiberts.stats.report.own_predictions import compare_files
+from multiberts.stats.report.compare_command import compare_files
 from multiberts.stats.report.reporting import describe_report, report
 from multiberts.stats.report.selection import learning_rates
 from multiberts.stats.report.verification import verify

@@ -12,11 +12,11 @@ from multiberts.runs.parameters import takes_fields_of
 from multiberts.stats.answers.published_number import reproduce
 from multiberts.stats.compare.question import compare
 from multiberts.stats.reading import table_of
-from multiberts.stats.report.own_files import metric_of_arms, tasks_of
+from multiberts.stats.report.arms_of_files import metric_of_arms, tasks_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnReproduction(RowNames):
+class FileReproduction(RowNames):
     """Settings of `reproduce_files`.
 
     Attributes:
@@ -47,8 +47,8 @@ class OwnReproduction(RowNames):
     json: bool = False
 
 
-@takes_fields_of(OwnReproduction)
-def reproduce_files(settings: OwnReproduction) -> str:
+@takes_fields_of(FileReproduction)
+def reproduce_files(settings: FileReproduction) -> str:
     """Asks how probable a published number is, if it came from runs like these on the same examples.
 
     `multiberts reproduce runs.csv --metric=accuracy --published=0.874 --of=best:5`.

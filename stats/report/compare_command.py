@@ -28,9 +28,19 @@ from multiberts.stats.presentation.comparison_tables import full_table, summary_
 from multiberts.stats.presentation.provenance import data_facts
 from multiberts.stats.reading import table_of
 from multiberts.stats.report.analysis import ReportContent
+from multiberts.stats.report.arms_of_files import (
+    columns_of_each,
+    metric_of_arms,
+    tasks_of,
+    with_labels,
+)
+from multiberts.stats.report.compare_output import (
+    as_json,
+    as_text,
+    tables_of_answers,
+    what_was_read,
+)
 from multiberts.stats.report.evidence import ComparedArms, Pair, Request, compare_all
-from multiberts.stats.report.own_answer import as_json, as_text, tables_of_answers, what_was_read
-from multiberts.stats.report.own_files import columns_of_each, metric_of_arms, tasks_of, with_labels
 from multiberts.stats.report.page import page_files
 from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.report.selection import SEEDS, SeedKind
@@ -38,7 +48,7 @@ from multiberts.stats.settings import ComparisonSettings, Design, Missing, Resam
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnComparison(SliceNames):
+class FileComparison(SliceNames):
     """Settings of `compare_files`.
 
     Attributes:
@@ -132,8 +142,8 @@ class OwnComparison(SliceNames):
         )
 
 
-@takes_fields_of(OwnComparison)
-def compare_files(settings: OwnComparison) -> str:
+@takes_fields_of(FileComparison)
+def compare_files(settings: FileComparison) -> str:
     """Compares predictions or scores of your own models over seeds and examples.
 
     `multiberts compare base.csv new.csv --metric=f1` compares two files, `multiberts compare
@@ -216,7 +226,9 @@ def _renamed(
     }
 
 
-def _compare_tasks(tasks: Mapping[str, Mapping[str, Any]], settings: OwnComparison) -> ComparedArms:
+def _compare_tasks(
+    tasks: Mapping[str, Mapping[str, Any]], settings: FileComparison
+) -> ComparedArms:
     """Compares every other arm with the first, on each task; a single arm is described."""
     every_arm = [*dict.fromkeys(name for arms in tasks.values() for name in arms)]
     if settings.base is not None and settings.base not in every_arm:
@@ -250,19 +262,19 @@ def _compare_tasks(tasks: Mapping[str, Mapping[str, Any]], settings: OwnComparis
             for name, data in arms.items()
         }  # fmt: skip
         lacking += [f"{name} on {task}" for name in (base_name, *others) if name not in sets]
-        for name, own_pairs in by_arm.items():
+        for name, arm_pairs in by_arm.items():
             if base_name not in sets or (name and name not in sets):
                 continue
             pair = [sets[base_name], *([sets[name]] if name else [])]
             title = f"{name} against {base_name}" if name else base_name
-            own_pairs += [
+            arm_pairs += [
                 Pair(
                     pair, measure, (base_name, name), title, "",
                     counts=not run_task or pair[0].counts(measure),
                 )
                 for measure in measures
             ]  # fmt: skip
-    every_pair = [pair for own_pairs in by_arm.values() for pair in own_pairs]
+    every_pair = [pair for arm_pairs in by_arm.values() for pair in arm_pairs]
     pairs = [
         replace(pair, file_stem=str(number)) for number, pair in enumerate(every_pair, start=1)
     ]
@@ -283,7 +295,7 @@ def _compare_tasks(tasks: Mapping[str, Mapping[str, Any]], settings: OwnComparis
 
 def _pages(
     compared: ComparedArms,
-    settings: OwnComparison,
+    settings: FileComparison,
     read: str,
     tasks: Mapping[str, Mapping[str, ArmTable]],
 ) -> dict[str, str]:

@@ -237,8 +237,8 @@ def tasks_of(
             for task_name, arms in by_group[0].items()
         }
     tasks: dict[str, dict[str, Any]] = {}
-    for path, own_tasks, names in zip(paths, by_group, each, strict=True):
-        called = [*dict.fromkeys(name for arms in own_tasks.values() for name in arms)]
+    for path, tasks_of_path, names in zip(paths, by_group, each, strict=True):
+        called = [*dict.fromkeys(name for arms in tasks_of_path.values() for name in arms)]
         if len(called) != 1:
             raise UserError(
                 f"{path} holds {counted(len(called), 'arm')} ({', '.join(called)}), expected one where "
@@ -247,7 +247,7 @@ def tasks_of(
         name = name_carried(path, called)
         if any(name in arms for arms in tasks.values()):
             name = path
-        for task_name, arms in own_tasks.items():
+        for task_name, arms in tasks_of_path.items():
             [data] = arms.values()
             if (by := each[0].get("by")) != names.get("by"):
                 data = data.rename({names["by"]: by})
