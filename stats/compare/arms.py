@@ -1,11 +1,10 @@
 """Compares many arms, all with each other or all with one: who is ahead, and who is tied.
 
-Every difference has the variance of the crossed design (see `stats.variance.crossing`). Of few seeds
-that is known badly, and among many differences some variance is far too small by chance. The
-variances between seeds are therefore moderated: each counts together with their mean over all arms,
-and that mean counts for more the more alike the variances are, at most as much as the arm's own
-seeds. Intervals and ranks are simultaneous by Bonferroni's correction, which is nearly exact for
-differences that have variances of their own.
+Every difference has the variance of the crossed design (see `stats.variance.crossing`). With few seeds
+variances are noisy, and among many differences some are far too small by chance. We therefore moderate the
+variances between seeds: each is averaged with the mean over all arms. The mean weighs more if the variances
+are similar, but never more than the arm's seeds. Bonferroni's correction makes intervals and ranks
+simultaneous; it is nearly exact, because each difference has its own variance.
 
 Reference: Smyth (2004), Linear models and empirical Bayes methods, for moderated variances; Mogstad,
 Romano, Shaikh & Wilhelm (2024), Inference for Ranks, for ranks from simultaneous differences.
@@ -61,7 +60,7 @@ from multiberts.stats.variance.score_tables import TablePart
 
 ManyDesign = Literal["unpaired", "paired"]
 
-# Fewer arms say too little about how alike their variances are (see `seed_prior`).
+# Fewer arms do not show how similar their variances are (see `seed_prior`).
 _LEAST_ARMS = 4
 
 
@@ -88,23 +87,23 @@ def compare_arms(  # noqa: PLR0913 -- users see every option with its default
       arms: by name, predictions or scores as `stats.compare` takes them; or a table or file with a
         column `arm` or `model` (`stats.read` takes other names).
       metric: as in `stats.compare`.
-      design: `paired` uses the seeds that all arms have, and draws them together, as of arms whose runs
-        of one seed descend from one checkpoint; `unpaired` draws the seeds of each arm separately, as
-        those of different models.
-      against: name of the arm that every other is compared with; by default all pairs are compared.
+      design: `paired` uses the seeds that all arms have and draws them together, for arms whose runs of one
+        seed descend from one checkpoint; `unpaired` draws the seeds of each arm separately, for different
+        models.
+      against: name of the reference arm; by default all pairs are compared.
       labels: as in `stats.compare`.
-      clusters: as in `stats.compare`; values are those of the first arm's examples.
+      clusters: as in `stats.compare`; values follow the first arm's examples.
       missing: as in `stats.compare`.
       resample: as in `stats.compare`.
       confidence_level: as in `stats.compare`.
       n_resamples: as in `stats.compare`.
       rng: as in `stats.compare`.
-      name: of the comparison in tables and texts.
-      evaluation_set: its name there.
+      name: name of the comparison in tables and texts.
+      evaluation_set: name of the evaluation set in tables and texts.
 
     Raises:
-      DataError: there are fewer than two arms, none is called `against`, they do not fit together,
-        or one has too few seeds.
+      DataError: fewer than two arms, no arm named `against`, arms that do not fit together, or too few
+        seeds.
 
     Example:
       >>> import numpy as np
@@ -154,8 +153,8 @@ def compare_named_arms(
     """Compares arms by name; see `compare_arms`.
 
     Args:
-      data_of: what `compare` takes, by name.
-      task: metric, labels, clusters and how missing cells count.
+      data_of: data of each arm by name, as `compare` takes them.
+      task: metric, labels, clusters and treatment of missing cells.
       against: as in `compare_arms`.
     """
     shared = shared or SharedArms()
@@ -203,19 +202,19 @@ def compare_named_arms(
 
 
 def seed_prior(variances: ArrayLike, degrees_of_freedom: ArrayLike) -> Term:
-    """Estimates the variance that seeds have in common, and for how many seeds it counts.
+    """Estimates the common variance of seeds and its weight in degrees of freedom.
 
-    Were all true variances the same, the logarithms of the estimated ones would vary by a known
-    amount (trigamma of half their degrees of freedom). What they vary beyond that is the spread of
-    the true ones, and determines the weight of their mean; the weight is at most that of an arm's
-    own seeds.
+    If all true variances were equal, the logarithms of the estimates would have a known variance (trigamma
+    of half their degrees of freedom). Any excess is the spread of the true variances and sets the weight of
+    their mean. The weight never exceeds that of an arm's seeds.
 
     Args:
-      variances: between the seeds of each arm, or of the differences of each pair of arms [n].
-      degrees_of_freedom: of each [n].
+      variances: variance between the seeds of each arm, or between the differences of each pair of arms
+        [n].
+      degrees_of_freedom: degrees of freedom of each variance [n].
 
     Returns:
-      The mean variance, and the degrees of freedom that it counts for: 0 where some variance is 0.
+      The mean variance and its degrees of freedom; both 0 if any variance is 0.
 
     Reference: Smyth (2004), section 6.2.
     """
@@ -258,10 +257,10 @@ def _by_name(arms: Any) -> dict[str, Any]:
 def _prepared(
     tables: Mapping[str, ArmTable], task: TaskData, settings: ComparisonSettings, shared: SharedArms
 ) -> tuple[dict[str, Arm], MetricLike, tuple[str, ...]]:
-    """Aligns all arms with the first one, and keeps the seeds that all have where these are paired.
+    """Aligns all arms with the first; a paired design keeps the seeds that all arms have.
 
     Returns:
-      The arms by name, their score, and what readers must know of them.
+      The arms by name, their metric, and notes for readers.
     """
     (first, base), *others = tables.items()
     check_tables(tables, settings.design)
@@ -291,7 +290,7 @@ def _prepared(
 def _scored_arms(
     arms: Mapping[str, Arm], metric: MetricLike, settings: ComparisonSettings, shared: SharedArms
 ) -> dict[str, _ScoredArm]:
-    """Makes the table of each arm; all draw the same examples, and the same seeds where paired."""
+    """Makes the table of each arm; all arms draw the same examples, and paired arms the same seeds."""
     examples = None if settings.resample == "seeds" else " examples"
     scored = {}
     for name, arm in arms.items():
@@ -344,7 +343,7 @@ def _differences(
 
 
 def _prior(scored: Mapping[str, _ScoredArm], settings: ComparisonSettings) -> Term:
-    """Returns what all arms (of a paired design all pairs) say about the variance of seeds."""
+    """Returns `seed_prior` of all arms, or of all pairs in a paired design."""
     if len(scored) < _LEAST_ARMS or settings.resample == "examples":
         return 0.0, 0.0
     parts = [arm.part for arm in scored.values()]

@@ -38,16 +38,16 @@ from multiberts.stats.variance.crossing import Crossing
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TaskComparisons(EqualByContent, Readable):
-    """Comparisons of a family of tasks, and their mean.
+    """Comparisons of a family of tasks and of their mean.
 
     Attributes:
-      comparisons: by task; of a task that counts as the mean of several metrics by "task, metric".
-      macro_average: of the mean over tasks of their scores, each task with the same weight. Tasks are not
-        drawn: it is about these tasks.
-      adjusted: two-sided p-values of the comparisons corrected for their number, by method:
-        `holm` (recommended), `bonferroni`, `bh`, `by` from the recommended p. Each [comparisons], in the
-        order of `comparisons`. Empty in a `single` design.
-      left_out: seeds of each task that other tasks lack, and which the mean therefore leaves out.
+      comparisons: comparison by task, or by "task, metric" for a task with several metrics.
+      macro_average: comparison of the mean over tasks, with equal weights. Tasks are not drawn: the result
+        is about these tasks.
+      adjusted: recommended two-sided p-values corrected for the number of comparisons, by method: `holm`
+        (recommended), `bonferroni`, `bh`, `by`. Each [comparisons], in the order of `comparisons`; empty in
+        a `single` design.
+      left_out: seeds by task that the mean leaves out, because other tasks lack them.
 
     Example:
       >>> from xarray import DataArray
@@ -90,27 +90,26 @@ def compare_tasks(
 ) -> TaskComparisons:
     """Compares two arms on several tasks with common draws of seeds.
 
-    A seed that does well on one task may do well on another. One draw of seeds for all tasks keeps
-    that dependence in the mean over tasks.
+    A seed that is good on one task may be good on another. Drawing seeds once for all tasks keeps this
+    dependence in the mean.
 
     Args:
-      tasks: a `TaskData` by name; or a table, file or folder with two arms (or with the base alone) on
-        several tasks, as `stats.compare` takes it, such as a data frame with a column `task`.
-      experiment: such a table of the other arm.
-      metric: of such tables: of all tasks, or by task, `{"CoLA": "matthews", "MRPC": "accuracy+f1"}`; a task
-        with several counts as the mean of these. `glue`: as GLUE counts each task. By default as in
-        `stats.compare`.
+      tasks: `TaskData` by name; or a table, file or folder of one or two arms on several tasks, as
+        `stats.compare` takes it, such as a data frame with a column `task`.
+      experiment: the same kind of table of the other arm.
+      metric: metric of tables, for all tasks or by task: `{"CoLA": "matthews", "MRPC": "accuracy+f1"}`;
+        several metrics of a task are averaged. `glue`: GLUE's metrics. By default as in `stats.compare`.
       design: as in `stats.compare`.
       resample: as in `stats.compare`.
       confidence_level: as in `stats.compare`.
       n_resamples: as in `stats.compare`.
       rng: as in `stats.compare`.
-      base_name: name of the base in tables and texts, where the data name none.
-      experiment_name: name of the experiment there.
+      base_name: name of the base in tables and texts, if the data name none.
+      experiment_name: name of the experiment in tables and texts, if the data name none.
 
     Raises:
-      DataError: a task's arrays do not fit together, tasks have no seeds in common, or tasks
-        that share examples differ in their number.
+      DataError: arrays of a task that do not fit together, tasks without common seeds, or tasks that share
+        examples but differ in their number.
 
     Example:
       >>> from xarray import DataArray
@@ -148,7 +147,7 @@ def compare_tasks(
 def _tasks_of(
     base: Any, experiment: Any, metric: Any, roles: tuple[str, str]
 ) -> tuple[dict[str, TaskData], tuple[str, str]]:
-    """Returns the arms of one or two tables as tasks, and what the arms are called."""
+    """Returns the arms of one or two tables as tasks, and the names of the arms."""
     tables: list[dict[str, dict[str, ArmTable]]] = []
     names: list[str] = []
     inputs = [base] if experiment is None else [base, experiment]
@@ -193,10 +192,10 @@ def _tasks_of(
 
 
 class CountedArms(NamedTuple):
-    """Arms that count in the mean over tasks: of one task, on one set of examples, under one metric.
+    """Arms of one task, set of examples and metric, which count in the mean over tasks.
 
     Attributes:
-      examples: name of the set; those of one name are drawn together.
+      examples: name of the set of examples; equal names share draws.
     """
 
     task: str
@@ -210,7 +209,7 @@ def compare_family(
     """Compares the two arms of several tasks; see `compare_tasks`.
 
     Args:
-      tasks: by name.
+      tasks: arms and metric of each task by name.
     """
     if not tasks:
         raise DataError("found no tasks, expected at least one")
@@ -240,10 +239,10 @@ def compare_family(
 def mean_over_tasks(
     cells: Sequence[CountedArms], settings: ComparisonSettings, names: tuple[str, str]
 ) -> Comparison:
-    """Returns the mean over tasks of their scores, from the seeds that all tasks have.
+    """Returns the comparison of the mean over tasks, from the seeds that all tasks have.
 
     Raises:
-      DataError: they have none in common, or too few to estimate how seeds vary.
+      DataError: no common seeds, or too few to estimate their variance.
     """
     common, left_out = _common_seeds(cells)
     drawn = [cell.prepared.arms[settings.design == "fixed_baseline" :] for cell in common]
@@ -272,7 +271,7 @@ def _spec(cell: CountedArms, settings: ComparisonSettings) -> ComparisonSpec:
 
 
 def _common_seeds(cells: Sequence[CountedArms]) -> tuple[list[CountedArms], dict[str, tuple]]:
-    """Keeps, for each arm, the seeds that every task has; also returns those of each that are left out."""
+    """Keeps the seeds of each arm that every task has; also returns the seeds left out by task."""
     common = []
     for arm_number, role in enumerate(("base", "experiment")[: len(cells[0].prepared.arms)]):
         seeds = common_seeds(cell.prepared.arms[arm_number] for cell in cells)
@@ -313,8 +312,8 @@ def _mean(
     """Averages the metrics of each task, and then the tasks.
 
     Args:
-      cells: with the tables that their comparisons were made from; all have the same seeds.
-      undefined: where a score was 0/0 [replicates, jobs].
+      cells: arms and tables of each comparison, all with the same seeds.
+      undefined: bool, whether a score was 0/0 [replicates, jobs].
     """
     of_task = Counter(cell.task for cell, _ in cells)
     weights = np.array([1 / len(of_task) / of_task[cell.task] for cell, _ in cells])
@@ -326,7 +325,7 @@ def _mean(
             "same of all; give tasks of as many seeds, or resample='examples'"
         )
     samples = np.tensordot(weights, [item.samples for item in comparisons], 1)
-    # Metrics of one task have the same examples, which are counted once.
+    # Metrics of one task share their examples, which are counted once.
     once = [*{cell.examples: number for number, (cell, _) in enumerate(cells)}.values()]
     arms = [
         _mean_arm(
@@ -382,7 +381,7 @@ def _mean_arm(
     """Averages one arm over tasks.
 
     Args:
-      once: places of the comparisons whose examples are counted.
+      once: indices of the comparisons whose examples are counted.
     """
     estimate = float(weights @ [arm.estimate for arm in arms])
     error, freedom = spread_of(crossing)
