@@ -1,4 +1,4 @@
-"""Reads the user's own predictions: files, folders and finished runs, as arms."""
+"""Reads a user's predictions from files, folders and finished runs, as arms."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[str, xarray.Dataset]:
-    r"""Reads predictions or scores of many runs for `compare`, recognised by their content.
+    r"""Reads predictions or scores of many runs for `compare`; formats are recognised by content.
 
     Args:
       data: the path of a table (CSV, TSV, JSON lines, JSON, Parquet), long or with one column per run; of
@@ -88,7 +88,7 @@ def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[s
     label = str(data) if isinstance(data, str | Path) else "data"
     refuse_unknown("read", columns, _ROLES)
     with as_data_errors():
-        if holds_runs(data):  # an arm of each procedure and step
+        if holds_runs(data):  # one arm per procedure and step
             every, _ = prediction_sets_of_runs(finished_runs(label))
             sets = _wanted_sets(every, label, task)
             only_task(sorted({each.set_name for each in sets}), label)
@@ -120,9 +120,9 @@ def _tasks_of_each(
     seeds: SeedKind,
     steps: Sequence[int],
 ) -> list[dict[str, dict[str, Any]]]:
-    """Reads groups of paths, seeds of arms each, by task and arm.
+    """Reads groups of paths by task and arm.
 
-    Those that name no task are of the wanted one where another names it.
+    A group that names no task belongs to the wanted task if another group names it.
     """
 
     def tasks_at(paths: Sequence[str], names: Mapping[str, str | None], task: str | None) -> Any:
@@ -152,13 +152,13 @@ def _tasks_of_each(
 def _tasks_of_runs(
     path: str, task: str | None, steps: Sequence[int], seeds: SeedKind, is_alone: bool
 ) -> dict[str, dict[str, xarray.Dataset]]:
-    """Reads finished runs by task, as arms of procedures, or of checkpoints with fine-tuning seeds.
+    """Reads finished runs by task; arms are procedures, or checkpoints with fine-tuning seeds.
 
-    Each is read at one learning rate.
+    Each arm is read at one learning rate.
 
     Args:
-      steps: of pre-training; none: the last of each procedure.
-      is_alone: whether the rates of one checkpoint are arms, with no other path to compare it with.
+      steps: pre-training steps; empty: the last step of each procedure.
+      is_alone: whether this is the only path; the learning rates of one checkpoint are then arms.
     """
     runs = finished_runs(path)
     of_task = [run for run in runs if run.facts["task"] == (task or "").partition("/")[0]]
@@ -187,7 +187,7 @@ def _tasks_of_runs(
 def _wanted_sets(
     prediction_sets: Sequence[PredictionSet], path: str, task: str | None
 ) -> list[PredictionSet]:
-    """Returns those of the wanted task or evaluation set, or all; refuses an unknown one."""
+    """Returns the prediction sets of the wanted task or evaluation set, or all; refuses an unknown one."""
     sets = [
         item
         for item in prediction_sets
@@ -209,18 +209,18 @@ def tasks_of(
     seeds: SeedKind = "pretrain",
     steps: Sequence[int] = (),
 ) -> dict[str, dict[str, Any]]:
-    """Returns by task the arms of all paths as `stats.compare` takes them, the base first.
+    """Returns the arms of all paths by task, as `stats.compare` takes them, the base first.
 
     Args:
-      paths: files or folders, an arm each; or the seeds of one arm or several, whose names differ in the
-        seed (`base_seed0.csv base_seed1.csv`), as a shell's glob gives them.
-      task: the only one that is wanted.
-      seeds: of which training of finished runs the seeds are; files of others name them in a column.
-      columns: names of columns by role; one for all paths, or one for each, separated by commas.
-      steps: of pre-training, of finished runs; none: the last of each procedure.
+      paths: files or folders, one per arm; or one per seed, with the seed in the name (`base_seed0.csv
+        base_seed1.csv`), as a shell's glob gives them.
+      task: task to read; None: all.
+      seeds: training stage whose seeds count, for finished runs; other files have a column of seeds.
+      columns: names of columns by role, one for all paths or one per path, separated by commas.
+      steps: pre-training steps of finished runs; empty: the last step of each procedure.
 
     Returns:
-      The task "" where there is one, whatever the files call it.
+      Arms by task; a single task is named "", whatever the files call it.
     """
     if len(set(paths)) < len(paths):
         raise UserError(f"found a path twice among {', '.join(paths)}; give each once")
@@ -258,10 +258,10 @@ def tasks_of(
 def with_labels(
     arms: Mapping[str, Any], path: str, names: RowNames, *, has_metric: bool
 ) -> dict[str, Any]:
-    """Returns arms with the labels of a table, joined by id, instead of their own.
+    """Replaces the labels of arms by those of a table, joined by id.
 
     Args:
-      names: of the table's columns, where they are not usual ones.
+      names: names of the table's columns, if they are not usual ones.
       has_metric: see `stats.reading.labelled`.
     """
     relabelled: dict[str, Any] = {}
@@ -276,7 +276,7 @@ def with_labels(
 
 
 def metric_of_arms(arms: Mapping[str, Any], metric: str | None) -> str:
-    """Returns the name of the metric that is asked for or inferred (see `stats.reading.metric_of`)."""
+    """Returns the name of the requested or inferred metric (see `stats.reading.metric_of`)."""
     return named_metric(
         metric_of({name: table_of(name, data) for name, data in arms.items()}, metric)
     ).name
@@ -285,13 +285,13 @@ def metric_of_arms(arms: Mapping[str, Any], metric: str | None) -> str:
 def columns_of_each(
     paths: Sequence[str], columns: Mapping[str, str | None]
 ) -> list[dict[str, str | None]]:
-    """Returns the names of columns for each path; where none is named, the usual ones are looked for.
+    """Returns the names of columns for each path; None means the usual names.
 
     Example:
       >>> columns_of_each(["a.csv", "b.csv"], {"label": "gold,y", "seed": "s", "run": None})
       [{'label': 'gold', 'seed': 's', 'run': None}, {'label': 'y', 'seed': 's', 'run': None}]
     """
-    # lm-evaluation-harness takes `--score=METRIC,FILTER`, which is one name.
+    # For lm-evaluation-harness `--score=METRIC,FILTER` is one name.
     has_filters = any(next(Path(path).rglob("samples_*.jsonl"), None) for path in paths)
     each: list[dict[str, str | None]] = [{} for _ in paths]
     for role, named in columns.items():
@@ -305,7 +305,7 @@ def columns_of_each(
             )
         for of_path, name in zip(each, parts, strict=True):
             of_path[role] = name.strip() or None
-        # `label` and `length` are made from other columns and have no name that files may differ in.
+        # `label` and `length` are derived from other columns, so their name is the same in all files.
         names = {of_path[role] for of_path in each}
         if role == "by" and len(names) > 1 and names & {None, "label", "length"}:
             raise UserError(

@@ -1,4 +1,4 @@
-"""Compares predictions of the user's own: the command `compare`, from files to an answer."""
+"""The command `compare`: reads a user's predictions and writes the answer."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class FileComparison(SliceNames):
 
     @property
     def inputs(self) -> list[str]:
-        """Returns every path that is read."""
+        """Returns all paths that are read."""
         return [self.results, *self.experiment, *([self.labels] if self.labels else [])]
 
     def of_comparison(self, design: Design) -> ComparisonSettings:
@@ -170,7 +170,7 @@ def compare_files(settings: FileComparison) -> str:
     read_tasks = partial(tasks_of, paths, settings.task, seeds=settings.seeds, steps=settings.step)
     tasks = read_tasks(settings.columns)
     if known_name(settings.metric or "") == "loss" and settings.score is None:
-        # Beside predictions and labels a column of scores is left out.
+        # A column of scores is left out by default if there are predictions and labels.
         reads = [table.read for arms in _tables(tasks).values() for table in arms.values()]
         losses = [name for read in reads for name in read.unused if name.lower() == "loss"]
         if losses:
@@ -229,7 +229,7 @@ def _renamed(
 def _compare_tasks(
     tasks: Mapping[str, Mapping[str, Any]], settings: FileComparison
 ) -> ComparedArms:
-    """Compares every other arm with the first, on each task; a single arm is described."""
+    """Compares each arm with the base on each task, or describes a single arm."""
     every_arm = [*dict.fromkeys(name for arms in tasks.values() for name in arms)]
     if settings.base is not None and settings.base not in every_arm:
         arms_read = ", ".join(every_arm)
@@ -246,7 +246,7 @@ def _compare_tasks(
     lacking: list[str] = []
     for task, arms in tasks.items():
         called = task or settings.task_name or settings.task or Path(settings.results).name
-        # Tasks of finished runs have several sets, which count as in a report.
+        # Tasks of finished runs have several evaluation sets, which count as in a report.
         of_task = [*getattr(next(iter(arms.values())), "attrs", {}).get("metrics", ())]
         run_task, _, set_name = (task if of_task else "").partition("/")
         every = metrics[task]
@@ -299,7 +299,7 @@ def _pages(
     read: str,
     tasks: Mapping[str, Mapping[str, ArmTable]],
 ) -> dict[str, str]:
-    """Returns the page of a report that has these comparisons alone, and those that it links to."""
+    """Returns the report page of these comparisons, and the pages that it links to."""
     bootstrap = settings.of_comparison(compared.comparisons[0].design)
     tables = [table for arms in tasks.values() for table in arms.values()]
     names = {
@@ -308,7 +308,7 @@ def _pages(
     }
     content = ReportContent(
         [compared], [], [], [], [],
-        # Only what the data name is claimed in a paper.
+        # Say "pre-training seeds" only if the data have a column of that name.
         seeds_are=SEEDS["finetune"]
         if settings.seeds == "finetune"
         else SEEDS["pretrain"]

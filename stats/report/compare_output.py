@@ -1,4 +1,4 @@
-"""The answer of the command `compare`, as text and as JSON, and what was read for it."""
+"""The output of the command `compare` as text and JSON, and the line on the data that it read."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.report.evidence import ComparedArms, names_of_rows
 
 _MOST_TOLD = 5
-_MOST_TASKS = 8  # whose examples are counted
+_MOST_TASKS = 8  # listed with their numbers of examples
 
 
 def what_was_read(
     tasks: Mapping[str, Mapping[str, ArmTable]], compared: ComparedArms, base: str, task: str | None
 ) -> str:
-    """Returns one line on what was read as what, from which files, and what was left out.
+    """Returns one line on the columns, files, sizes and left-out data.
 
     Args:
-      tasks: tables by task and arm.
+      tasks: table by task and arm.
     """
     columns = _grouped(
         (task, _grouped((name, _columns(table)) for name, table in arms.items()))
@@ -77,7 +77,7 @@ def _columns(table: ArmTable) -> str:
 
 
 def _grouped(texts: Iterable[tuple[str, str]]) -> str:
-    """Returns the text that all arms or tasks have, or each text with the names of those that have it."""
+    """Returns the common text of all arms or tasks, or each text with the names that it applies to."""
     alike: dict[str, dict[str, None]] = {}
     for name, text in texts:
         alike.setdefault(text, {})[name] = None
@@ -87,7 +87,7 @@ def _grouped(texts: Iterable[tuple[str, str]]) -> str:
 
 
 def _sizes(tasks: Mapping[str, Mapping[str, ArmTable]]) -> str:
-    """Returns the numbers of examples, seeds and runs of each arm, by task where they differ."""
+    """Returns the numbers of examples, seeds and runs of each arm, by task if they differ."""
     by_task = {}
     for task, arms in tasks.items():
         runs = {
@@ -114,7 +114,7 @@ def _sizes(tasks: Mapping[str, Mapping[str, ArmTable]]) -> str:
 
 
 def as_json(compared: ComparedArms, read: str) -> str:
-    """Returns every number, and what was read, as JSON, with the keys of `Comparison.to_dict`."""
+    """Returns all numbers and the line on the data as JSON, with the keys of `Comparison.to_dict`."""
     records: list[dict[str, Any]] = [item.to_dict() for item in compared.comparisons]
     for record, item in zip(records, compared.items, strict=True):
         record["p_holm"] = item.adjusted
@@ -132,9 +132,9 @@ def as_json(compared: ComparedArms, read: str) -> str:
 
 
 def as_text(compared: ComparedArms, read: str) -> str:
-    """Returns the findings, a table, which interval to report, what more would be needed, and warnings.
+    """Returns the findings, a table, the interval to report, needed seeds or examples, and warnings.
 
-    With `-v`, it has the chance that one seed misleads, gains of twice the seeds, and limits, too.
+    `-v` adds the chance that one seed misleads, the gain of twice the seeds, and limits.
     """
     items, is_long = compared.comparisons, console.is_verbose()
     means = means_of(compared.items)
@@ -143,7 +143,7 @@ def as_text(compared: ComparedArms, read: str) -> str:
         told = means
         passed_over = f"Task by task, corrected for their number (Holm): {tally(compared.items)}."
     claims = {words.claim(words.arms_of(item), item.resample) for item in items}
-    about = claims.pop() if len(claims) == 1 and len(items) > 1 else ""  # said once for all
+    about = claims.pop() if len(claims) == 1 and len(items) > 1 else ""  # written once
     sets = dict.fromkeys(item.evaluation_set for item in items)
     is_one = len({(item.evaluation_set, item.metric) for item in items}) == 1
     table = _table_of_arms(compared.items) if is_one else _table_of_tasks(compared.items)
@@ -155,7 +155,7 @@ def as_text(compared: ComparedArms, read: str) -> str:
     parts = ["\n".join(findings)]
     if table is not None:
         shown = [table.aligned(), *filter(None, [unclear_beyond_zero(compared.items)])]
-        # The table of many comparisons is what a reader looks for first.
+        # With many comparisons readers look for the table first.
         if means:
             parts += [*shown, passed_over if means[0].adjusted is not None else ""]
         else:
@@ -194,7 +194,7 @@ def as_text(compared: ComparedArms, read: str) -> str:
 
 
 def _table_of_arms(items: Sequence[ReportedComparison]) -> Table | None:
-    """Returns the comparisons of one task, a row each; None of a single arm."""
+    """Returns a table with one row per comparison of one task; None for a single arm."""
     [metric] = {reported.comparison.metric for reported in items}
     level = f"{items[0].comparison.confidence_level:.0%} CI"
     decimals = metric_decimals([reported.comparison for reported in items])[metric]
@@ -218,7 +218,7 @@ def _table_of_arms(items: Sequence[ReportedComparison]) -> Table | None:
 
 
 def _table_of_tasks(items: Sequence[ReportedComparison]) -> Table:
-    """Returns the comparisons of several tasks, a row each."""
+    """Returns a table with one row per comparison of several tasks."""
     table = summary_table(items)
     left_out = {"p (sign flip)"}
     if len({reported.comparison.name for reported in items}) == 1:
@@ -234,7 +234,7 @@ def _table_of_tasks(items: Sequence[ReportedComparison]) -> Table:
 
 
 def tables_of_answers(compared: ComparedArms) -> list[Table]:
-    """Returns the tables of all answers; of several comparisons the first column says which one it is of."""
+    """Returns the tables of all answers; with several comparisons the first heading names the comparison."""
     names = names_of_rows(compared.comparisons)
     tables = []
     for name, reported in zip(names, compared.items, strict=True):
@@ -246,9 +246,9 @@ def tables_of_answers(compared: ComparedArms) -> list[Table]:
 
 
 def told_in_words(items: Sequence[ReportedComparison]) -> tuple[Sequence[ReportedComparison], str]:
-    """Chooses the comparisons that have sentences of their own, and says which have not.
+    """Chooses the comparisons to describe in sentences, and summarises the others.
 
-    All of a few; of many, those with a result, at most as many as of a few.
+    A few comparisons are all described; of many, at most `_MOST_TOLD` with a clear result.
     """
     if len(items) <= _MOST_TOLD:
         return items, ""

@@ -1,6 +1,6 @@
-"""The comparisons of a report: which pairs of arms, what each shows, its figures, and rankings.
+"""The comparisons of a report: pairs of arms, results, figures and rankings.
 
-The command `compare` and the report of finished runs both pass here.
+Both the command `compare` and the report of finished runs use this module.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from multiberts.stats.report.examples_by_seed import ExampleGrid, example_grid
 from multiberts.stats.report.prediction_sets import PredictionSet, compare_prediction_sets
 from multiberts.stats.settings import ComparisonSettings
 
-# Said where three arms or more are not ranked.
+# Reason why three or more arms are not ranked.
 NO_RANKING = "it needs two seeds that all arms have, or the unpaired design, which draws each arm's own seeds"
 
 
@@ -38,11 +38,11 @@ class Pair:
     """A base and an experiment to compare by a metric, or a base alone to describe.
 
     Attributes:
-      prediction_sets: of the base, then of the experiment.
+      prediction_sets: prediction sets of base and experiment.
       measure: a key of `METRICS` or `OCCUPATION_MEASURES`.
-      file_stem: its figures' files begin with this.
-      planned_seeds: how many seeds are planned; None where no plan is known.
-      arms: names of the prediction sets in a ranking, where they are not their own.
+      file_stem: start of the names of its figures' files.
+      planned_seeds: number of planned seeds; None without a plan.
+      arms: names of the prediction sets in a ranking, if they differ from the sets' names.
       counts: whether it counts in the mean over tasks.
     """
 
@@ -56,22 +56,22 @@ class Pair:
     counts: bool = False
 
     def by_arm(self) -> dict[str, PredictionSet]:
-        """Returns the prediction sets by their names in a ranking."""
+        """Returns the prediction sets by name in a ranking."""
         names = self.arms or [predictions.name for predictions in self.prediction_sets]
         return dict(zip(names, self.prediction_sets, strict=True))
 
 
 @dataclass(frozen=True)
 class Request:
-    """Comparisons that are listed together, their p-values corrected for their number.
+    """Comparisons of one list, whose p-values are corrected for their number.
 
     Attributes:
-      questions: further ones about each, by the parameter of their answer, such as {"margin": 0.5}.
-      prefix: the files of figures of all of them begin with this.
-      primary: place of the pair that is asked about; None: the mean over tasks, where all tasks count in it,
-        or the clearest.
-      ranked: the design of a ranking of the arms, each of which has a pair of its own; None: those are ranked
-        that have one base.
+      questions: further questions about each comparison, by parameter, such as {"margin": 0.5}.
+      prefix: start of the file names of figures of the whole list.
+      primary: index of the primary pair; None: the mean over tasks if all tasks count in it, else the
+        clearest.
+      ranked: design of a ranking of the arms, with one pair per arm; None: arms with a common base are
+        ranked.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Request:
     ranked: ManyDesign | None = None
 
     def file(self, name: str) -> str:
-        """Returns the name of a file of figures of all of them, without its ending."""
+        """Returns the name of a figure of the whole list, without file extension."""
         return f"{self.prefix}-{name}" if self.prefix else name
 
 
@@ -92,13 +92,13 @@ class ComparedArms:
     """The answer to a request.
 
     Attributes:
-      items: one per pair, and then the means over tasks, if any.
-      rankings: of all arms, where more than two have one base; those of a report's
-        family are with the last of its comparisons.
-      unranked: notes on what could not be compared or ranked.
-      grids: examples by seeds, by name of the comparison and evaluation set.
-      primary: place of the item that is asked about; None: the clearest.
-      as_made: the comparisons with names of code, where the page has others; empty where it has these.
+      items: one comparison per pair, then the means over tasks.
+      rankings: rankings of more than two arms with one base; a report shows them with the last comparison
+        of the family.
+      unranked: notes on arms that could not be compared or ranked.
+      grids: grids of examples by seeds, by name of the comparison and evaluation set.
+      primary: index of the primary item; None: the clearest.
+      as_made: comparisons with the names in code, if the page shows readable ones; otherwise empty.
     """
 
     name: str
@@ -119,7 +119,7 @@ class ComparedArms:
 
     @property
     def comparisons(self) -> list[Comparison]:
-        """Returns the comparisons without what is said of them."""
+        """Returns the bare comparisons."""
         return [cast("Comparison", item.comparison) for item in self.items]
 
     @property
@@ -128,14 +128,14 @@ class ComparedArms:
 
 
 class _Answered(NamedTuple):
-    """A comparison that readers see, with the answers about it; of a mean also those that count in it."""
+    """A comparison with its answers; for a mean also the comparisons that it averages."""
 
     comparison: Comparison
     answers: list[FurtherAnswer]
     counted: Sequence[Comparison] = ()
 
     def named(self, name_of: Callable[[str], str]) -> _Answered:
-        """Returns it under the names that people read."""
+        """Returns it with readable names."""
         item = _named(self.comparison, name_of)
         answers = [replace(answer, comparison=item) for answer in self.answers]
         return _Answered(item, answers, [_named(mean_of, name_of) for mean_of in self.counted])
@@ -143,13 +143,13 @@ class _Answered(NamedTuple):
 
 @dataclass
 class _Results:
-    """Results of a request, under names of code; by the place of the pair where it is a number.
+    """Results of a request, with names in code; integer keys are indices of pairs.
 
     Attributes:
       grids: see `ComparedArms`.
-      rankings: each with the name of its figure.
-      unranked: why there is no ranking, or no mean over tasks.
-      means: over tasks.
+      rankings: (name of its figure, ranking) pairs.
+      unranked: reasons why there is no ranking or no mean over tasks.
+      means: means over tasks.
     """
 
     request: Request
@@ -167,19 +167,19 @@ def compare_all(
     name_of: Callable[[str], str] = str,
     for_page: bool = True,
 ) -> list[ComparedArms]:
-    """Makes every comparison, with its figures, and ranks three arms or more that have one base.
+    """Makes all comparisons with their figures, and ranks three or more arms that have one base.
 
-    Pairs on the same data are made together, so that a base of several experiments is read and
-    bootstrapped once. A pair with an arm whose score is 0/0 in every run is left out and said so; a request
-    of which nothing is left is so in what is said of the next one.
+    Pairs on the same data are compared together, so that a base of several experiments is read and
+    bootstrapped once. A pair with an arm whose score is 0/0 in every run is left out with a note; if a
+    whole request is left out, the note is attached to the next request.
 
     Args:
-      truth_of: the known value of a measure of a prediction set, for figures.
-      name_of: the name that people read for that of an arm or evaluation set.
-      for_page: whether figures and grids of examples, which pages alone show, are made.
+      truth_of: returns the true value of a measure of a prediction set, for figures.
+      name_of: returns the readable name of an arm or evaluation set.
+      for_page: whether to make figures and grids of examples, which only pages show.
 
     Raises:
-      UndefinedScore: no pair is left.
+      UndefinedScore: all pairs are left out.
     """
     from multiberts.runs.console import ProgressBar
 
@@ -215,10 +215,10 @@ def compare_all(
 def _compare(
     results: _Results, number: int, shared: SharedArms, name_of: Callable[[str], str] | None
 ) -> None:
-    """Compares a pair, asks the further questions of its request, and makes its examples by seeds.
+    """Compares a pair, answers the further questions and makes the grid of examples.
 
     Args:
-      name_of: of arms in the grid of examples; None: there is no grid.
+      name_of: returns the readable name of an arm in the grid of examples; None: make no grid.
     """
     request, pair = results.request, results.request.pairs[number]
     base, experiment = pair.prediction_sets[0], next(iter(pair.prediction_sets[1:]), None)
@@ -242,7 +242,7 @@ def _compare(
 
 
 def _add_means(results: _Results) -> None:
-    """Adds the mean over tasks of each two arms that are compared on several."""
+    """Adds the mean over tasks for each two arms that are compared on several tasks."""
     request = results.request
     by_arms: dict[tuple[str, str], list[int]] = {}
     for number in sorted(results.comparisons):
@@ -282,7 +282,7 @@ def _shown(
     name_of: Callable[[str], str],
     for_page: bool,
 ) -> ComparedArms:
-    """Returns the comparisons of a request under the names that people read."""
+    """Returns the comparisons of a request with readable names."""
     request, numbers = results.request, sorted(results.comparisons)
     rows = [results.comparisons[number] for number in numbers]
     as_made = [row.comparison for row in (*rows, *results.means)]
@@ -310,7 +310,7 @@ def _shown(
         for item in as_made
         if (key := (item.name, item.evaluation_set)) in results.grids
     }
-    # The mean is a question of its own, and its p is not corrected for the number of tasks.
+    # The mean is a separate question: its p is not corrected for the number of tasks.
     judged_means = judged(
         [row.comparison for row in means], [row.answers for row in means], of_means
     )
@@ -334,9 +334,9 @@ def _named(item: Comparison, name_of: Callable[[str], str]) -> Comparison:
 def _rank_families(
     pairs: Sequence[tuple[_Results, int]], shared: SharedArms, name_of: Callable[[str], str]
 ) -> None:
-    """Ranks, of pairs on the same data, each family of three arms or more with one base.
+    """Ranks each family of three or more arms with one base, among pairs on the same data.
 
-    The last request of the family has the ranking, or why there is none.
+    The ranking, or the reason for none, is stored with the last request of the family.
     """
     families: dict[tuple, list[tuple[_Results, Pair]]] = {}
     for results, number in pairs:
@@ -377,7 +377,7 @@ def _rank(
     settings: ComparisonSettings,
     shared: SharedArms,
 ) -> ArmComparisons | None:
-    """Ranks three arms or more; None where the design has no ranking, or seeds are too few for one."""
+    """Ranks three or more arms; None if the design has no ranking or there are too few seeds."""
     seeds = [set(predictions.seeds) for predictions in arms.values()]
     few = settings.resample != "examples" and len(set.union(*seeds)) > 1
     too_few = few and settings.design == "paired" and len(set.intersection(*seeds)) < 2
@@ -394,7 +394,7 @@ def _rank(
 
 
 def forests_of(request: Request, items: Sequence[Comparison]) -> Iterator[ReportSection]:
-    """Yields a figure of all differences of each metric: on one axis, a slope would hide a share."""
+    """Yields a figure of all differences for each metric; metrics have different scales."""
     called = {id(item): name for item, name in zip(items, names_of_rows(items), strict=True)}
     for metric in dict.fromkeys(item.metric for item in items if item.experiment is not None):
         rows = {called[id(item)]: item for item in items if item.metric == metric}
@@ -410,7 +410,7 @@ def forests_of(request: Request, items: Sequence[Comparison]) -> Iterator[Report
 
 
 def compared_of(items: Sequence[Comparison], settings: ComparisonSettings) -> ComparedArms:
-    """Returns finished comparisons as those of a request, a mean over the tasks of the others among them."""
+    """Returns finished comparisons, which may include a mean over tasks, as the answer to a request."""
     rows = [item for item in items if not item.tasks]
     pairs = [
         Pair((), item.metric, (item.base.name, ""), item.name, str(number), counts=True)
@@ -425,7 +425,7 @@ def compared_of(items: Sequence[Comparison], settings: ComparisonSettings) -> Co
 
 
 def names_of_rows(items: Sequence[Comparison]) -> list[str]:
-    """Returns what the rows of a list are called: by their arms, their sets, or both where both differ."""
+    """Returns the names of the rows of a list: arms, evaluation sets, or both if both differ."""
     names, sets = {item.name for item in items}, {item.evaluation_set for item in items}
     parts = (
         [item.name] * (len(names) > 1) + [item.evaluation_set] * (len(sets) > 1 or len(names) == 1)
@@ -435,7 +435,7 @@ def names_of_rows(items: Sequence[Comparison]) -> list[str]:
 
 
 def _pictures_of_mean(request: Request, row: _Answered) -> Iterator[ReportSection]:
-    """Yields the figures of a mean over tasks, the tasks themselves first."""
+    """Yields the figures of a mean over tasks, starting with the tasks."""
     mean = row.comparison
     stem = f"{request.prefix}-{slug(mean.name)}-mean".strip("-")
     if mean.experiment is not None:
@@ -487,7 +487,7 @@ def _seeds_and_difference(
 def _bias_picture(
     item: Comparison, pair: Pair, truth_of: Callable[[PredictionSet, str], float | None] | None
 ) -> Iterator[ReportSection]:
-    # A correlation would show the same dots as the slope before it.
+    # A correlation would repeat the dots of the slope.
     measure = pair.measure
     slope = measure.replace("correlation", "slope")
     if measure not in OCCUPATION_MEASURES or (

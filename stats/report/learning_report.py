@@ -1,4 +1,4 @@
-"""The command `learned`: when single examples are learned along pre-training, and which are forgotten.
+"""The command `learned`: when examples are learned during pre-training, and which are forgotten.
 
 multiberts learned --run_dir=results/learned --predictions=results/runs
 """
@@ -34,26 +34,26 @@ IDENTITY = Identity(inputs=("predictions",))
 
 @dataclass(frozen=True)
 class _Learned:
-    """One evaluation set of one procedure over its steps."""
+    """One evaluation set of one procedure at several steps."""
 
     name: str
     course: Learning
     data: PredictionSet
     right: np.ndarray  # bool [seeds, steps, examples]
-    chance: float  # that a guess is right, among the classes that the labels have
-    most_frequent: float  # share of the examples that have the most frequent label
+    chance: float  # probability that a guess among the labels' classes is right
+    most_frequent: float  # share of the most frequent label
 
 
 def learned(*, run_dir: str, predictions: str | Sequence[str]) -> None:
-    """Finds when single examples are learned along pre-training, over seeds, and which are forgotten.
+    """Finds when examples are learned during pre-training, over seeds, and which are forgotten.
 
-    For every procedure and evaluation set with accuracy that has two steps or more: by which step half of the
-    seeds has learned an example for good, how much seeds differ in that, how often it was forgotten, and its
-    place on the map of confidence and variability. The task `masked_words` gives such sets for held-out
+    For every procedure and evaluation set with accuracy at two or more steps it reports the step by which
+    half of the seeds have learned an example for good, the differences between seeds, how often the example
+    was forgotten, and its confidence and variability. The task `masked_words` gives such sets for held-out
     text. Writes `run_dir/report/`.
 
     Args:
-      run_dir: of this report.
+      run_dir: run directory of the report.
       predictions: folder (or folders) with finished fine-tuning runs, at any depth.
 
     Raises:
@@ -88,7 +88,7 @@ def _report(predictions: str | Sequence[str], runs: Sequence[FinishedRun]) -> Re
 
 
 def _learned(sets: Sequence[PredictionSet]) -> _Learned:
-    """Puts the runs of one evaluation set in order, [seeds, steps, examples]."""
+    """Stacks the runs of one evaluation set as [seeds, steps, examples]."""
     ordered = sorted(sets, key=lambda each: each.step or 0)
     name = f"{ordered[0].set_name}, {ordered[0].procedure}"
     by_step = [each.data.sortby(["pretrain_seed", "finetune_seed"]) for each in ordered]

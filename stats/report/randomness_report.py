@@ -1,4 +1,4 @@
-"""The command `seed-shares`: how much of a score's variance each source of randomness has.
+"""The command `seed-shares`: the share of each source of randomness in a score's variance.
 
 multiberts seed-shares --run_dir=results/seeds --predictions=results/runs
 """
@@ -51,16 +51,16 @@ _CAPTION = (
 def seed_shares(
     *, run_dir: str, predictions: str | Sequence[str], metric: str | None = None
 ) -> None:
-    """Estimates which source of randomness moves the score: initialisation, order, masks, dropout.
+    """Estimates how much each source of randomness (initialisation, order, masks, dropout) moves the score.
 
-    Compares runs that share all their other seeds, as `launch.pretrain_sources` and
-    `launch.finetune_sources` plan them, and writes `run_dir/report/` with a table and a figure for every
-    task, evaluation set, procedure and step.
+    Compares runs that share all other seeds, as `launch.pretrain_sources` and `launch.finetune_sources`
+    plan them. Writes `run_dir/report/` with a table and a figure for each task, evaluation set, procedure
+    and step.
 
     Args:
-      run_dir: of this report.
+      run_dir: run directory of the report.
       predictions: folder (or folders) with finished fine-tuning runs, at any depth.
-      metric: of the score; None: the main one of each evaluation set.
+      metric: metric of the score; None: the main metric of each evaluation set.
 
     Raises:
       UserError: no runs vary sources in a way that shows their shares, or a file is damaged.
@@ -109,17 +109,15 @@ def _report(
 
 
 def describe_shares(run_dir: str) -> str:
-    """Returns where the page is, its table and how far its intervals hold, for the terminal."""
+    """Returns the path of the page, its table and the limits of its intervals, for the terminal."""
     return f"{describe(run_dir, 'shares')}\n\n{_LIMIT}"
 
 
 def _shares(group: RunGroup, scores: np.ndarray) -> SeedSources:
-    """Returns the shares of the sources that vary; fine-tuning seeds of a checkpoint are averaged if they are
-    no source.
-    """
+    """Returns the shares of the varying sources; fine-tuning seeds are averaged unless they are a source."""
     rows = [_seeds_of(run) for run in group.runs]
     names = list(dict.fromkeys(name for row in rows for name in row))
-    # Where sources have seeds of their own, those of everything at once only number the runs.
+    # If sources have separate seeds, the overall seeds only number the runs.
     if any(run.facts.get("seeds") for run in group.runs):
         names.remove("pretrain_seed")
     if any(name.startswith("finetune.") for name in names) or "pretrain_seed" not in names:
@@ -145,7 +143,7 @@ def _shares(group: RunGroup, scores: np.ndarray) -> SeedSources:
 
 
 def _seeds_of(run: FinishedRun) -> dict[str, int | None]:
-    """Returns the seeds of a run by source; those of single sources begin with their stage."""
+    """Returns the seeds of a run by source; names of single sources begin with their stage."""
     facts = run.facts
     of_sources = dict(facts.get("seeds", {}))
     if of_sources or facts["data_seed"] != facts["pretrain_seed"]:

@@ -1,4 +1,4 @@
-"""A published number beside runs of the user's own: the command `reproduce`."""
+"""The command `reproduce`: compares a published number with a user's runs."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class FileReproduction(RowNames):
 
 @takes_fields_of(FileReproduction)
 def reproduce_files(settings: FileReproduction) -> str:
-    """Asks how probable a published number is, if it came from runs like these on the same examples.
+    """Computes how probable a published number is, if it came from runs like these on the same examples.
 
     `multiberts reproduce runs.csv --metric=accuracy --published=0.874 --of=best:5`.
 
     Args:
-      settings: the runs, and the number.
+      settings: the runs and the published number.
 
     Returns:
       The answer in words, or as JSON.

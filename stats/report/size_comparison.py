@@ -35,21 +35,21 @@ from multiberts.stats.zhong.instance_level import fisher_tests, instance_accurac
 if TYPE_CHECKING:
     pass
 
-MOST_EXAMPLES = 100  # of the list of decaying examples, per pair of sizes
-LONGEST_TEXT = 300  # characters of each text of an example that the list shows
+MOST_EXAMPLES = 100  # in the list of decaying examples, per pair of sizes
+LONGEST_TEXT = 300  # characters of each text in the list
 IDENTITY = Identity(inputs=("predictions",))
 
 
 def instances(*, run_dir: str, predictions: str | Sequence[str], sizes: Sequence[str]) -> None:
-    """Compares model sizes example by example, and lists examples that the larger one gets wrong.
+    """Compares model sizes example by example, and lists examples that the larger size gets wrong.
 
-    Writes `run_dir/report/` with `index.html`, `index.md`, `tables/` and `figures/`, for every evaluation set
-    with accuracy that two sizes or more have.
+    Writes `run_dir/report/` with `index.html`, `index.md`, `tables/` and `figures/` for every evaluation
+    set with accuracy of two or more sizes.
 
     Args:
-      run_dir: of this report.
+      run_dir: run directory of the report.
       predictions: folder (or folders) with finished fine-tuning runs, at any depth.
-      sizes: the procedures to compare, the smallest model first; the last step of each is used.
+      sizes: procedures to compare, the smallest model first, each at its last step.
 
     Raises:
       UserError: a size has no finished run, no evaluation set has two sizes, or a file is damaged.
@@ -91,7 +91,7 @@ def _report(runs: Sequence[FinishedRun], sizes: Sequence[str]) -> Report:
 def _prediction_sets_by_size(
     prediction_sets: Sequence[PredictionSet], sizes: Sequence[str]
 ) -> dict[str, dict[str, PredictionSet]]:
-    """Returns the prediction sets with accuracy by evaluation set and size, where two sizes are there."""
+    """Returns prediction sets with accuracy by evaluation set and size; each set has two sizes or more."""
     by_set: dict[str, dict[str, PredictionSet]] = {}
     for size in sizes:
         for predictions in prediction_sets:
@@ -122,14 +122,14 @@ def _changed_examples(
     votes: Mapping[str, Mapping[str, RunsTable]],
     direction: Literal["decaying", "improving"],
 ) -> Table:
-    """Lists the examples that the larger size is worse (or better) on, the clearest first.
+    """Lists the examples on which the larger size is worse (or better), the clearest first.
 
-    An example is listed where its difference passes the threshold of the bound. Some are there by
-    chance: the bound says how many at least are not. Texts and other columns of an example are shown
-    where the predictions hold them.
+    An example is listed if its difference passes the threshold of the bound. Some are listed by chance; the
+    bound is a lower limit on the number that are not. Texts and other columns are shown if the predictions
+    have them.
 
     Args:
-      votes: one run per seed.
+      votes: ensembled predictions, one run per seed.
     """
     decays = direction == "decaying"
     records: list[dict[str, Cell]] = []
