@@ -1,4 +1,4 @@
-"""Tables of comparisons and rankings: what readers see, and every number in full."""
+"""Tables of comparisons and rankings: a readable summary, and one with all numbers in full."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from multiberts.stats.presentation.words import method_names, rank_text
 from multiberts.stats.results import ComparisonResult, RankingResult, flat_values
 
 TESTS = ("t", "percentile", "published", "sign_flip", "permutation")
-# Columns of the table in full, one row per comparison: the keys of `to_dict`, joined, and a few counts.
+# Columns of the full table, one row per comparison: joined keys of `to_dict`, and a few counts.
 FULL_COLUMNS = (
     "name", "evaluation_set", "metric", "design", "resample", "base_name", "experiment_name",
     "base_estimate", "experiment_estimate", "estimate", "ci_low", "ci_high", "ci_level", "ci_method",
@@ -35,10 +35,10 @@ FULL_COLUMNS = (
 def full_table(
     comparisons: Sequence[ComparisonResult], answers: Sequence[Sequence[FurtherAnswer]] = ()
 ) -> Table:
-    """Makes the table of `FULL_COLUMNS` and of the columns of answers; None where something does not apply.
+    """Makes the table of `FULL_COLUMNS` and the answers' columns; None in cells that do not apply.
 
     Args:
-      answers: to further questions about each comparison.
+      answers: answers to further questions about each comparison.
     """
     rows = [_full_row(comparison) for comparison in comparisons]
     further = [
@@ -63,7 +63,7 @@ def _full_row(item: ComparisonResult) -> dict:
 
 
 def metric_decimals(items: Sequence[ComparisonResult]) -> dict[str, int | None]:
-    """Returns the decimals of each metric in a table; None: each number has its own."""
+    """Returns the number of decimals of each metric in a table; None: chosen for each number."""
     digits: dict[str, list[int]] = {}
     for item in items:
         number = interval_decimals(item.ci, item.metric)
@@ -72,12 +72,12 @@ def metric_decimals(items: Sequence[ComparisonResult]) -> dict[str, int | None]:
 
 
 def summary_table(items: Sequence[ReportedComparison]) -> Table:
-    """Makes the table that readers see, with estimates and intervals in one cell.
+    """Makes the summary table, with estimates and intervals in one cell.
 
-    Rows of shares are in per cent, their differences in points; the name of the metric says so.
+    Shares are in per cent and their differences in points, as the metric's name says.
 
     Args:
-      items: one per row.
+      items: comparisons, one per row.
     """
     rows = []
     decimals = metric_decimals([row.comparison for row in items])
@@ -115,7 +115,7 @@ def _of_means(items: Sequence[ReportedComparison]) -> str:
 
 
 def unclear_beyond_zero(items: Sequence[ReportedComparison]) -> str:
-    """Explains intervals that exclude 0 beside the result "not clear"; nothing where there are none."""
+    """Explains intervals that exclude 0 next to the result "not clear"; empty if there are none."""
     beyond = [
         reported
         for reported in items

@@ -1,4 +1,4 @@
-"""Parts that figures share: dots over boxes by group, rows of a forest plot, looks of curves and bars."""
+"""Common parts of figures: dots over boxes, rows of a forest plot, styles of curves and bars."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-# Fills of bars that differ in grey, light to dark, with hatches of their own.
+# Fills of bars from light to dark, with different hatches, distinct in grey.
 _FILLS = (
     ("#E6E6E6", ""),
     ("#56B4E9", "///"),
@@ -27,7 +27,7 @@ _FILLS = (
 
 
 def _jitter(count: int) -> NDArray:
-    """Returns small fixed shifts [count] that separate the dots of equal scores."""
+    """Returns small fixed offsets [count] that separate dots of equal scores."""
     return ((np.arange(count) * 0.618034) % 1 - 0.5) * 0.16
 
 
@@ -40,7 +40,7 @@ def curve_style(index: int) -> dict[str, Any]:
 
 
 def dot_style(index: int, size: float = 6, edge: float = 0.5) -> dict[str, Any]:
-    """Returns the look of single dots with white edges, at this place in the order of use."""
+    """Returns the style number `index` of single dots with white edges."""
     return curve_style(index) | {
         "linestyle": "none",
         "markersize": size,
@@ -50,7 +50,7 @@ def dot_style(index: int, size: float = 6, edge: float = 0.5) -> dict[str, Any]:
 
 
 def fill_style(index: int) -> dict[str, Any]:
-    """Returns the look of the parts of stacked bars at this place in the order of use."""
+    """Returns the style number `index` of parts of stacked bars."""
     colour, hatch = _FILLS[index]
     return {"color": colour, "hatch": hatch, "edgecolor": "black", "linewidth": 0.6}
 
@@ -58,7 +58,7 @@ def fill_style(index: int) -> dict[str, Any]:
 def legend_below(
     figure: Figure, panels: Iterable[Axes], ncols: int, first: Sequence[str] = ()
 ) -> None:
-    """Puts one legend below all panels, with each label once, those of `first` in front."""
+    """Puts one legend below all panels, with distinct labels, starting with `first`."""
     entries: dict[str, Any] = {}
     for axes in panels:
         handles, labels = axes.get_legend_handles_labels()
@@ -79,7 +79,7 @@ def title_above(figure: Figure, title: str) -> None:
 
 
 def show_unit(axis: Axis, number_format: str) -> None:
-    """Writes the numbers of an axis of scores as tables do: those of shares a hundred times as large."""
+    """Formats the numbers of a score axis as in tables: shares in per cent."""
     from matplotlib.ticker import FuncFormatter
 
     if number_format:
@@ -87,7 +87,7 @@ def show_unit(axis: Axis, number_format: str) -> None:
 
 
 def finish_rows(axes: Axes, names: Sequence[str], label: str, title: str = "") -> None:
-    """Names the rows of a forest plot from top to bottom, what they show, and the panel."""
+    """Labels the rows of a forest plot from top to bottom, its axis and its panel."""
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.set_xlabel(label)
@@ -124,9 +124,9 @@ def dots(
     box_line: float = 0.8,
     **look: Any,
 ) -> NDArray:
-    """Draws a dot per value of a group around its place, over a grey box plot of the width `box`.
+    """Draws one dot per value of a group around `position`, over a grey box plot of width `box`.
 
-    Returns where the dots are on the horizontal axis [values]; `look` changes their `dot_style`.
+    Returns the horizontal positions of the dots [values]; `look` changes their `dot_style`.
     """
     if box:
         grey = {"color": GREY, "linewidth": box_line}

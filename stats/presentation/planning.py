@@ -1,4 +1,4 @@
-"""The power of a comparison in plain words: what it can show, and what more seeds or examples would do."""
+"""The power of a comparison in words: what it can show, and the effect of more seeds or examples."""
 
 from __future__ import annotations
 
@@ -29,14 +29,13 @@ if TYPE_CHECKING:
 def needs_in_words(
     item: ComparisonResult, adjusted: float | None = None, answers: Sequence[FurtherAnswer] = ()
 ) -> list[str]:
-    """Says whether one seed would have misled, what these data can show, and what more is needed.
+    """Describes the risk of using one seed, the power of these data, and the seeds or examples needed.
 
     Args:
       adjusted, answers: as in `finding`.
 
     Returns:
-      A paragraph of answers, where there are any, and that of `unseen_failures`, where it has something
-      to say.
+      A paragraph of answers and the paragraph of `unseen_failures`, without empty ones.
     """
     needs = item.needs
     if needs is None or item.standard_error == 0:
@@ -57,7 +56,7 @@ def needs_in_words(
 def what_is_needed(
     item: ComparisonResult, adjusted: float | None = None, answers: Sequence[FurtherAnswer] = ()
 ) -> str:
-    """Says what difference these data can show and what it takes to show more; nothing where nothing varies.
+    """Describes the detectable difference and what a smaller one takes; empty if nothing varies.
 
     Args:
       adjusted, answers: as in `finding`.
@@ -80,7 +79,7 @@ def what_is_needed(
 
 
 def _too_few(item: ComparisonResult, needs: Needs) -> tuple[float, str]:
-    """Returns the number of what there is too little of to plan from, and its name."""
+    """Returns the number and the name of the units that are too few to plan from."""
     if item.variance_parts is None or too_few(item.variance_parts) == "seeds":
         return needs.num_seeds, f"{drawn_unit(arms_of(item))}s"
     arm = min(arms_of(item), key=lambda arm: arm.num_scored)
@@ -91,7 +90,7 @@ def _too_few(item: ComparisonResult, needs: Needs) -> tuple[float, str]:
 
 
 def _needed(item: ComparisonResult, needs: Needs, detectable: float) -> str:
-    """Says how many seeds or examples would find a difference of this size, where that can be planned."""
+    """Says how many seeds or examples would detect a difference of this size, if that can be planned."""
     seeds = f"{drawn_unit(arms_of(item))}s"
     drawn = [seeds] * (item.resample != "examples") + [units_of(item)] * (item.resample != "seeds")
     if abs(item.estimate) <= item.standard_error:
@@ -110,14 +109,14 @@ def _needed(item: ComparisonResult, needs: Needs, detectable: float) -> str:
         ways = [
             f"more of both {' and '.join(drawn)}" if len(drawn) > 1 else f"many more {drawn[0]}"
         ]
-    # No way: the present numbers are enough.
+    # Empty: the present numbers are enough.
     size = estimate_text(item, abs(item.estimate))
     takes = f"Detecting a true difference of {size} with 80 % power takes"
     return filled(f"{takes} {{}}.", " or ".join(ways))
 
 
 def _doubled(item: ComparisonResult, needs: Needs) -> str:
-    """Says what twice the seeds or examples would do for the standard error, the better one first."""
+    """Says how twice the seeds or examples would reduce the standard error, the better option first."""
     pairs = (
         (needs.error_of_twice_the_seeds, f"{drawn_unit(arms_of(item))}s"),
         (needs.error_of_twice_the_examples, units_of(item)),
