@@ -2,8 +2,8 @@
 
     from multiberts import stats
 
-Everything that is documented is here; modules below it may move. A name is imported when it is first
-used. Nothing here imports TensorFlow; pandas, xarray and Matplotlib are imported where they are needed.
+All documented names are here; the modules below may move. Names are imported on first use. Nothing here
+imports TensorFlow; pandas, xarray and Matplotlib are imported only when needed.
 """
 
 import sys

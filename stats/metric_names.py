@@ -1,7 +1,7 @@
-"""Metrics as readers know them: their name with its unit, their meaning, and which way is better.
+"""Metrics for readers: name, unit, meaning and direction.
 
-Results hold scores in the metric's own unit, shares from 0 to 1. Per cent and points are made where a
-number is written for readers, and nowhere else.
+Results hold scores in the metric's own unit, shares from 0 to 1. They are converted to per cent and points
+only when a number is written for readers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from multiberts.stats.intervals import Interval
 class _MeanOfMetrics:
     """A mean of several metrics, whose names are joined by `+`.
 
-    Shares and correlations are both 1 at most, and their mean is shown in per cent, as in GLUE's tables.
+    Shares and correlations have the maximum 1, and their mean is shown in per cent, as in GLUE's tables.
     """
 
     metrics: Sequence[Metric | RankMetric]
@@ -71,10 +71,10 @@ def metric_at_start(metric: str) -> str:
 
 
 def metric_label(metric: str, difference: bool = False) -> str:
-    """Returns the name of a metric with the unit in which numbers are shown.
+    """Returns the name of a metric with its display unit.
 
     Args:
-      difference: whether the numbers are differences, those of shares in points.
+      difference: whether the numbers are differences; those of shares are in points.
 
     Example:
       >>> from multiberts.stats.metric_names import metric_label
@@ -85,7 +85,7 @@ def metric_label(metric: str, difference: bool = False) -> str:
 
 
 def score_format(metric: str, difference: bool = False) -> str:
-    """Returns how readers see scores of a metric, or differences of them: a format of `format_cell`."""
+    """Returns the `format_cell` format of a metric's scores or differences."""
     entry = _entry(metric)
     if entry is None or entry.unit != "%":
         return ""
@@ -93,40 +93,40 @@ def score_format(metric: str, difference: bool = False) -> str:
 
 
 def printed_unit(metric: str) -> float:
-    """Returns one printed unit in the metric's own: 0.01 for shares, which are printed in per cent."""
+    """Returns the size of a printed unit: 0.01 for shares, which are printed in per cent, else 1."""
     return 0.01 if score_format(metric) else 1.0
 
 
 def interval_decimals(interval: Interval, metric: str) -> int | None:
-    """Returns the decimals with which a score and its interval are shown (`decimals_for`)."""
+    """Returns the decimals of a score and its interval (`decimals_for`)."""
     return decimals_for(interval, score_format(metric))
 
 
 def score_text(score: float | Interval, metric: str, decimals: int | None = None) -> str:
-    """Returns a score for a sentence, with its unit: `72.30 %`, or `0.723` of a correlation."""
+    """Formats a score with its unit for a sentence: `72.30 %`, or `0.723` for a correlation."""
     text = format_cell(score, with_decimals(score_format(metric), decimals))
     return f"{text} %" if score_format(metric) else text
 
 
 def difference_text(difference: float | Interval, metric: str, decimals: int | None = None) -> str:
-    """Returns a difference of scores for a sentence, with its unit: `5.900 points`."""
+    """Formats a difference of scores with its unit for a sentence: `5.900 points`."""
     text = format_cell(difference, with_decimals(score_format(metric, True), decimals))
     return f"{text} points" if score_format(metric) else text
 
 
 def metric_meaning(metric: str) -> str:
-    """Returns one sentence on what a metric measures; empty where none is known."""
+    """Returns a sentence on the meaning of a metric; empty if unknown."""
     entry = _entry(metric)
     return entry.meaning if entry else ""
 
 
 def higher_is_better(metric: str) -> bool | None:
-    """Returns which way a metric points; None where neither way is better, as for bias."""
+    """Returns whether higher is better; None if neither is, as for bias."""
     entry = _entry(metric)
     return entry.higher_is_better if entry else None
 
 
 def may_be_averaged(metric: str) -> bool:
-    """Returns whether scores of a metric may be averaged with those of others: 1 is the best of each."""
+    """Returns whether a metric may be averaged with others: its best score must be 1."""
     entry = _entry(f"{metric}+{metric}")
     return entry is not None and entry.unit == "%" and entry.higher_is_better is True

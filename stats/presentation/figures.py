@@ -293,7 +293,7 @@ def _draw_band(
     for step in several:
         scores = table[np.isfinite(table[:, step]), step]
         error = float(scores.std(ddof=1)) / np.sqrt(len(scores))
-        # Equal scores have no spread, and the bounds would then make the interval a range.
+        # Seeds with equal scores have no spread, so there is no interval to bound.
         kind = ScoreKind("score", bounds=curve.bounds if error else UNBOUNDED)
         spread = float(scores.mean()), error, len(scores) - 1
         intervals.append(
