@@ -1,7 +1,7 @@
 """Reads the runs of one arm from files, labelled arrays, plain arrays, nested lists or data frames.
 
-Everything becomes a table of runs by examples (`table_of`), and this an arm (`arm_of`). What has
-coordinates or an index is put in order by them; only what has none counts by position.
+All forms become a table of runs by examples (`table_of`), and then an arm (`arm_of`). Data with coordinates
+or an index are sorted by them; other data are matched by position.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ if TYPE_CHECKING:
     from multiberts.evaluate.metrics.column_metric import Metric
 
 GivenMetric = str | MetricLike | ScoreFunction
-# Coordinates along examples that identify them, and along runs what two runs can have in common.
+# Coordinates that identify examples, and coordinates of runs that state their descent.
 _ID_NAMES = ("example_id", "example")
 _LINEAGE_NAMES = ("parent", "procedure", "lineage")
 _VALUES = ("prediction", "score", "label")
-# Said where keywords are named that the function called does not have.
+# Added where a message names keywords that the called function does not have.
 _OF_READ = " (keywords of stats.read)"
 _SEED_NAMES, _EXAMPLE_NAMES = {"seed", "pretrain_seed"}, {"example", "example_id"}
 
@@ -75,24 +75,24 @@ def arms_in(
     task: str | None = None,
     columns: Mapping[str, str | None] | None = None,
 ) -> dict[str, Any] | None:
-    """Returns the arms, by name, of what may hold several; None of other data.
+    """Returns the arms by name of data that may hold several arms; None for other data.
 
     Args:
       data: a file or folder, or a list of them whose names say seed and arm; a table (a data frame of pandas
         or polars, a `datasets.Dataset`, a dict of columns, a list of rows) of usual names, in columns or in
         the index, long or with one column per run; a list of frames, an arm each; a
-        dict of arrays `predictions` or `scores` [seeds, examples], with `labels` [examples] and what else a
-        `.npz` file may hold; or a dict of arms, whose values are anything but one score or prediction per
+        dict of arrays `predictions` or `scores` [seeds, examples], with `labels` [examples] and other
+        arrays of a `.npz` file; or a dict of arms, whose values are not one score or prediction per
         example.
-      label: names it in error messages.
+      label: name of the data in error messages.
       by: column of slices of the examples, which is kept.
       task: one of several tasks in files, or in a column `task` of a table.
-      columns: names of columns by role; None: a table is known by columns of usual names.
+      columns: names of columns by role; None: a table is recognised by usual names of columns.
 
     Returns:
-      Each arm's data, by name; "" where the data name none.
+      Data of each arm by name, "" if the data name none.
     """
-    if hasattr(data, "coords"):  # a Dataset is a mapping, too
+    if hasattr(data, "coords"):  # before the check for a mapping, which a Dataset is, too
         return None
     if isinstance(data, list | tuple) and len(data) > 1 and all(map(_is_frame, data)):
         return named_arms(arms_of_arrays(data), by, columns)
@@ -119,9 +119,9 @@ def tasks_in(
     task: str | None = None,
     columns: Mapping[str, str | None] | None = None,
 ) -> dict[str, dict[str, ArmTable]] | None:
-    """Returns the arms of a file, folder or table, as in `arms_in`, by task ("" where none is named).
+    """Returns the arms of a file, folder or table by task ("" if unnamed); None for other data.
 
-    The arguments are those of `arms_in`. None of other data.
+    Takes the arguments of `arms_in`.
     """
     names = SliceNames(**{"by": by, **(columns or {})})
     with as_data_errors(which=_OF_READ * (columns is None)):
@@ -158,11 +158,10 @@ def named_arms(
     by: str | None = None,
     columns: Mapping[str, str | None] | None = None,
 ) -> dict[str, Any]:
-    """Returns data of one arm each, as tables if they are that, by the names that they carry.
+    """Returns the data of several arms by the names that they carry, as tables if possible.
 
     Args:
-      data_of: by role, such as base, which names an arm whose data carry no name, and all where two names
-        are alike.
+      data_of: data by role, such as base; roles replace missing names, or all names if two are equal.
       by: as in `arms_in`.
       columns: as in `arms_in`.
     """
@@ -176,17 +175,17 @@ def named_arms(
 
 
 def distinct_names(names: Sequence[str], roles: Sequence[str]) -> Sequence[str]:
-    """Returns the names of arms, or their roles where two names are alike."""
+    """Returns the names of arms, or their roles if two names are equal."""
     return names if len({*names}) == len(names) else roles
 
 
 def name_carried(data: Any, arms: Collection[str]) -> str:
-    """Returns the name that the data of one arm carry, or nothing.
+    """Returns the name that the data of one arm carry, or "".
 
-    It is the one value of a column of models, `attrs["name"]`, or that of a file or folder.
+    It is the single value of a column of models, `attrs["name"]`, or the name of a file or folder.
 
     Args:
-      arms: names in the data.
+      arms: names of arms in the data.
     """
     named = getattr(data, "attrs", {}).get("name")
     if len(arms) == 1 and (name := next(iter(arms))):
@@ -197,9 +196,9 @@ def name_carried(data: Any, arms: Collection[str]) -> str:
 
 
 def arms_of_arrays(data: Any) -> dict[str, Any]:
-    """Returns the arms of a list or tuple of arrays, frames or Datasets; none of other data.
+    """Returns the arms of a list or tuple of arrays, frames or Datasets; empty for other data.
 
-    A nested list of numbers is one arm, whatever its depth.
+    A nested list of numbers is always one arm.
     """
     if not (isinstance(data, list | tuple) and len(data) > 1 and all(map(_is_whole, data))):
         return {}
@@ -210,20 +209,20 @@ def arms_of_arrays(data: Any) -> dict[str, Any]:
 
 
 def _is_whole(data: Any) -> bool:
-    """Returns whether data are an array [seeds, examples], or another form with names of its own."""
+    """Returns whether data are a complete arm: an array [seeds, examples], a frame or a Dataset."""
     return getattr(data, "ndim", 0) == 2 or _is_frame(data) or hasattr(data, "data_vars")
 
 
 def _is_frame(data: Any) -> bool:
-    """Returns whether data are a data frame, or a Series by seed and example."""
+    """Returns whether data are a data frame, or a Series indexed by seed and example."""
     return hasattr(data, "columns") or _long_levels(data) != []
 
 
 def _long_levels(data: Any, extra_names: Collection[str | None] = ()) -> list[Any]:
-    """Returns the names of levels of an index that are columns of a long table: of seeds, ids or arms.
+    """Returns the names of index levels that belong to a long table: seeds, ids or arms.
 
     Args:
-      extra_names: names of columns that are not usual ones.
+      extra_names: unusual names of columns.
     """
     present = [str(name) for name in getattr(data, "columns", ())]
     names = getattr(getattr(data, "index", None), "names", ())
@@ -241,7 +240,7 @@ def _long_levels(data: Any, extra_names: Collection[str | None] = ()) -> list[An
 
 
 def _with_columns(data: Any, extra_names: Collection[str | None] = ()) -> Any:
-    """Returns rows, or a frame or Series with seeds or ids in its index, as a frame with all in columns."""
+    """Returns rows, or a frame or Series with seeds or ids in its index, as a frame with columns only."""
     if isinstance(data, list | tuple) and data and all(isinstance(row, Mapping) for row in data):
         import pandas
 
@@ -258,7 +257,7 @@ def holds_runs(data: Any) -> bool:
 
 
 def _are_paths(data: Any) -> bool:
-    """Returns whether data are a list of files or folders, as `glob` gives them."""
+    """Returns whether data are a list of existing files or folders, such as from `glob`."""
     return (
         isinstance(data, list | tuple)
         and len(data) > 0
@@ -267,7 +266,7 @@ def _are_paths(data: Any) -> bool:
 
 
 def _is_row(data: Any) -> bool:
-    """Returns whether data are one value per example, such as those of one seed."""
+    """Returns whether data are one value per example, such as one seed's scores."""
     if isinstance(data, str | Path | Mapping) or hasattr(data, "coords") or _is_frame(data):
         return False
     values = _as_array(data)
@@ -277,7 +276,7 @@ def _is_row(data: Any) -> bool:
 
 
 def _as_array(data: Any) -> Any:
-    """Returns a tensor as a NumPy array, wherever it lies; anything else as it is."""
+    """Returns a tensor of any device as a NumPy array; other data unchanged."""
     if isinstance(data, list | tuple) and data and hasattr(data[0], "detach"):
         return [_as_array(part) for part in data]
     if not hasattr(data, "detach"):
@@ -306,8 +305,8 @@ def table_of(
         or nested list [examples] of one seed, [seeds, examples] or [seeds, runs, examples] (of class
         probabilities with one more axis at the end), whose seeds are numbered from 0. A run that is NaN on
         every example of an array with axes of runs is a missing run.
-      metric: selects the variables of a Dataset, scores or texts where it reads these, and decides whether
-        the last axis of an array is classes.
+      metric: selects the variables of a Dataset (such as scores or texts), and decides whether the last
+        axis of an array is classes.
       by: column of slices of the examples, which is kept.
     """
     if isinstance(data, ArmTable):
@@ -368,10 +367,10 @@ def table_of(
 
 
 def _without_missing_runs(table: ArmTable, num_dims: int) -> ArmTable:
-    """Returns a table whose values have dims of runs, as one row for each run that is there.
+    """Flattens a table with several dims of runs to one row per existing run.
 
     Args:
-      num_dims: number of these dims; where it is one, a run that is NaN throughout is not missing.
+      num_dims: number of dims of runs; with one, a run of only NaN is kept.
     """
     values = table.values
     values = values.reshape(-1, *values.shape[num_dims:])
@@ -407,7 +406,7 @@ def _of_wide_frame(name: str, frame: pandas.DataFrame) -> ArmTable:
 
 
 def _refuse_tall(name: str, shape: tuple[int, ...]) -> None:
-    """Refuses more seeds than examples, which is nearly always a transposed array."""
+    """Refuses more seeds than examples: the array is probably transposed."""
     if shape[0] > shape[1] > 1:
         raise DataError(
             f"{name}: found an array of shape {shape}, which would be {shape[0]} seeds x {shape[1]} "
@@ -423,11 +422,11 @@ def along_examples(label: str, values: Any, ids: NDArray | None, number: int) ->
     """Returns one value per example, in the order of the predictions.
 
     Args:
-      label: names the values in error messages.
-      values: a DataArray, with a coordinate example_id or example or without; a Series, whose index
-        is example ids unless it only counts from 0; a mapping by example id; or values in the
-        order of the predictions, whose ids, if any, only count in this order.
-      ids: of the predictions' examples, or None where these are known by position alone.
+      label: name of the values in error messages.
+      values: a DataArray, possibly with a coordinate example_id or example; a Series, whose index holds
+        example ids unless it only counts from 0; a mapping by example id; or values in the order of the
+        predictions, if their ids are missing or only count.
+      ids: example ids of the predictions, or None if examples are known by position only.
     """
     value_ids: NDArray | None = None
     values = _as_array(values)
@@ -477,7 +476,7 @@ def along_examples(label: str, values: Any, ids: NDArray | None, number: int) ->
 
 
 def _only_count(ids: NDArray) -> bool:
-    """Returns whether ids are 0, 1, 2, ... or 1, 2, 3, ..., so that no other order is likely."""
+    """Returns whether ids are 0, 1, 2, ... or 1, 2, 3, ...: another order is then unlikely."""
     numbers = ids if ids.dtype.kind in "iu" else np.array([str(name).strip() for name in ids])
     if numbers.dtype.kind == "U" and not np.char.isdecimal(numbers).all():
         return False
@@ -486,7 +485,7 @@ def _only_count(ids: NDArray) -> bool:
 
 
 def labels_of(labels: Any) -> Any:
-    """Returns a table of ids and labels, or a file of one, as a Series by id; other labels as they are."""
+    """Returns a table (or file) of ids and labels as a Series by id; other labels unchanged."""
     is_path = isinstance(labels, str | Path)
     if not is_path and (hasattr(labels, "coords") or not hasattr(labels, "columns")):
         return labels
@@ -494,7 +493,7 @@ def labels_of(labels: Any) -> Any:
         return labels_by_id(labels, RowNames(), f"labels {labels}" if is_path else "labels")[0]
     except UserError as error:
         line, _, cure = in_keywords(str(error)).partition("; ")
-        if "no column" in line:  # there are no keywords for these
+        if "no column" in line:  # no keywords name these columns
             cure = "give a Series by id: table.set_index('ID')['LABEL']"
         raise DataError(f"{line}; {cure}") from error
 
@@ -502,13 +501,13 @@ def labels_of(labels: Any) -> Any:
 def labelled(
     name: str, table: ArmTable, labels: Any, called: str = "", *, has_metric: bool
 ) -> ArmTable:
-    """Returns a table with these labels instead of its own.
+    """Replaces the labels of a table.
 
     Args:
       name: name of the arm in error messages.
       labels: as `labels_of` returns them (see `along_examples`).
-      called: what they were read as.
-      has_metric: whether a metric was given; without one, scores are compared with no labels.
+      called: name of the column that they were read from.
+      has_metric: whether a metric was given; without one, scores are not compared with labels.
     """
     if table.kind == "score" and not has_metric:
         raise DataError(
@@ -531,7 +530,7 @@ def labelled(
 
 
 def _array_of(values: list[Any]) -> NDArray:
-    """Returns a one-dimensional array; tuples and lists stay whole, as references do."""
+    """Returns a one-dimensional array; tuples and lists, such as several references, stay whole."""
     if any(isinstance(value, list | tuple) for value in values):
         array = np.empty(len(values), dtype=object)
         array[:] = [tuple(value) if isinstance(value, list) else value for value in values]
@@ -545,11 +544,11 @@ def _coordinate_ids(array: xarray.DataArray | xarray.Dataset) -> NDArray | None:
 
 
 def values_of_clusters(name: str, clusters: Any, arm: Arm) -> tuple[NDArray, str]:
-    """Returns the cluster of each example of an arm, and what the clusters are called.
+    """Returns the cluster of each example of an arm, and the name of the clusters.
 
     Args:
       name: name of the arm in error messages.
-      clusters: the name of a column of its examples, or values (see `along_examples`).
+      clusters: name of a column of its examples, or values (see `along_examples`).
     """
     if isinstance(clusters, str):
         if clusters not in arm.of_examples:
@@ -567,17 +566,17 @@ def values_of_clusters(name: str, clusters: Any, arm: Arm) -> tuple[NDArray, str
 
 
 def metric_as_read(metric: GivenMetric | None) -> MetricLike | None:
-    """Returns the metric that arms are read for; None where none is given, or a name of scores alone."""
+    """Returns the metric for reading arms; None if none is given or it is only a name of scores."""
     is_of_scores = isinstance(metric, str) and known_name(metric) not in METRICS
     return None if metric is None or is_of_scores else named_metric(metric)
 
 
 def metric_of(tables: Mapping[str, ArmTable], asked: GivenMetric | None) -> GivenMetric:
-    """Returns the metric that is asked for, a task's or log's own, `mean` of scores or `accuracy`.
+    """Returns the requested metric, else that of the task or log, else `mean` of scores or `accuracy`.
 
     Args:
-      tables: of the arms, by name.
-      asked: a metric; the name of the scores themselves, such as a log's acc, stands for their mean.
+      tables: table of each arm by name.
+      asked: requested metric; the name of the scores themselves, such as a log's acc, means their mean.
     """
     scores = {table.read.columns.get("score", "") for table in tables.values()}
     is_of_scores = isinstance(asked, str) and {known_name(asked)} == {*map(known_name, scores)}
@@ -588,7 +587,7 @@ def metric_of(tables: Mapping[str, ArmTable], asked: GivenMetric | None) -> Give
     if len(logged) > 1:
         named = " and ".join(f"{metric} of {name}" for metric, name in logged.items())
         raise DataError(f"found the metrics {named}; name one, metric='{min(logged)}'")
-    # Plain arrays are what the metric reads: predictions where labels are, else scores.
+    # Plain arrays hold predictions if there are labels, else scores.
     are_labelled = any(table.labels is not None for table in tables.values())
     kinds = ("prediction", "") if are_labelled else ("prediction",)
     metrics: set[str] = set()
@@ -596,7 +595,7 @@ def metric_of(tables: Mapping[str, ArmTable], asked: GivenMetric | None) -> Give
         classes = table.values if table.kind in kinds else None
         with as_data_errors(name):
             metrics.add(default_metric(classes, table.labels, "".join(logged)))
-    return max(metrics)  # the mean where there are both kinds, which are refused
+    return max(metrics)  # `mean` if there are both kinds, which are refused later
 
 
 # --- An arm --------------------------------------------------------------------------------------
@@ -610,9 +609,9 @@ def arm_of(
     Args:
       name: name of the arm in error messages.
       data: see `table_of`.
-      metric: what it reads of a Dataset (see `evaluate.metrics.register.metric_input` and
-        `metric_variables`).
-      missing: the meaning of a NaN prediction in a run that is not missing (see `make_arm`).
+      metric: metric that selects the variables of a Dataset (see `evaluate.metrics.register.metric_input`
+        and `metric_variables`).
+      missing: treatment of a NaN prediction in an existing run (see `make_arm`).
     """
     table = table_of(name, data, metric)
     values, number = _as_taken_by(metric, name, table.values, table), table.values.shape[1]
@@ -626,7 +625,7 @@ def arm_of(
     labels = np.zeros(number)
     if table.labels is not None and (needs_labels or not _is_empty(table.labels)):
         labels = np.asarray(table.labels)
-        if not _is_empty(labels):  # labels that nobody has are not empty answers
+        if not _is_empty(labels):  # missing labels are not empty answers
             labels = _as_taken_by(metric, name, labels, table)
     square = values.ndim == 2 and values.shape[0] == values.shape[1]
     if square and metric is not None and metric.uses == "scores":
@@ -653,7 +652,7 @@ def arm_of(
 
 
 def _as_taken_by(metric: MetricLike | None, name: str, cells: NDArray, table: ArmTable) -> NDArray:
-    """Returns cells of a table as what a metric takes; arrays, which have no cells, as they are."""
+    """Converts the cells of a table for a metric; arrays are returned unchanged."""
     if "prediction" not in table.read.columns:
         return cells
     with as_data_errors(name):
@@ -665,7 +664,7 @@ def _is_empty(values: NDArray) -> bool:
 
 
 def _of_labelled_arrays(name: str, data: Any, metric: MetricLike | None) -> ArmTable:
-    """Returns the variables of a Dataset that a metric reads, or a DataArray, as a table."""
+    """Returns a DataArray, or the variables of a Dataset that a metric reads, as a table."""
     kind, predictions, labels = _read_by(metric, name, data)
     dims = {str(dim) for dim in predictions.dims}
     if "example" not in dims or not {"run", "pretrain_seed"} & dims:
@@ -696,12 +695,12 @@ def _of_labelled_arrays(name: str, data: Any, metric: MetricLike | None) -> ArmT
     seeds = _of_runs(cells, "pretrain_seed")
     if seeds is None:
         raise DataError(f"{name}: found no coordinate pretrain_seed; add it along {run_dims[0]}")
-    # Places below the seed: along the dims after it, or the fine-tuning seeds of a list of runs.
+    # Levels below the seed: indices along later dims, or the fine-tuning seeds of a list of runs.
     levels: list[tuple[Hashable, ...]] = [index[1:] for index in np.ndindex(run_shape)]
     finetune_seeds = _of_runs(cells, "finetune_seed") if len(run_shape) == 1 else None
     if finetune_seeds is not None:
         levels = [(seed,) for seed in finetune_seeds]
-    inner = len(seeds) // run_shape[0]  # runs per place along the first of the runs' dims
+    inner = len(seeds) // run_shape[0]  # runs per index of the first dim of runs
     lineage: list[frozenset] = [frozenset()] * len(seeds)
     for key, variable in lineages:
         if variable.dims == (run_dims[0],):
@@ -711,7 +710,7 @@ def _of_labelled_arrays(name: str, data: Any, metric: MetricLike | None) -> ArmT
             lineage = [so_far | way for so_far, way in zip(lineage, ways, strict=True)]
     keys = [(seed, *level) for seed, level in zip(seeds, levels, strict=True)]
     read = ReadAs.of(data.attrs)
-    of_task = [*data.attrs.get("metrics", ())]  # of finished runs, its main one first
+    of_task = [*data.attrs.get("metrics", ())]  # for finished runs, the main metric first
     if kind == "prediction" and of_task and of_task[0] in METRICS:
         read = replace(read, logged_metric=str(of_task[0]))
     table = ArmTable(values, kind, keys, ids, gold, of_examples, lineage, read)
@@ -719,7 +718,7 @@ def _of_labelled_arrays(name: str, data: Any, metric: MetricLike | None) -> ArmT
 
 
 def _descent(key: str, value: Any) -> set[tuple[str, Hashable]]:
-    """Returns the (kind, name) of what a value of a coordinate of lineage states."""
+    """Returns the (kind, name) pairs of ancestors that a lineage coordinate states."""
     if key != "lineage":
         return {(key, value)}
     lineage: set[tuple[str, Hashable]] = set()
@@ -739,7 +738,7 @@ def _descent(key: str, value: Any) -> set[tuple[str, Hashable]]:
 def _read_by(
     metric: MetricLike | None, name: str, data: Any
 ) -> tuple[str, xarray.DataArray, xarray.DataArray | None]:
-    """Returns what a metric reads: whether that are predictions or scores, these, and the labels."""
+    """Returns the kind that a metric reads (predictions or scores), the values, and the labels."""
     if not hasattr(data, "data_vars"):  # a check by type would import xarray
         return "", data, None
     if not {"prediction", "score"} & set(data.data_vars):
@@ -769,7 +768,7 @@ def _read_by(
 
 
 def _of_runs(cells: xarray.DataArray, coordinate: str) -> list[Hashable] | None:
-    """Returns a coordinate of the runs, or None where there is none."""
+    """Returns a coordinate of the runs, or None."""
     if coordinate not in cells.coords:
         return None
     values = cells[coordinate]

@@ -1,4 +1,4 @@
-"""Runs with seeds on the same examples: checked, put in order, averaged level by level."""
+"""Runs with seeds on the same examples: checked, sorted and averaged level by level."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ LEVELS = ("pretrain_seed", "finetune_seed", "checkpoint")
 class RunsTable:
     """Runs with seeds on the same examples.
 
-    A key says whose randomness a run shares: first its pre-training seed, then the levels below. Two runs
-    whose keys begin with the same parts share that much. The numbers of runs below a seed may differ.
+    A key names the sources of randomness of a run: its pre-training seed, then the levels below. Runs whose
+      keys begin with the same parts share these sources. Seeds may have different numbers of runs.
 
     Attributes:
-      predictions: [runs, examples], or [runs, examples, classes] for probabilities. Where examples have
-        scores of their own, such as 1 where the run is right, these.
-      keys: [runs], one tuple per run, outermost level first.
-      levels: the names of the parts of a key.
-      example_ids: [examples], or None where examples are known by position alone.
+      predictions: predictions or example scores [runs, examples], or probabilities [runs, examples,
+        classes].
+      keys: key of each run, outermost level first [runs].
+      levels: names of the parts of a key.
+      example_ids: example ids [examples], or None if examples are known by position only.
     """
 
     predictions: NDArray
@@ -63,8 +63,8 @@ class RunsTable:
     def weights(self, depth: int = 1) -> NDArray[np.float64]:
         """Returns weights [runs, groups] that average the levels below the first `depth`.
 
-        Level by level, innermost first, so that every seed has the same weight, and every fine-tuning run
-        within a seed, however many runs there are below it. Runs of one key count alike.
+        Levels are averaged innermost first, so that all seeds have equal weights, and all fine-tuning runs
+        within a seed, whatever the number of runs below. Runs with equal keys have equal weights.
         """
         weights = np.ones(len(self.keys))
         for level in range(depth, len(self.levels) + 1):
@@ -107,21 +107,20 @@ class RunsTable:
 
 @dataclass(frozen=True, kw_only=True)
 class Arm(RunsTable):
-    """Runs of one arm, with what a metric compares them with.
+    """Runs of one arm, with the labels that a metric compares them with.
 
     Attributes:
       labels: [examples].
-      clusters: code of the cluster of each example, 0 to G - 1 [examples], or None where
-        examples are drawn one by one.
-      observed: bool [runs, examples], False where a cell is missing; None where none is missing.
-      lineage: for each run the (kind, name) of what it descends from, such as ("parent", "seed_0"),
-        or nothing where that is not known [runs]. Kinds: what the user named (`parent`,
-        `procedure`); of a checkpoint its SHA-256 (`checkpoint`), the procedure and seed of its
-        training (`training`), and (procedure, seed, step) with the SHA-256 (`named`).
-      cluster_name: what the clusters are called, or nothing.
+      clusters: cluster of each example, 0 to G - 1 [examples], or None if examples are drawn one by one.
+      observed: bool [runs, examples], False for missing cells; None if none is missing.
+      lineage: (kind, name) pairs of the ancestors of each run, such as ("parent", "seed_0"), or empty if
+        unknown [runs]. Kinds: the user's `parent` and `procedure`; for a checkpoint its SHA-256
+        (`checkpoint`), the procedure and seed of its training (`training`), and (procedure, seed, step)
+        with the SHA-256 (`named`).
+      cluster_name: name of the clusters, or empty.
       left_out: seeds that pairing left out, because the other arm lacks them.
-      of_examples: further columns by name, such as texts, each [examples].
-      read: what was read as what.
+      of_examples: further columns of the examples by name, such as texts [examples].
+      read: record of the files and columns that were read.
     """
 
     labels: NDArray
@@ -139,12 +138,12 @@ class Arm(RunsTable):
 
     @property
     def cluster_sizes(self) -> NDArray[np.float64] | None:
-        """Returns the number of examples of each cluster; None where examples are drawn one by one."""
+        """Returns the number of examples of each cluster; None without clusters."""
         return None if self.clusters is None else np.bincount(self.clusters).astype(np.float64)
 
     @property
     def seed_weights(self) -> NDArray[np.float64]:
-        """Weights [runs, seeds] that average the runs of each seed, level by level."""
+        """Returns weights [runs, seeds] that average the runs of each seed level by level."""
         return self.weights(1)
 
     def _with_runs(self, rows: Sequence[int]) -> Self:
@@ -167,15 +166,15 @@ class Arm(RunsTable):
         )
 
     def lineage_of(self, seed: Hashable) -> frozenset:
-        """Returns everything that runs of a seed descend from, as far as it is known."""
+        """Returns all known ancestors of a seed's runs."""
         pairs = zip(self.run_seeds, self.lineage, strict=False)
         return frozenset().union(*(ancestors for run_seed, ancestors in pairs if run_seed == seed))
 
     def shares_parent(self, partner: Arm, seed: Hashable) -> bool:
-        """Returns whether runs of a seed descend from one checkpoint, or one training, in both arms.
+        """Returns whether runs of a seed descend from the same checkpoint or training in both arms.
 
-        Two checkpoints of one name (procedure, seed and step) that hold different weights are not of
-        one training.
+        Checkpoints with equal names (procedure, seed, step) and different weights are of different
+        trainings.
         """
         first, second = self.lineage_of(seed), partner.lineage_of(seed)
         shared = {kind for kind, _ in first & second}
@@ -185,7 +184,7 @@ class Arm(RunsTable):
 
 
 def sorted_seeds(seeds: Sequence[Hashable]) -> tuple[Hashable, ...]:
-    """Sorts distinct seeds of any type, in the same order in every process."""
+    """Sorts the distinct seeds of any type, in a reproducible order."""
     return tuple(sorted(set(seeds), key=lambda seed: (isinstance(seed, str), seed)))
 
 
@@ -210,9 +209,8 @@ def make_arm(
       labels: [examples].
       run_seeds: [runs].
       example_ids: [examples], unique, or None.
-      inner_levels: each run's place below its seed (see `Arm`), or None.
-      missing: whether a prediction that is NaN (or None) is refused, or is a missing cell, which
-        its run's score leaves out.
+      inner_levels: parts of each run's key below its seed, or None.
+      missing: whether a NaN (or None) prediction is refused, or left out of its run's score.
     """
     check_choice("missing", missing, Missing)
     predictions, labels = np.asarray(predictions), np.asarray(labels)
@@ -240,7 +238,7 @@ def make_arm(
         example_id = None if example_ids is None else np.asarray(example_ids).tolist()[column]
         example = f"number {column}" if example_id is None else repr(example_id)
         cure = "leave out runs that diverged and report it"
-        if not bad[row].all():  # a row that is not there, or has no value
+        if not bad[row].all():  # a missing row or value
             cure = "complete them, or give missing='omit' to leave them out"
         _refuse_nan(
             f"{name} predictions",
@@ -276,7 +274,7 @@ def make_runs(
     Args:
       scores: finite numbers [runs, examples].
       keys: [runs], a tuple per run, outermost level first, or a seed where there is one level.
-      levels: names of the levels; by default those of `LEVELS`, as many as a key has parts.
+      levels: names of the levels; by default the first names of `LEVELS`.
       example_ids: [examples], unique, or None.
     """
     scores = np.asarray(scores)
@@ -314,7 +312,7 @@ def make_runs(
 
 
 def _sortable(key: Key) -> tuple:
-    """Returns a sort key: numbers before text, the same order in every process."""
+    """Returns a sort key that puts numbers before text."""
     return tuple((isinstance(part, str), part) for part in key)
 
 
@@ -328,7 +326,7 @@ def _level_names(levels: Sequence[str] | None, depth: int) -> tuple[str, ...]:
 
 
 def _checked_ids(name: str, example_ids: ArrayLike | None, number: int) -> NDArray | None:
-    """Returns ids of examples, one for each and each once; None where none are given."""
+    """Checks that example ids are complete and unique; None stays None."""
     if example_ids is None:
         return None
     ids = np.asarray(example_ids)
@@ -345,7 +343,7 @@ def _checked_ids(name: str, example_ids: ArrayLike | None, number: int) -> NDArr
 def as_runs(runs: Runs) -> RunsTable:
     """Converts an array [pretrain_seeds, ..., examples] to runs; returns runs unchanged.
 
-    A cell of the array that is NaN on every example is a missing run.
+    A run of only NaN is missing.
     """
     if isinstance(runs, RunsTable):
         return runs
@@ -363,7 +361,7 @@ def as_runs(runs: Runs) -> RunsTable:
 
 
 def _observed(name: str, predictions: NDArray) -> tuple[NDArray, NDArray[np.bool_] | None]:
-    """Fills missing cells, and returns the predictions and where they are not missing.
+    """Fills missing cells; also returns where cells are observed.
 
     A missing cell gets the run's first prediction, which any metric accepts, and no weight.
     """
@@ -382,7 +380,7 @@ def _observed(name: str, predictions: NDArray) -> tuple[NDArray, NDArray[np.bool
 
 
 def _bad_cells(values: NDArray) -> NDArray[np.bool_] | None:
-    """Finds values that are NaN, infinite or None; returns None for types without such values."""
+    """Returns which values are NaN, infinite or None; None for types without such values."""
     if values.dtype.kind == "O":
         flat = np.array([value is None or value != value for value in values.flat], dtype=bool)
         return flat.reshape(values.shape)
@@ -400,9 +398,9 @@ def _refuse_nan(label: str, values: NDArray, cure: str, called: str = "") -> Non
 
 
 def check_kinds(name: str, arm: Arm) -> None:
-    """Refuses arrays of objects where numbers meet texts, which are never equal.
+    """Refuses arrays of objects that mix numbers and texts, which are never equal.
 
-    Arrays of one type are left to the metric, which says what it compares.
+    Arrays of one type are checked by the metric.
     """
     labels, predictions = arm.labels, arm.predictions
     if "O" not in (labels.dtype.kind, predictions.dtype.kind):
@@ -419,7 +417,7 @@ def check_kinds(name: str, arm: Arm) -> None:
 
 
 def _kinds_of(values: NDArray) -> set[str]:
-    """Returns `number` or `text` for what an array holds, nothing for references, which are tuples."""
+    """Returns the kinds of values of an array, `number` or `text`; tuples of references have none."""
     if values.dtype.kind != "O":
         return {"text" if values.dtype.kind in "US" else "number"}
     types = set(map(type, values.flat))
@@ -428,7 +426,7 @@ def _kinds_of(values: NDArray) -> set[str]:
 
 
 def aligned(*sizes: Runs) -> list[RunsTable]:
-    """Puts the examples of all into the order of the first."""
+    """Sorts the examples of all tables like those of the first."""
     first, *others = (as_runs(runs) for runs in sizes)
     return [
         first,
@@ -443,7 +441,7 @@ _Table = TypeVar("_Table", bound=RunsTable)
 
 
 def _in_order_of(first: RunsTable, runs: _Table, names: tuple[str, str]) -> _Table:
-    """Puts the examples of runs into the order of the first table."""
+    """Sorts the examples of runs like those of the first table."""
     left, right = names
     if (first.example_ids is None) != (runs.example_ids is None):
         named, unknown = (left, right) if runs.example_ids is None else (right, left)
@@ -469,9 +467,9 @@ def _in_order_of(first: RunsTable, runs: _Table, names: tuple[str, str]) -> _Tab
 
 
 def indices_of(wanted: Sequence[Any], ids: Sequence[Any]) -> tuple[list[int], list[Any]]:
-    """Returns where ids are among others, and those that are not there.
+    """Returns the index of each wanted id in `ids`, and the ids that are missing.
 
-    Where some are not, whole numbers and texts of them are taken for the same ids.
+    If some are missing, integers and their texts count as the same ids.
 
     Example:
       >>> indices_of(["0", "1"], [1, 0]), indices_of(["a"], ["b"])
@@ -488,13 +486,13 @@ def indices_of(wanted: Sequence[Any], ids: Sequence[Any]) -> tuple[list[int], li
 
 
 def _as_numbers(ids: Sequence[Any]) -> Sequence[Any]:
-    """Returns texts of whole numbers as these, unless two of the ids would become one."""
+    """Converts texts of integers to integers, unless two ids would become equal."""
     numbers = [int(name) if isinstance(name, str) and name.isdecimal() else name for name in ids]
     return numbers if len({*numbers}) == len({*ids}) else ids
 
 
 def align(base: Arm, experiment: Arm) -> tuple[Arm, Arm]:
-    """Puts the experiment's examples into the base's order."""
+    """Sorts the experiment's examples like the base's."""
     experiment = _in_order_of(base, experiment, ("base", "experiment"))
     different = np.flatnonzero(base.labels != experiment.labels)
     if different.size:
@@ -510,7 +508,7 @@ def align(base: Arm, experiment: Arm) -> tuple[Arm, Arm]:
 
 
 def pair(base: Arm, experiment: Arm) -> tuple[Arm, Arm]:
-    """Keeps the seeds that both arms have, and notes in `left_out` those that are lost."""
+    """Keeps the seeds that both arms have; `left_out` lists the others."""
     common = common_seeds([base, experiment])
     return with_common_seeds(base, common), with_common_seeds(experiment, common)
 
@@ -521,7 +519,7 @@ def common_seeds(arms: Iterable[Arm]) -> tuple[Hashable, ...]:
 
 
 def with_common_seeds(arm: Arm, common: Sequence[Hashable]) -> Arm:
-    """Keeps these seeds of an arm, and notes in `left_out` those that are lost."""
+    """Keeps these seeds of an arm; `left_out` lists the others."""
     lost = tuple(seed for seed in arm.seeds if seed not in common)
     return replace(arm.with_seeds(common), left_out=lost) if lost else arm
 
@@ -529,11 +527,11 @@ def with_common_seeds(arm: Arm, common: Sequence[Hashable]) -> Arm:
 def clustered(
     arm: Arm, clusters: Sequence[Hashable] | NDArray, name: str, cluster_name: str = ""
 ) -> Arm:
-    """Groups the examples of an arm into clusters, which are then drawn as a whole.
+    """Groups the examples of an arm into clusters, which are drawn as a whole.
 
     Args:
-      arm: examples in the order of `clusters`.
-      clusters: the cluster of each example, any hashable [examples].
+      arm: arm with its examples in the order of `clusters`.
+      clusters: cluster of each example, any hashable [examples].
       name: name of the arm in error messages.
     """
     names = np.asarray(clusters)
