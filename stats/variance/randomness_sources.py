@@ -1,7 +1,7 @@
 """Shares of sources of randomness in the variance of a score, from runs that share their other seeds.
 
-Seeds of each source are taken for random draws, and examples for fixed. The variance of the score of a
-run, V, is a sum over sets of sources: what each moves by itself, and what only several together do.
+Seeds of each source are random draws; examples are fixed. The variance V of a run's score is a sum over
+sets of sources: main effects of each source and interactions of several.
 
 Reference: Searle, Casella & McCulloch (1992), Variance Components, chapter 4; Homma & Saltelli (1996) for the
 total share of a source; Jansen (1999) for its estimate from pairs.
@@ -24,21 +24,20 @@ from multiberts.stats.intervals import Interval
 from multiberts.stats.variance.crossing import Term
 from multiberts.stats.variance.plan import drawn_squares
 
-_LEAST = 3  # seeds: two hardly show how much they vary
+_LEAST = 3  # seeds per source: two hardly show how much they vary
 
 
 @dataclass(frozen=True)
 class SeedSource:
-    """One source of randomness and its part in the variance of a score.
+    """One source of randomness and its share in the variance of a score.
 
     Attributes:
-      name: such as `dropout_seed`.
-      num_seeds: how many there are; where sources are varied one at a time, how many pairs of runs differ
-        in this source alone.
-      total: share that is left where all other seeds are held fixed; shares of several sources overlap
-        where they act together, and then sum to more than 1.
-      alone: share of what it moves whatever the other seeds are; None where sources were varied one at a
-        time, which cannot show it.
+      name: name of the source, such as `dropout_seed`.
+      num_seeds: number of seeds; in one-at-a-time designs, number of pairs of runs that differ in this
+        source only.
+      total: share that remains with all other seeds held fixed. With interactions, shares overlap and sum
+        to more than 1.
+      alone: share of the main effect; None in one-at-a-time designs, which cannot show it.
     """
 
     name: str
@@ -54,8 +53,8 @@ class SeedSources:
     """Shares of the variance of a run's score.
 
     Attributes:
-      sources: in the order that they were given in.
-      crossed: whether every seed of each source meets every seed of the others.
+      sources: shares of the sources, in the given order.
+      crossed: whether the design is crossed.
     """
 
     sources: tuple[SeedSource, ...]
@@ -70,20 +69,17 @@ def seed_sources(
 ) -> SeedSources:
     """Estimates the share of each source of randomness in the variance of a score.
 
-    Runs either cross the sources (every seed of each with every seed of the others, once), or vary one at a
-    time: some runs of which no two share a seed, and for each of them and each source one more run that
-    differs in this source alone.
+    Two designs are allowed. Crossed: every combination of seeds once. One at a time: baseline runs with
+    distinct seeds, plus for each of them one run per source with only that seed changed.
 
     Args:
-      scores: of the runs [runs].
-      seeds: by source, the seed of each run [runs].
-      confidence_level: of the intervals, which are fiducial: every mean square is divided by draws of
-        chi-squared / degrees of freedom, as in `Plan`. Effects of seeds are taken as normal: where seeds of
-        a source can fail, intervals cover far less (docs/seed_sources.md).
+      scores: score of each run [runs].
+      seeds: seed of each run by source [runs].
+      confidence_level: level of the intervals, which are fiducial, as in `Plan`. They assume normal effects
+        of seeds: if seeds of a source can fail, they cover far less (docs/seed_sources.md).
 
     Raises:
-      DataError: runs do neither, there is one source, a source has fewer than three seeds, or no score
-        differs from another.
+      DataError: another design, one source, fewer than three seeds of a source, or equal scores.
 
     Example:
       >>> import numpy as np
@@ -149,7 +145,7 @@ def seed_sources(
 
 
 def _mean_squares(table: NDArray[np.float64]) -> dict[tuple[int, ...], Term]:
-    """Returns the mean square of every set of axes, with its degrees of freedom."""
+    """Returns the mean square of each set of axes, with its degrees of freedom."""
     axes = range(table.ndim)
     effects: dict[tuple[int, ...], NDArray[np.float64]] = {}
     squares: dict[tuple[int, ...], Term] = {}
@@ -161,7 +157,7 @@ def _mean_squares(table: NDArray[np.float64]) -> dict[tuple[int, ...], Term]:
         if subset:
             freedom = int(np.prod([table.shape[axis] - 1 for axis in subset]))
             total = float((np.broadcast_to(effects[subset], table.shape) ** 2).sum())
-            # Rounding is not variance: what a source that does nothing leaves is 0.
+            # A source without effect leaves rounding errors, which count as 0.
             is_rounding = (
                 total <= table.size * (16 * np.finfo(float).eps * np.abs(table).max()) ** 2
             )
@@ -172,10 +168,11 @@ def _mean_squares(table: NDArray[np.float64]) -> dict[tuple[int, ...], Term]:
 def _components(
     squares: Mapping[tuple[int, ...], Term], shape: tuple[int, ...], value: Any
 ) -> dict[tuple[int, ...], Any]:
-    """Returns the variance of each set of sources, of either sign, from mean squares (numbers or draws [D]).
+    """Returns the component of each set of sources from mean squares (numbers or draws [D]).
 
-    A mean square is expected to be the sum of the components of all sets that hold its own, each times the
-    number of runs that share its seeds; so the signs alternate.
+    Components may be negative. The expectation of a mean square is the sum of the components of all sets
+    that contain its own, each times the number of runs that share its seeds; solving for a component gives
+    alternating signs.
     """
     components = {}
     for subset in squares:
@@ -188,9 +185,9 @@ def _components(
 
 
 def _share(parts: Mapping[tuple[int, ...], Any], chosen: Sequence[tuple[int, ...]]) -> Any:
-    """Returns the share of some components in the sum of all, a number or draws [D].
+    """Returns the share of the chosen components in the sum of all, a number or draws [D].
 
-    Cut at 0 after they are summed: cut one by one, those that are 0 would add up to something.
+    Sums are cut at 0, not components, because noise in zero components would add up.
     """
     part = np.maximum(sum(value for subset, value in parts.items() if subset in chosen), 0.0)
     others = np.maximum(sum(value for subset, value in parts.items() if subset not in chosen), 0.0)
@@ -203,7 +200,7 @@ def _one_at_a_time(
     rows: Sequence[tuple[Hashable, ...]],
     confidence_level: float,
 ) -> SeedSources:
-    """Returns total shares: half the mean squared difference of pairs, over that of unrelated runs."""
+    """Returns total shares: mean squared difference of pairs, relative to that of unrelated runs."""
     alike = np.array(
         [[[a == b for a, b in zip(first, two, strict=True)] for two in rows] for first in rows]
     )
