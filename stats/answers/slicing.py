@@ -1,7 +1,7 @@
-"""Slices of the examples: how the arms do on each, and whether it differs from the rest (`stats.slices`).
+"""Slices of the examples: results on each slice and against the rest (`stats.slices`).
 
-A slice has the comparison's seeds and clusters. What it has in common with the rest, the seeds, is in the
-variance of the difference of differences.
+A slice has the comparison's seeds and clusters. The variance of the difference between a slice and the rest
+takes their common seeds into account.
 """
 
 from __future__ import annotations
@@ -42,31 +42,31 @@ from multiberts.stats.variance.crossing import Crossing
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# With fewer examples a slice shows hardly more than its own noise; see docs/statistics.md for coverage.
+# With fewer examples a slice is mostly noise; see docs/statistics.md for coverage.
 LEAST = 30
 MOST_SLICES = 50
-# A column of more different numbers is cut at its quartiles.
+# A column with more distinct numbers is cut at its quartiles.
 _MOST_NUMBERS = 12
 
 
 @dataclass(frozen=True)
 class Slice:
-    """One slice of the examples: its scores, its difference, and how that differs from the rest's.
+    """One slice of the examples: scores, difference, and difference from the rest.
 
     Attributes:
-      base, experiment: scores on it, None where the score is 0/0 in every run; no experiment in a
-        `single` design.
-      estimate: the difference of the two; the base's score in a `single` design.
-      ci: its recommended interval, with the comparison's seeds and clusters; None below `Slices.least`,
-        and where an arm has no score.
-      p_value: two-sided, of this slice alone; None without an interval, and in a `single` design.
-      p_holm: corrected for the number of slices with an interval.
-      against_rest: estimate minus that of all other examples (the interaction); None without an
-        interval here or there, or where clusters lie in both.
-      against_rest_p, against_rest_p_holm: whether it is 0, alone and corrected.
-      undefined: of the base and the experiment, why it has no score here; empty where it has one.
-      undefined_seeds: of the base and the experiment, seeds whose score here is 0/0 and counts with the
-        value defined for that.
+      base, experiment: scores on the slice; None if the score is 0/0 in every run, and for the experiment
+        in a `single` design.
+      estimate: difference of the scores; the base's score in a `single` design.
+      ci: recommended interval, with the comparison's seeds and clusters; None below `Slices.least`
+        examples, or if an arm has no score.
+      p_value: two-sided p of this slice alone; None without an interval, and in a `single` design.
+      p_holm: p corrected for the number of slices with an interval.
+      against_rest: estimate minus that of all other examples (the interaction); None if either has no
+        interval, or if clusters are in both.
+      against_rest_p, against_rest_p_holm: p of `against_rest`, alone and corrected.
+      undefined: reasons why base and experiment have no score here; empty if they have one.
+      undefined_seeds: seeds of base and experiment whose score here is 0/0 and counts with its defined
+        value.
       rest_undefined: whether an arm has no score on all other examples.
     """
 
@@ -92,14 +92,13 @@ class Slices(FurtherAnswer):
     """Slices of the examples by one column.
 
     Attributes:
-      by: the name of the column.
-      least: examples (clusters, where these are drawn) below which a slice has no interval.
-      slices: in the order of their names, or of their numbers.
-      level: of all intervals.
-      clusters_cross: whether some cluster lies in several slices, so that none can be set against the
-        rest.
-      made_from: `base` or `experiment` where the slices go with that arm's answers and not with the other's,
-        so that they may have been made from them; else empty.
+      by: name of the column.
+      least: smallest number of examples (or drawn clusters) of a slice with an interval.
+      slices: slices sorted by name or number.
+      level: level of all intervals.
+      clusters_cross: whether a cluster is in several slices; no slice is then compared with the rest.
+      made_from: `base` or `experiment` if only that arm's answers predict the slices, which may have been
+        made from them; else empty.
 
     See also: `slices`.
     """
@@ -170,7 +169,7 @@ class Slices(FurtherAnswer):
         return replace(Table.from_records(rows, formats), note=" ".join([note, *self._undefined()]))
 
     def _undefined(self) -> Iterator[str]:
-        """Says on which slices a score is 0/0: in every seed, so that there is none, or in some."""
+        """Yields sentences on slices whose score is 0/0 in all seeds or in some."""
         metric, names = (
             metric_at_start(self.comparison.metric),
             [arm.name for arm in arms_of(self.comparison)],
@@ -208,15 +207,15 @@ class Slices(FurtherAnswer):
 
 @knows_guesses
 def slices(result: ComparisonResult | FurtherAnswer, by: Any) -> Slices:
-    """Compares the arms on slices of the examples, each by itself and against the rest.
+    """Compares the arms on slices of the examples, each alone and against the rest.
 
     Args:
-      result: a comparison.
-      by: the name of a column or coordinate along `example` of what was given as base (numbers are cut at
-        their quartiles); `label`; `length`, the words of an example's texts; or one value per example.
+      result: comparison of one or two arms.
+      by: name of a column or coordinate along `example` of the base data (numbers are cut at their
+        quartiles); `label`; `length`, the number of words of an example's texts; or one value per example.
 
     Raises:
-      DataError: there is no such column, it has one value or too many, or seeds are borrowed (`one_seed`).
+      DataError: no such column, one value or too many, or a borrowed spread (`one_seed`).
 
     Example:
       >>> import numpy as np
@@ -259,8 +258,8 @@ def slices_of(spec: ComparisonSpec, data: Any, by: Any) -> SlicedArms:
     """Compares arms on slices of the examples.
 
     Args:
-      spec: of the comparison on all examples.
-      data: what was given as base, in which a column may be that was not read; or None.
+      spec: spec of the comparison on all examples.
+      data: data given as base, which may have columns that were not read; or None.
       by: as in `slices`.
     """
     arm = spec.arms[0]
@@ -273,12 +272,12 @@ def slices_of(spec: ComparisonSpec, data: Any, by: Any) -> SlicedArms:
 
 
 def slice_names(by: Any, arm: Arm) -> tuple[str, NDArray]:
-    """Returns the name of the column, and each example's slice [examples].
+    """Returns the name of the column and the slice of each example [examples].
 
     Args:
-      by: the name of a column of examples; `label`; `length`, the number of words of an example's texts;
-        or one value per example, as clusters are given.
-      arm: whose examples they are.
+      by: name of a column of examples; `label`; `length`, the number of words of an example's texts; or one
+        value per example, in the forms of clusters.
+      arm: arm with the examples.
     """
     if isinstance(by, str) and by == "label":
         name, values = by, arm.of_examples.get(by, arm.labels)
@@ -288,7 +287,7 @@ def slice_names(by: Any, arm: Arm) -> tuple[str, NDArray]:
         values, name = values_of_clusters("base", by, arm)
     values = np.asarray(values)
     check_named(values, f"a value of {name or 'by'}", "give each example one")
-    # One by one: NumPy makes a table of values that are sequences.
+    # In a loop, because NumPy would make a table of values that are sequences.
     words = np.array([str(value) for value in values.tolist()])
     texts = _quartiles(values) if values.dtype.kind in "iuf" else words
     number = len({*texts.tolist()})
@@ -314,7 +313,7 @@ def _lengths(arm: Arm) -> NDArray:
 
 
 def _quartiles(values: NDArray) -> NDArray:
-    """Returns the names of few different numbers, or of the quarters of many."""
+    """Returns the names of a few distinct numbers, or of the quarters of many."""
     different = np.unique(values)
     if len(different) <= _MOST_NUMBERS:
         return np.array([f"{value:g}" for value in values])
@@ -331,7 +330,7 @@ def _sliced(spec: ComparisonSpec, by: str, names: NDArray) -> SlicedArms:
     """Compares the arms on each slice.
 
     Args:
-      names: each example's slice [examples].
+      names: slice of each example [examples].
     """
     arms, clusters = spec.arms, spec.arms[0].clusters
     order = _in_order(names)
@@ -368,8 +367,8 @@ def _sliced(spec: ComparisonSpec, by: str, names: NDArray) -> SlicedArms:
 
 @dataclass
 class _Part:
-    """Scores, difference and interval on some of the examples; no crossing where these are too few, or
-    where a score is 0/0 in every run, and so None.
+    """Scores, difference and interval on a part of the examples; crossing is None if these are too few or a
+    score is 0/0 in every run.
     """
 
     scores: list[float | None]
@@ -381,7 +380,7 @@ class _Part:
 
     @property
     def estimate(self) -> float | None:
-        """Returns the difference, or the score of one arm."""
+        """Returns the difference, or the score of a single arm."""
         first, last = self.scores[0], self.scores[-1]
         if first is None or last is None:
             return None
@@ -417,7 +416,7 @@ def _part(whole: ComparisonSpec, rows: NDArray, name: str) -> _Part:
 
 
 def _against(inside: _Part, outside: _Part, spec: ComparisonSpec) -> Mapping[str, Any]:
-    """Returns the fields of a slice against the rest: the difference of differences, by the t."""
+    """Returns the fields of a slice against the rest: the difference of differences, by the t test."""
     assert inside.crossing is not None and outside.crossing is not None
     assert inside.estimate is not None and outside.estimate is not None
     parts = [replace(part, weight=-part.weight) for part in outside.crossing.parts]
@@ -435,7 +434,7 @@ def _against(inside: _Part, outside: _Part, spec: ComparisonSpec) -> Mapping[str
 
 
 def _in_order(names: NDArray) -> list[str]:
-    """Returns the different names, those that begin with a number by it."""
+    """Sorts the distinct names, numbers first."""
 
     def key(name: str) -> tuple[float, str]:
         try:
@@ -449,9 +448,8 @@ def _in_order(names: NDArray) -> list[str]:
 def _draw(answer: Slices) -> Figure:
     """Draws the difference (or score) of each slice with its interval, below that of all examples.
 
-    Right of it, where slices are set against the rest, by how much a slice's exceeds that of the other
-    examples. Slices with too few examples for an interval are empty dots, those without a
-    score have none.
+    A second panel shows the difference from the other examples. Slices with too few examples for an
+    interval are empty dots; slices without a score have no dot.
     """
     comparison, level = answer.comparison, f"{answer.level:.0%} intervals"
     paired = comparison.experiment is not None
