@@ -94,7 +94,7 @@ def leakage_levels(p_0: float, injections: ArrayLike, purity: float = 1.0) -> Fl
 
 
 def matching_purity(groups: ArrayLike, p_0: float, min_size: int = 2) -> float:
-    """Computes the purity that follows from p_0 where observed clusters are as large as true ones.
+    """Computes the purity from p_0 if observed clusters are as large as true ones.
 
     A sample of an observed cluster of n among N samples has n - 1 companions in its true cluster:
     r (n - 1) in the observed cluster and p_0 (N - n) outside, so r = 1 - p_0 (N - n) / (n - 1),
@@ -103,7 +103,7 @@ def matching_purity(groups: ArrayLike, p_0: float, min_size: int = 2) -> float:
     Args:
       groups: observed clusters [samples].
       p_0: leakage of draws from other observed clusters.
-      min_size: smaller clusters are left out, as they are not tested.
+      min_size: smallest tested cluster; smaller ones are left out.
     """
     _, sizes = np.unique(np.asarray(groups), return_counts=True)
     total = sizes.sum()
@@ -260,7 +260,7 @@ class LeakageDesign:
     def _members(self, cluster: Indices, start: int) -> Indices:
         """Orders the members of each draw's cluster at random [draws, largest size].
 
-        Places past the end of a cluster come last. All levels use the same order, so it is kept.
+        Indices past the end of a cluster come last. All levels use the same order, so it is cached.
         """
         if self._last_members is not None and self._last_members[:2] == (start, len(cluster)):
             return self._last_members[2]

@@ -1,11 +1,11 @@
-"""Finds the inputs of the MultiBERTs paper's tables and figures among some predictions.
+"""Finds the inputs of the MultiBERTs paper's tables and figures in prediction sets.
 
 Numbers of tables and figures are those of Sellam et al. (ICLR 2022) and of its published notebooks:
 tables 1 and 2 and figure 3 belong to section 4 (coreference, gender bias), table 4 and figures 5 and
 6 to appendix D, 1M against 2M steps to appendix E.1 and the original BERT to E.2.
 
-By default the draws are those of the published library, so that the same predictions give the same
-samples; the recommended interval and p stand alongside the published ones.
+By default the draws are those of the published library, so that equal predictions give equal samples; the
+recommended interval and p are shown with the published ones.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ Pairs = Sequence[tuple[PredictionSet, PredictionSet]]
 ACCURACY = "accuracy"
 BIAS = "bias_correlation"
 HANS, NOT_ENTAILED = "hans", 0  # the label of `finetune.text.challenge_sets.TWO_WAY`
-# Its draws, so that the same predictions give the same samples.
+# The paper's draws, so that equal predictions give equal samples.
 PUBLISHED = ComparisonSettings(draws="published")
 GROUP_MEASURES = (ACCURACY, *OCCUPATION_MEASURES)
 
 
-# The base's checkpoints trained further on counterfactual data, and paired with it.
+# The base's checkpoints trained further on counterfactual data; seeds are paired with the base.
 INCREMENTAL = "cda_incr"
-# Trained on counterfactual data from the start, with seeds of its own.
+# Trained on counterfactual data from scratch, with other seeds.
 FULL = "cda_full"
 # The base's first seeds with many fine-tuning runs each.
 EXTRA = "base_extra_seeds"
@@ -55,11 +55,11 @@ EXTRA = "base_extra_seeds"
 
 @dataclass(frozen=True)
 class Roles:
-    """Procedures that may have other names than in the paper's configuration.
+    """Names of procedures, if they differ from the paper's configuration.
 
     Attributes:
-      base: pre-trained as BERT was.
-      original: the published BERT checkpoint.
+      base: procedure that is pre-trained like BERT.
+      original: procedure of the published BERT checkpoint.
     """
 
     base: str = "base"
@@ -75,7 +75,7 @@ def compare_pair(
     resample: Resample = "both",
     names: tuple[str, str] | None = None,
 ) -> Comparison:
-    """Compares two prediction sets by a measure, named by what differs between them: procedure or step."""
+    """Compares two prediction sets by a measure; their names show the difference, procedure or step."""
     settings = replace(settings or PUBLISHED, design=design, resample=resample)
     return compare_prediction_sets(
         base, experiment, measure, settings, names or _names(base, experiment)
@@ -99,7 +99,7 @@ def compare_checkpoints(
 ) -> Comparison:
     """Compares two pre-training seeds of one procedure, with only examples resampled.
 
-    The paper's table 4: such a comparison is about these two checkpoints, not about a procedure.
+    As in the paper's table 4, the result is about these two checkpoints, not about a procedure.
     """
     seeds = predictions.data["pretrain_seed"].to_numpy().tolist()
     arms = []
@@ -125,7 +125,7 @@ def compare_family(
 
     Args:
       pairs: (base, experiment) prediction sets, one pair per evaluation set.
-      settings: how; by default with the draws of the published library.
+      settings: settings of the comparison; by default with the published library's draws.
     """
     tasks = {}
     for base, experiment in pairs:
@@ -137,17 +137,17 @@ def compare_family(
 
 @dataclass
 class Catalogue:
-    """Prediction sets sorted by their part in the paper, and what is made of them, each thing once.
+    """Prediction sets by role in the paper, and their cached comparisons.
 
-    All methods raise DataError where the prediction sets they need are missing.
+    All methods raise DataError if their prediction sets are missing.
 
     Attributes:
       prediction_sets: predictions of all procedures; the last step of each is used.
-      early_step: the step of the base that its last is compared with; None: half of the last.
-      steps_set: the task or evaluation set of figure 7; None: the first.
-      parts: by name of an evaluation set, the coordinate of its examples (or `label`) by which its
-        scores are drawn separately, such as {"hans": "label"}.
-      choices: how learning rates were chosen, for a table.
+      early_step: early step of the base, compared with its last; None: half of the last.
+      steps_set: task or evaluation set of figure 7; None: the first.
+      parts: coordinate of examples (or `label`) that splits an evaluation set in figures, by its name, such
+        as {"hans": "label"}.
+      choices: choices of learning rates, for a table.
     """
 
     prediction_sets: Sequence[PredictionSet]
@@ -182,7 +182,7 @@ class Catalogue:
         return {sets[0].set_name: sets for sets in steps if len(sets) > 1}
 
     def biased(self, *procedures: str) -> list[PredictionSet]:
-        """Returns the prediction sets of some procedures that bias can be measured on, one at least."""
+        """Returns the prediction sets of these procedures with a bias measure; refuses none."""
         prediction_sets = [
             predictions
             for name in procedures
@@ -196,7 +196,7 @@ class Catalogue:
 
     @property
     def winogender_groups(self) -> list[PredictionSet]:
-        """Returns one prediction set per procedure that bias was measured on."""
+        """Returns one prediction set with a bias measure per procedure."""
         return self.biased(self.roles.base, EXTRA, INCREMENTAL, FULL)
 
     @cached_property
@@ -215,7 +215,7 @@ class Catalogue:
 
     @property
     def plain_sets(self) -> dict[Key, PredictionSet]:
-        """Sets of the base that are scored example by example, not by occupation."""
+        """Returns the base's sets with example scores, not occupation scores."""
         plain = {
             key: predictions
             for key, predictions in self.last(self.roles.base).items()
@@ -284,7 +284,7 @@ class Catalogue:
         design: Design,
         resample: Resample = "both",
     ) -> list[Comparison]:
-        """Compares base and experiment by a measure, for each of those asked for."""
+        """Makes each requested comparison of base and experiment by a measure."""
         comparisons = [compare_pair(*item, design, self.settings, resample) for item in asked]
         self.made_comparisons += comparisons
         return comparisons
@@ -308,13 +308,13 @@ class Catalogue:
 
     @cached_property
     def sources(self) -> list[Comparison]:
-        """Incremental against full CDA by what is resampled, the rest of table 2."""
+        """Compares incremental with full CDA by resampled units, the rest of table 2."""
         asked = self._on_winogender(INCREMENTAL, FULL)[1:]
         return [self._compare(asked, "unpaired", source)[0] for source in SOURCES]
 
     @cached_property
     def checkpoints(self) -> Comparison:
-        """Two of the seeds with many fine-tuning runs, as in the paper, or else of the base."""
+        """Compares two seeds with many fine-tuning runs, as in the paper, else two of the base."""
         name = EXTRA
         if not any(BIAS in predictions.measures for predictions in self.last(name).values()):
             name = self.roles.base
@@ -371,7 +371,7 @@ class Catalogue:
     def original(self) -> list[Comparison]:
         """Compares the original BERT, a fixed baseline, with the base by every measure of both.
 
-        In the paper the one seed of the original was drawn with replacement, which leaves it as it is.
+        The paper drew the single seed of the original with replacement, which changes nothing.
         """
         pairs = self._pairs(
             self.last(self.roles.original), self.plain_sets, "the original and the base"
@@ -416,13 +416,13 @@ def group_scores(
 ) -> dict[tuple[str, str], list[RunScores]]:
     """Scores groups of runs on Winogender, by (evaluation set, measure).
 
-    Sellam et al. (ICLR 2022), section 4 and appendix D: of each group the mean over pre-training
-    seeds, the runs of a seed averaged first, and the deviation over seeds. For the base the published
-    notebook prints accuracy 62.7 +- 1.2 %, bias correlation 0.42 +- 0.10 and slope 0.45 +- 0.11 (the
-    appendix calls the last a correlation).
+    Sellam et al. (ICLR 2022), section 4 and appendix D: mean over pre-training seeds of each group, after
+    averaging the runs of a seed, and deviation over seeds. For the base the published notebook prints
+    accuracy 62.7 +- 1.2 %, bias correlation 0.42 +- 0.10 and slope 0.45 +- 0.11 (the appendix calls the
+    last a correlation).
 
     Args:
-      prediction_sets: on Winogender, one per group, in the order of the rows.
+      prediction_sets: prediction sets on Winogender, one per group, in row order.
     """
     names = sorted({predictions.set_name for predictions in prediction_sets})
     if len(names) != 1:

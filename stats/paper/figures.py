@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 # Components in the order of the bars, each with its `fill_style`.
 _FILLS = {"seed": 2, "run": 1, "example": 0, "residual": 4, "run_residual": 3}
-# Least numbers of runs of a seed, and of seeds, that a box summarises.
+# Smallest numbers of runs of a seed, and of seeds, for a box plot.
 _ENOUGH_FOR_BOX = 8
 _ENOUGH_SEEDS = 4
 _PANELS_A_ROW = 4
@@ -46,8 +46,8 @@ class ScorePanel:
     """Scores of procedures on one evaluation set.
 
     Attributes:
-      arms: procedures, each with a box and a dot per seed.
-      reference: one checkpoint to compare them with, such as the original BERT, or None.
+      arms: scores of procedures, drawn as a box and one dot per seed.
+      reference: scores of one checkpoint for comparison, such as the original BERT, or None.
     """
 
     title: str
@@ -64,9 +64,9 @@ def score_figure(panels: Sequence[ScorePanel], title: str = "", one_scale: bool 
     stress sets as panels.
 
     Args:
-      panels: one per evaluation set, or part of one.
+      panels: panels, one per evaluation set or part of one.
       title: a line above the figure.
-      one_scale: whether all panels share one axis of scores.
+      one_scale: whether all panels share the score axis.
     """
     if not panels or not all(panel.arms for panel in panels):
         raise DataError("found nothing to draw scores of, expected a procedure in every panel")
@@ -240,9 +240,9 @@ def variance_figure(
     example, and of the mean score.
 
     Args:
-      components: by evaluation set.
-      sizes: by evaluation set the numbers of seeds, of runs per seed and of examples over which the
-        mean was taken; None leaves the second panel out.
+      components: variance components by evaluation set.
+      sizes: numbers of seeds, runs per seed and examples of the mean by evaluation set; None: no second
+        panel.
     """
     if not components:
         raise DataError("found no variance components to draw, expected at least one set")

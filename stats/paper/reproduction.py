@@ -3,7 +3,7 @@
     multiberts paper --gin_param='paper.run_dir = "results/paper"'
         --gin_param='paper.predictions = "results"'
 
-What the runs do not allow is left out, and the report says why.
+Tables and figures that the runs do not allow are left out with a reason.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ Section = tuple[str, str, str, Callable[[], "Table | Figure"]]
 
 def _settle(parameters: Values, _: Values) -> None:
     parameters["parts"] = dict(parameters["parts"] or {})
-    # They came later: reports made without them keep their identity.
+    # Left out at their defaults, so that reports made before they existed keep their identity.
     for name, default in (("steps_set", None), ("figures", "svg")):
         if parameters[name] == default:
             del parameters[name]
@@ -80,18 +80,18 @@ class PaperSettings:
     """Arguments of `paper`.
 
     Attributes:
-      run_dir: of this report.
+      run_dir: run directory of the report.
       predictions: folder (or folders) with finished fine-tuning runs, at any depth.
-      base: which procedure is the base (see `stats.paper.catalogue.Roles`).
-      original: which one is the published checkpoint.
-      early_step: the earlier step that the base's last is compared with; None: half of the last.
+      base: name of the base procedure (see `stats.paper.catalogue.Roles`).
+      original: name of the procedure of the published checkpoint.
+      early_step: early step of the base, compared with its last; None: half of the last.
       steps_set: task or evaluation set on which both steps' bootstrap distributions are drawn (figure 7);
         None: the first.
       parts: by evaluation set, the coordinate of its examples (or `label`) by which scores are
         drawn separately, such as {"hans": "label"}.
       n_resamples: bootstrap replicates of every comparison.
-      rng: number that identifies the draws: the same number, the same draws.
-      figures: kind of the files of figures: LaTeX takes `pdf`.
+      rng: number that identifies the draws: equal numbers give equal draws.
+      figures: file format of the figures, such as `pdf` for LaTeX.
     """
 
     run_dir: str
@@ -110,13 +110,13 @@ class PaperSettings:
 def paper(settings: PaperSettings) -> None:
     """Writes `run_dir/report/` with `index.html`, `index.md`, `tables/`, `figures/` and `comparisons.csv`.
 
-    What cannot be made from these runs is left out, and `index.md` gives the reason.
+    Tables and figures that these runs do not allow are left out; `index.md` gives the reasons.
 
     Args:
       settings: the fields of `PaperSettings`.
 
     Raises:
-      UserError: there are no runs, none of the base, or a file is damaged.
+      UserError: no runs, no runs of the base, or a damaged file.
 
     Reference: Sellam et al., "The MultiBERTs" (ICLR 2022).
     """

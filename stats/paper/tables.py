@@ -83,7 +83,7 @@ def comparison_table(
 
 
 def _without_repeats(table: Table) -> Table:
-    """Moves set, base and experiment from columns to the title where all rows have the same."""
+    """Moves set, base and experiment from columns to the title if they are equal in all rows."""
     values = dict(zip(table.columns, map(list, zip(*table.rows, strict=True)), strict=True))
     same = {name: values[name][0] for name in _PREFIXES if len(set(values[name])) == 1}
     columns = [column for column, name in enumerate(table.columns) if name not in same]
@@ -178,7 +178,7 @@ def score_table(scores: Mapping[tuple[str, str], Sequence[RunScores]]) -> Table:
 
 
 def _deviation_of_runs(arm: RunScores) -> float | None:
-    """Returns the deviation pooled over seeds; None where no seed has two runs."""
+    """Returns the deviation of runs pooled over seeds; None if no seed has two runs."""
     freedom = sum(len(scores) - 1 for scores in arm.by_seed.values())
     if not freedom:
         return None
@@ -187,9 +187,9 @@ def _deviation_of_runs(arm: RunScores) -> float | None:
 
 
 def _deviation_without_seeds(arm: RunScores) -> float | None:
-    """Returns the SD of means of as many runs as a seed has, drawn from all runs whatever their seed.
+    """Returns the SD of means of random sets of runs that are as large as a seed's.
 
-    Appendix D of the paper draws such sets with replacement; this is the value that many draws approach.
+    Appendix D of the paper draws such sets with replacement; this is the limit of many draws.
     """
     if arm.num_runs == len(arm.by_seed):
         return None

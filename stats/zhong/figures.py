@@ -34,10 +34,10 @@ _PANEL = 3.1  # inches per task
 def report_of_sizes(
     analysis: InstanceAnalysis, further: Mapping[str, Table] | None = None
 ) -> Report:
-    """Returns a page with every table and figure that the data allow.
+    """Returns a page with all tables and figures that the data allow.
 
     Args:
-      further: more tables, by name; they come first.
+      further: further tables by name, placed first.
     """
     parts: dict[str, Table | Figure] = {**(further or {}), **all_tables(analysis)}
     parts |= {f"figure_{name}": figure for name, figure in all_figures(analysis).items()}
@@ -143,7 +143,7 @@ def accuracy_figure(accuracies: Mapping[str, Mapping[str, SizeAccuracy]]) -> Fig
         for axes, (task, sizes) in zip(panels, accuracies.items(), strict=True):
             positions = np.arange(len(sizes))
             for position, accuracy in zip(positions, sizes.values(), strict=True):
-                # To the left of the means, which would hide them.
+                # Left of the means, which would cover them.
                 drawing.dots(
                     axes, accuracy.seed_scores, position - 0.25, 5, marker="o", markersize=4, alpha=0.8,
                     markeredgewidth=0.4, zorder=1,
@@ -343,7 +343,7 @@ def decomposition_figure(decompositions: Mapping[str, Mapping[str, Decomposition
             positions, bottom = np.arange(len(sizes)), np.zeros(len(sizes))
             for fill, name in enumerate(names):
                 parts = [split.parts.get(name) for split in sizes.values()]
-                # An unbiased estimate of a small variance may be negative; it has no height.
+                # An unbiased estimate of a small variance may be negative and is drawn as 0.
                 heights = np.array([max(part.mean, 0.0) if part else 0.0 for part in parts])
                 errors = np.array([part.standard_error if part else 0.0 for part in parts])
                 label = level_name(name) + ("" if name == "bias_squared" else " variance")

@@ -30,10 +30,10 @@ from multiberts.stats.zhong.ensembles import refuse_fractions
 
 Array = NDArray[np.float64]
 Direction = Literal["decay", "improvement"]
-# Cells of one block, which bounds the memory for any number of examples.
+# Cells of one block: bounds the memory for any number of examples.
 _BLOCK_CELLS = 1 << 21
 _MAX_LATTICE = 1 << 22
-_LEVEL = 0.95  # of the interval of a bound without its threshold's bias
+_LEVEL = 0.95  # level of the interval of the corrected bound
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Distribution:
 
     Attributes:
       support: values, ascending.
-      probability: of each value; the sum is 1.
+      probability: probability of each value, with sum 1.
     """
 
     support: Array
@@ -66,15 +66,15 @@ class InstanceBound:
       direction: decay or improvement.
       bound: the share of examples whose difference passes the threshold, minus that of the random
         baseline.
-      threshold: given, or the one of the largest bound; -inf (inf for improvement) if no threshold
-        gives more than 0.
+      threshold: given threshold, or that of the largest bound; -inf (inf for improvement) if no bound is
+        above 0.
       difference: distribution of the observed differences, larger minus smaller, over the examples.
-      baseline: the same of the random baseline, exact over all exchanges of seeds.
+      baseline: the same for the random baseline, exact over all exchanges of seeds.
       adaptive: whether the threshold was chosen on these data, which makes the bound slightly too
         large; see `threshold_bias`.
-      standard_error: of the bound over examples, with seeds and threshold fixed.
+      standard_error: standard error of the bound over examples, with seeds and threshold held fixed.
       num_seeds: pre-training seeds of the smaller and the larger size.
-      runs: what it was computed from: the arm that would be better first.
+      runs: runs of both arms, the hypothetically better arm first.
     """
 
     direction: Direction
@@ -104,15 +104,15 @@ class InstanceBound:
     def lower_limit(self, confidence_level: float = 0.95) -> float:
         """Computes a one-sided lower confidence limit of the share of such examples.
 
-        The bound is the value that is expected: it often exceeds the true share. The limit chooses the
-        threshold on one half of the examples and applies it to the other, and allows for the choice of
-        examples and, by leaving out one seed after another, of seeds.
+        The bound itself holds only in expectation and often exceeds the true share. The limit chooses the
+        threshold on one half of the examples and applies it to the other. It accounts for sampling of
+        examples and, by leaving out each seed in turn, of seeds.
 
         Args:
-          confidence_level: with which the true share is above the limit, in (0, 1).
+          confidence_level: probability that the true share is above the limit, in (0, 1).
 
         Returns:
-          From 0 to 1; 0 where a size has one seed, or a half fewer than two examples.
+          The limit, from 0 to 1; 0 if a size has one seed or a half has fewer than two examples.
         """
         from scipy.special import stdtrit
 
@@ -158,7 +158,7 @@ class InstanceBound:
     def _of_halves(
         runs: tuple[RunsTable, RunsTable], halves: list[NDArray], thresholds: list[float]
     ) -> list[Array]:
-        """Computes the share of each example beyond the baseline's, half by half."""
+        """Computes each example's excess over the baseline, for each half."""
         lattice = _lattice(*runs)
         excess = _excess(lattice, _in_units(thresholds, lattice.unit))
         excess[:, np.isneginf(thresholds)] = 0.0
@@ -175,7 +175,7 @@ class ThresholdBias:
       corrected: bound - bias.
       cross_fitted: mean of two bounds, the threshold chosen on one half of the examples and
         applied to the other; without this bias, by construction.
-      standard_error: of the adaptive bound over bootstrap samples of examples.
+      standard_error: standard error of the adaptive bound over bootstrap samples of examples.
       low, high: 95 % interval of the corrected bound, from the spread of the samples' bounds.
     """
 
@@ -506,7 +506,7 @@ def threshold_bias(
       large: as for `decay_bound`.
       direction: decay or improvement.
       n_resamples: bootstrap samples of examples.
-      rng: of the samples and of the halves for cross-fitting.
+      rng: seed of the samples and of the halves for cross-fitting.
 
     Raises:
       DataError: there are too few bootstrap samples for the interval.
@@ -568,7 +568,7 @@ def relative_threshold_bias(
       large: the same of the larger size.
       direction: decay or improvement.
       n_resamples: pairs of draws.
-      rng: of the draws.
+      rng: seed of the draws.
 
     Returns:
       The relative bias, such as 0.1 for a bound that is a tenth too large; NaN where the mean L is not
@@ -593,7 +593,7 @@ def relative_threshold_bias(
     pair = (small, large) if direction == "decay" else (large, small)
     arms = _one_run_each(*pair)
     numbers = [len(runs.keys) for runs in arms]
-    # A draw of seeds is right on an example 0 to all times: these are all the patterns there are.
+    # All patterns: a draw of seeds is right on an example 0 to all times.
     right = np.indices([number + 1 for number in numbers]).reshape(2, -1)
     first, second = (
         (np.arange(number) >= number - counts[:, None]).astype(np.int64)
@@ -625,7 +625,7 @@ def relative_threshold_bias(
 
 
 def _one_run_each(small: Runs, large: Runs) -> list[RunsTable]:
-    """Returns both arms in one order of examples, or refuses what is not one 0/1 run per seed."""
+    """Aligns the examples of both arms; refuses arms without exactly one 0/1 run per seed."""
     arms = aligned(small, large)
     for runs in arms:
         refuse_fractions(runs.predictions)
@@ -653,9 +653,9 @@ class FisherTests:
     """One-sided Fisher exact tests, one per example.
 
     Attributes:
-      p_values: [examples].
-      adjusted: after Benjamini and Hochberg [examples].
-      level: the requested false discovery rate.
+      p_values: p-value of each example [examples].
+      adjusted: p-values adjusted after Benjamini and Hochberg [examples].
+      level: requested false discovery rate.
       direction: decay or improvement.
     """
 

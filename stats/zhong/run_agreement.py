@@ -49,12 +49,12 @@ _BLOCK_CELLS = 1 << 20
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over examples, the runs held fixed.
+    """A mean over examples, with the runs held fixed.
 
     Attributes:
       value: in [-1, 1].
-      standard_error: over examples; of a correlation by linearisation.
-      interval: the recommended one (`stats.interval_rule`), by new examples.
+      standard_error: standard error over examples; by linearisation for a correlation.
+      interval: recommended interval (`stats.interval_rule`) for new examples.
     """
 
     value: float
@@ -67,10 +67,10 @@ class Agreement:
     """Agreement of pairs of runs.
 
     Attributes:
-      kind: `classes`, where equal answers count, or `correlation` of answers on a scale.
-      same_seed: of two runs of one pre-training seed; None where no seed has two runs.
-      different_seeds: of runs of two seeds; None with one seed.
-      difference: same_seed - different_seeds, from the same examples; None where one is None.
+      kind: `classes` (share of equal answers) or `correlation` of answers on a scale.
+      same_seed: agreement of two runs of one pre-training seed; None if no seed has two runs.
+      different_seeds: agreement of runs of two seeds; None with one seed.
+      difference: same_seed - different_seeds on the same examples; None if either is None.
     """
 
     kind: Kind

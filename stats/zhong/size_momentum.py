@@ -45,7 +45,7 @@ from multiberts.stats.variance.score_tables import TablePart, score_table
 
 Array = NDArray[np.float64]
 Correlation = Literal["pearson", "spearman"]
-# Shares of the mean square score below which a variance is what rounding leaves.
+# Variances below this share of the mean square score are rounding errors.
 _ROUNDING = 1e-12
 
 
@@ -54,8 +54,8 @@ class Momentum:
     """Correlation of two successive improvements, where the middle size is equally accurate.
 
     Attributes:
-      r: the estimate, in [-1, 1]; NaN where the seeds' noise hides how examples differ.
-      low, high: interval over seeds and examples; -1 and 1 where r is NaN.
+      r: estimate, in [-1, 1]; NaN if noise of seeds hides the differences between examples.
+      low, high: interval over seeds and examples; -1 and 1 if r is NaN.
       num_seeds: pre-training seeds of the small, the middle and the large size.
     """
 
@@ -128,7 +128,7 @@ def momentum(small: Runs, middle: Runs, large: Runs, *, confidence_level: float 
                 "more: one seed cannot be separated from its noise; add seeds or leave the size out"
             )
     number = sizes[0].shape[1]
-    # A seed that is better on all examples does not make them differ.
+    # Centre seeds: one that is better on all examples adds no difference between examples.
     centred = [scores - scores.mean(axis=1, keepdims=True) for scores in sizes]
     means = np.stack([scores.mean(axis=0) for scores in centred])  # [sizes, examples]
     noise = [scores.var(axis=0, ddof=1).mean() / len(scores) for scores in centred]
@@ -141,7 +141,7 @@ def momentum(small: Runs, middle: Runs, large: Runs, *, confidence_level: float 
     unknown = result(np.nan, -1.0, 1.0)
     if covariances[1, 1] <= floor[1]:
         return unknown
-    # The small and the large size less what the middle one explains [2, sizes].
+    # Coefficients of the small and the large size minus their regression on the middle one.
     slopes = covariances[[0, 2], 1] / covariances[1, 1]
     contrasts = np.array([[1, -slopes[0], 0], [0, -slopes[1], 1]])
     (v_small, c), (_, v_large) = contrasts @ covariances @ contrasts.T
@@ -160,7 +160,7 @@ def momentum(small: Runs, middle: Runs, large: Runs, *, confidence_level: float 
     at_three = [products(value).variance_parts() for value in (-1.0, 0.0, 1.0)]
 
     def excess(value: float) -> float:
-        """Computes by how much c + value x scale exceeds what chance allows."""
+        """Computes the excess of |c + value x scale| over the critical value of the t test."""
         from scipy.special import stdtrit
 
         lagrange = ((value**2 - value) / 2, 1 - value**2, (value**2 + value) / 2)
@@ -169,7 +169,7 @@ def momentum(small: Runs, middle: Runs, large: Runs, *, confidence_level: float 
         return float(abs(c + value * scale) - reach * np.sqrt(variance.variance))
 
     if abs(c) > scale and excess(r) > 0:
-        return unknown  # no correlation fits: the seeds of two sizes are not independent
+        return unknown  # no correlation is consistent: seeds of two sizes are not independent
     low, high = (_limit(excess, r, end) for end in (-1.0, 1.0))
     return result(r, low, high)
 
@@ -248,7 +248,7 @@ def momentum_index(
     if limits.ndim != 1 or len(limits) < 2 or (np.diff(limits) <= 0).any():
         raise DataError(f"found limits of buckets {limits.tolist()}, expected rising numbers")
     before, between, after = (runs.mean() for runs in aligned(small, middle, large))
-    # A mean of .6 that rounding made .59999 is .6.
+    # Rounding can turn a mean of .6 into .59999.
     bucket = np.searchsorted(limits, between + 1e-9, side="right") - 1
     bucket[np.isclose(between, limits[-1])] = len(limits) - 2
     counts = np.array([(bucket == number).sum() for number in range(len(limits) - 1)])

@@ -62,7 +62,7 @@ def _decay(analysis: InstanceAnalysis) -> Records:
             "Decay, all runs": pair.all_runs.bound if pair.all_runs else None,
             "Decay, ensembled": bound.bound, "Threshold": _finite(bound.threshold),
             "Threshold bias": bias.bias, "Corrected": bias.corrected,
-            # Where the bound is 0, the bounds of all samples may be 0; then their spread is meaningless.
+            # If the bound is 0, all bootstrap bounds may be 0 and their spread means nothing.
             "Corrected (95% CI)": Interval(bias.low, bias.high) if bias.bound > 0 else None,
             "Cross-fitted": bias.cross_fitted,
         }  # fmt: skip
@@ -75,10 +75,10 @@ def _finite(value: float) -> float | None:
 def _matrix(
     values: Callable[[PairOfSizes], tuple[float | None, float | None]], analysis: InstanceAnalysis
 ) -> Records:
-    """Lays out values of decay and of improvement as the paper's tables 2, 9 and 10.
+    """Arranges values of decay and improvement like the paper's tables 2, 9 and 10.
 
-    Above the diagonal those of improvement from the row's size to the larger one of the column; below
-    it those of improvement from the row's size to a smaller one: of decay with size.
+    Above the diagonal: improvement from the row's size to the larger size of the column. Below it:
+      improvement from the row's size to a smaller one, which is decay with size.
     """
     pairs = analysis.pairs
     cell_of: dict[tuple[str, str, str], Cell] = {}
@@ -211,7 +211,7 @@ def _bucket_names(item: MomentumIndex) -> list[str]:
 
 
 class _Kind(NamedTuple):
-    """A table: the columns from the first measured one on have one format, but for some."""
+    """Makes a table with one format for the measured columns, except some."""
 
     title: str
     records: Callable[[InstanceAnalysis], Records]
