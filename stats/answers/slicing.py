@@ -238,8 +238,8 @@ def slices(result: ComparisonResult | FurtherAnswer, by: Any) -> Slices:
         )
     if spec.prior[1]:
         raise DataError(
-            "found seed_sd with slices (by), but a borrowed standard deviation does not apply to slices; leave "
-            "one of them out"
+            "found seed_sd with slices (by), but a borrowed standard deviation does not apply to slices; "
+            "leave one of them out"
         )
     parts = slices_of(spec, result.computed_from().data, by)
     return Slices(result, parts.by, LEAST, parts.slices, result.confidence_level, *parts[2:])
