@@ -16,11 +16,11 @@ from multiberts.stats.intervals import PValues
 Array = NDArray[np.float64]
 Method = Literal["bonferroni", "holm", "bh", "by"]
 
-# All 2**R sign patterns are enumerated up to this R.
+# All 2**R sign patterns are enumerated up to this R: 32,768, a few more than the random samples.
 _MAX_EXACT_SIGN_FLIP_SEEDS = 15
 # All permutations of seeds to two arms are enumerated up to this number: 10 against 10 have 184,756.
 _MAX_EXACT_PERMUTATIONS = 200_000
-_RANDOM_SAMPLES = 19_999
+_RANDOM_SAMPLES = 19_999  # with the observed one 20,000: p is a multiple of .00005
 # The bootstrap of four seeds and 120 examples takes half a minute with this number.
 _MAX_RESAMPLES = 1_000_000
 
@@ -88,6 +88,7 @@ def permutation_p_values(base_scores: Array, experiment_scores: Array) -> PValue
 
 def _counted_p_values(statistics: NDArray, seen: float, slack: float, extra: int) -> PValues:
     """Counts the statistics that reach the observed one; differences within `slack` are ties."""
+    # Patterns with equal sums differ by the rounding of their order of summation.
     reached = (
         statistics >= seen - slack,
         statistics <= seen + slack,
@@ -100,6 +101,7 @@ def _counted_p_values(statistics: NDArray, seen: float, slack: float, extra: int
 @functools.lru_cache(maxsize=2)
 def _random_signs(number: int) -> NDArray[np.float64]:
     """Returns random signs [samples, number]; cached for repeated tests."""
+    # A fixed key here and below, as the tests take no seed: equal data give equal p.
     generator = np.random.Generator(np.random.Philox(key=0))
     bits = generator.integers(0, 2, (_RANDOM_SAMPLES, number))
     return np.asarray(1.0 - 2 * bits, dtype=np.float64)

@@ -168,6 +168,7 @@ class VarianceComponents:
         if reason:
             raise DataError(reason)
         squares = drawn_squares(self.mean_squares)
+        # Cut at 0, because differences of drawn mean squares can be negative and variances cannot.
         return {
             name: np.maximum(sum(times * squares[square] for square, times in by.items()), 0.0)
             for name, by in self.coefficients.items()
@@ -208,6 +209,7 @@ class VarianceComponents:
                 f"found a budget of {budget:g}, expected at least "
                 f"{2 * num_arms(design) * (cost_pretrain + cost_finetune):g} for two seeds of one run"
             )
+        # 1 + 1e-12: rounding must not lose a run or a seed of a budget that they use up exactly.
         runs = np.arange(1, most_runs + 1)
         seeds = np.floor(of_arm / (cost_pretrain + runs * cost_finetune) * (1 + 1e-12))
         terms = self.of_mean(1, 1, num_examples)

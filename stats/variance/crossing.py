@@ -178,6 +178,7 @@ class Crossing:
 
     def bootstrap_variance(self) -> float:
         """Returns the exact variance of the sum's bootstrap distribution (of its linear part)."""
+        # Divided by n^2, not n (n - 1): the bootstrap takes the sample for the population.
         main = sum(
             float(drawn @ drawn) / len(drawn) ** 2
             for drawn in (*self.seeds.values(), *self.examples.values())
@@ -236,6 +237,7 @@ class Crossing:
         """Returns the factor of a table's variances over examples; 1 if all examples count."""
         if not part.scored:
             return 1.0
+        # (C - 1) / C turns the unbiased mean square into the plug-in estimate, which the factor corrects.
         number = part.table.shape[1]
         return max(1.0, (number - 1) / number * _ratio_factor(part.scored))
 
@@ -270,6 +272,7 @@ def _ratio_factor(scored: tuple[float, ...]) -> float:
     """
     if not scored:
         return 1.0
+    # n can be 1, where a variance has no degrees of freedom: .5 keeps the factor finite.
     return sum(1 / max(n - 1, 0.5) for n in scored) / sum(1 / n for n in scored)
 
 
