@@ -348,7 +348,7 @@ def score_interval(
 
     The effective size is the number of answers whose share would have this standard error. It can exceed
     the number of examples, because several seeds answer each. If a few examples carry all errors, the
-    standard error is noisy; the interval then uses `tail_freedom`, but is no wider than with one answer per
+    standard error is noisy; the interval then uses `tail_freedom`, but at most the width of one answer per
     example. If every unit has the score of a bound, such as all answers right, it is Clopper and Pearson's.
 
     Args:
