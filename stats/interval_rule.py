@@ -352,7 +352,7 @@ def score_interval(
     example. If every unit has the score of a bound, such as all answers right, it is Clopper and Pearson's.
 
     Args:
-      bounds: the smallest and the largest possible score.
+      bounds: smallest and largest possible score.
       num_units: number of independent examples, clusters or seeds.
       tail_freedom: degrees of freedom lowered for heavy tails of the examples; see
         `stats.variance.crossing.Crossing.tail_freedom`.
@@ -422,7 +422,7 @@ def near_bounds_difference(
 
     Args:
       base: estimate and standard error of the base.
-      bounds: the smallest and the largest possible score.
+      bounds: smallest and largest possible score.
       num_units: number of independent examples (or clusters) of each arm.
       confidence_level: level of the interval, in (0, 1).
       null: tested difference.

@@ -85,7 +85,7 @@ def arms_in(
         arrays of a `.npz` file; or a dict of arms, whose values are not one score or prediction per
         example.
       label: name of the data in error messages.
-      by: column of slices of the examples, which is kept.
+      by: column of slices to keep.
       task: one of several tasks in files, or in a column `task` of a table.
       columns: names of columns by role; None: a table is recognised by usual names of columns.
 
@@ -307,7 +307,7 @@ def table_of(
         every example of an array with axes of runs is a missing run.
       metric: selects the variables of a Dataset (such as scores or texts), and decides whether the last
         axis of an array is classes.
-      by: column of slices of the examples, which is kept.
+      by: column of slices to keep.
     """
     if isinstance(data, ArmTable):
         return data

@@ -110,7 +110,7 @@ class Arm(RunsTable):
     """Runs of one arm, with the labels that a metric compares them with.
 
     Attributes:
-      labels: [examples].
+      labels: labels [examples].
       clusters: cluster of each example, 0 to G - 1 [examples], or None if examples are drawn one by one.
       observed: bool [runs, examples], False for missing cells; None if none is missing.
       lineage: (kind, name) pairs of the ancestors of each run, such as ("parent", "seed_0"), or empty if
@@ -206,8 +206,8 @@ def make_arm(
     Args:
       name: name of the arm in error messages.
       predictions: [runs, examples], or [runs, examples, classes].
-      labels: [examples].
-      run_seeds: [runs].
+      labels: labels [examples].
+      run_seeds: pre-training seed of each run [runs].
       example_ids: [examples], unique, or None.
       inner_levels: parts of each run's key below its seed, or None.
       missing: whether a NaN (or None) prediction is refused, or left out of its run's score.

@@ -372,7 +372,7 @@ def methods(
     runs_are: str = "runs",
     answers: Sequence[FurtherAnswer] = (),
 ) -> str:
-    """Writes the paragraph on methods for a paper, with references.
+    """Writes the methods paragraph for a paper, with references.
 
     Args:
       items: comparisons with equal settings.
@@ -807,7 +807,7 @@ def rank_text(arm: RankedArm) -> str:
 
 
 def ranking_notes(result: RankingResult) -> list[str]:
-    """Lists what a reader must know before believing a ranking."""
+    """Lists warnings on a ranking."""
     texts = [
         f"The ranks and the {'groups' if result.arms[0].groups else 'differences'} hold for all arms "
         "together; an arm's own interval does not, and two of these may overlap where the difference is "
@@ -824,7 +824,7 @@ def ranking_notes(result: RankingResult) -> list[str]:
 
 
 def ranking_methods(result: RankingResult) -> str:
-    """Writes the paragraph on methods for a paper, with references."""
+    """Writes the methods paragraph for a paper, with references."""
     level, unpaired = f"{result.confidence_level:.0%}", result.design == "unpaired"
     pairs = "all pairs" if result.against is None else f"each with {result.against}"
     opening = [
