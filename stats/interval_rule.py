@@ -119,7 +119,7 @@ def interval_of_score(
     """Computes the recommended interval of one arm's score, the mean of the crossing.
 
     Args:
-      level: of the interval, in (0, 1).
+      level: confidence level, in (0, 1).
       units: number of drawn examples, clusters or seeds.
     """
     error, freedom = spread_of(crossing)
@@ -139,7 +139,7 @@ def interval_of_mean(
     """Computes `interval_of_score` from a score, its standard error and degrees of freedom.
 
     Args:
-      level: of the interval, in (0, 1).
+      level: confidence level, in (0, 1).
       units: number of independent examples, clusters or seeds.
       tail_freedom: as in `score_interval`.
       drawn: whether any unit is drawn; otherwise the score is exact and its interval a point.
@@ -172,7 +172,7 @@ def interval_of_difference(
     Args:
       crossing: tables whose sum is the difference.
       pairs: the arms' answers to the same examples; None if they are not paired.
-      level: of the interval, in (0, 1).
+      level: confidence level, in (0, 1).
     """
     base, experiment = arms
     variance = crossing.unbiased_variance()
@@ -206,7 +206,7 @@ def interval_of_sum(
     """Computes the t interval and test of a sum of means; the range and p = 1 if nothing varies.
 
     Args:
-      level: of the interval, in (0, 1).
+      level: confidence level, in (0, 1).
     """
     if variance.variance == 0:
         return _range(span, level), PValues(1.0, 1.0, 1.0)

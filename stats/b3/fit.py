@@ -253,7 +253,7 @@ def loss_histogram(
     Args:
       leakages: p_i [levels], as `B3Fit.leakages`.
       losses: single losses [levels, draws] or [levels, draws, tests], as `B3Result.losses`.
-      edges: of the bins, rising [bins + 1]; as in NumPy a bin includes its lower edge, the last bin
+      edges: rising edges of the bins [bins + 1]; as in NumPy a bin includes its lower edge, the last bin
         both edges.
       regularisation: as in `solve`; its bounds are replaced by 0 and 1.
     """

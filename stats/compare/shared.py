@@ -14,7 +14,7 @@ from multiberts.stats.reading import arm_of, labelled, labels_of, table_of
 from multiberts.stats.runs_table import Arm, clustered
 from multiberts.stats.settings import Missing
 
-_Made = TypeVar("_Made")
+_Cached = TypeVar("_Cached")
 
 
 class SharedArms:
@@ -24,12 +24,12 @@ class SharedArms:
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple, tuple[Any, Any]] = {}
+        self._cache: dict[tuple, tuple[Any, Any]] = {}
 
-    def _once(self, key: tuple, source: Any, make: Callable[[], _Made]) -> _Made:
-        if key not in self._known:
-            self._known[key] = make(), source
-        return cast("_Made", self._known[key][0])
+    def _once(self, key: tuple, source: Any, make: Callable[[], _Cached]) -> _Cached:
+        if key not in self._cache:
+            self._cache[key] = make(), source
+        return cast("_Cached", self._cache[key][0])
 
     def table(
         self, name: str, data: Any, metric: MetricLike | None, labels: Any = None

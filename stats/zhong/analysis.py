@@ -55,7 +55,7 @@ class SizeAccuracy:
       mean: mean accuracy over seeds and examples.
       seed_scores: accuracy of each pre-training seed, averaged over its runs [seeds].
       ensembled: accuracy of the vote of each seed's runs, or None with one run per seed.
-      shares: of the examples with an instance accuracy from 0 to .1, to .2, ... to 1 [10].
+      shares: shares of examples with an instance accuracy from 0 to .1, to .2, ... to 1 [10].
     """
 
     mean: float

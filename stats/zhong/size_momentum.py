@@ -95,7 +95,7 @@ def momentum(small: Runs, middle: Runs, large: Runs, *, confidence_level: float 
         Runs below a seed are averaged.
       middle: the same.
       large: the same.
-      confidence_level: of the interval, in (0, 1).
+      confidence_level: level of the interval, in (0, 1).
 
     Raises:
       DataError: a size has one seed, or the examples differ or cannot be matched.
