@@ -422,7 +422,7 @@ class B3CrossValidator:
           n_resamples: bootstrap samples for it.
 
         Raises:
-          DataError: there are not as many losses as splits, or one is not finite.
+          DataError: different numbers of losses and splits, or a loss that is not finite.
         """
         values = np.asarray(losses, dtype=np.float64)
         if values.shape != (self.get_n_splits(),):

@@ -87,8 +87,8 @@ class PaperSettings:
       early_step: early step of the base, compared with its last; None: half of the last.
       steps_set: task or evaluation set on which both steps' bootstrap distributions are drawn (figure 7);
         None: the first.
-      parts: by evaluation set, the coordinate of its examples (or `label`) by which scores are
-        drawn separately, such as {"hans": "label"}.
+      parts: coordinate of examples (or `label`) that splits an evaluation set in figures, by its name, such
+        as {"hans": "label"}.
       n_resamples: bootstrap replicates of every comparison.
       rng: number that identifies the draws: equal numbers give equal draws.
       figures: file format of the figures, such as `pdf` for LaTeX.

@@ -127,7 +127,7 @@ def agreement_table(agreements: Mapping[str, Agreement]) -> Table:
     The paper's table of instance-level agreement (appendix); the intervals are ours.
 
     Args:
-      agreements: by evaluation set, see `stats.zhong.run_agreement.agreement`.
+      agreements: agreement by evaluation set, see `stats.zhong.run_agreement.agreement`.
     """
     kinds = {"classes": "equal answers", "correlation": "correlation"}
     records: list[dict[str, Cell]] = []
@@ -155,7 +155,7 @@ def score_table(scores: Mapping[tuple[str, str], Sequence[RunScores]]) -> Table:
     The numbers behind the paper's figures of GLUE and SQuAD scores.
 
     Args:
-      scores: by (evaluation set, measure), the procedures that were scored.
+      scores: scored procedures by (evaluation set, measure).
     """
     records: list[dict[str, Cell]] = []
     for (name, measure), arms in scores.items():
@@ -201,7 +201,7 @@ def component_table(components: Mapping[tuple[str, str], VarianceComponents]) ->
     """Makes a table of the variances of one run's score on one example, by their source.
 
     Args:
-      components: by (evaluation set, measure).
+      components: variance components by (evaluation set, measure).
     """
     rows: list[Sequence[Cell]] = []
     for (name, measure), parts in components.items():

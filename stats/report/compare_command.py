@@ -56,38 +56,36 @@ class FileComparison(SliceNames):
         column per run; arrays (`.npz`, `.npy`); a folder of such files, one per seed, whose names say seed,
         arm and task (`base_seed0.csv`, `base/seed_0/rte.csv`); a folder of finished fine-tuning runs; outputs
         of lm-evaluation-harness, Inspect, HELM or Hugging Face `datasets`, one folder per seed.
-      experiment: the same for the other arm, or for several; or the other seeds, where names differ in the
-        seed (`base_seed*.csv new_seed*.csv`).
-      labels: a table of ids and labels, instead of labels in the files themselves; `example` and `label` may
-        name its columns.
-      base: the arm that the others are compared with; by default the first.
+      experiment: the same for one or more other arms; or further seeds, if names differ in the seed
+        (`base_seed*.csv new_seed*.csv`).
+      labels: table of ids and labels that replaces labels in the files; `example` and `label` may name its
+        columns.
+      base: arm that the others are compared with; by default the first.
       metric: a metric such as `accuracy`, `f1`, `matthews_correlation`; by default `mean` of scores,
-        and `accuracy` of predictions. Of several tasks that of each, `MRPC:accuracy+f1,accuracy`, where one
-        with two counts as their mean; `glue` counts as GLUE does.
-      html: where to write a page with the answer and its figures, one file.
-      latex: where to write the table in LaTeX.
-      csv: where to write every number.
-      json: print every number as JSON instead of text.
+        and `accuracy` of predictions. For several tasks one metric each, `MRPC:accuracy+f1,accuracy`; two
+        metrics of a task are averaged. `glue`: GLUE's metrics.
+      html: path of a page to write, one file with the answer and its figures.
+      latex: path of a LaTeX table to write.
+      csv: path of a CSV file to write, with all numbers.
+      json: print all numbers as JSON instead of text.
       design: `paired` for runs that share their seeds, `unpaired`, `fixed_baseline`. Repeated evaluations,
         known as logs in order of time, are always unpaired.
-      resample: `both`; `examples` holds the seeds fixed and claims nothing beyond them, as one run of each
-        allows; `seeds` holds the examples fixed, as one score per run allows. By default what the data allow.
-      seeds: of which training of finished runs the seeds are: `pretrain`, or `finetune`, which compares
-        single checkpoints; files of other programs name their seeds in a column.
-      step: of finished runs, the steps of pre-training that are compared; by default the last of each
-        procedure.
-      names: what the arms are called in text, page and LaTeX, in the order of the files: "RoBERTa,Ours".
+      resample: `both`; `examples` holds the seeds fixed and claims nothing beyond them, the default for one
+        run of each arm; `seeds` holds the examples fixed, the default for one score per run.
+      seeds: training stage whose seeds count, for finished runs: `pretrain`, or `finetune`, which compares
+        single checkpoints; other files have a column of seeds.
+      step: pre-training steps of finished runs to compare; by default the last of each procedure.
+      names: names of the arms in text, page and LaTeX, in the order of the files: "RoBERTa,Ours".
       task: one of several tasks in the files; by default all, and their mean.
-      task_name: what the task is called in text, page and LaTeX.
-      missing: `omit` leaves a missing prediction out of its run's score, as if it were missing at
-        random.
+      task_name: name of the task in text, page and LaTeX.
+      missing: `omit` leaves a missing prediction out of its run's score, as if missing at random.
       confidence_level: level of the intervals.
-      margin: the largest difference that does not matter, in points for scores in per cent: is each arm
-        not worse than the base by that much, and the same within it?
-      by: column whose values split the examples into slices, each compared by itself: a category, a
-        language, `label`, or `length` (the words of the texts); numbers are cut at their quartiles.
-      seed_sd: where an arm has one seed, the standard deviation over seeds to take for it, in points for
-        scores in per cent: `0.8`, or `0.8/24` with its degrees of freedom. Seeds are then not paired.
+      margin: largest irrelevant difference, in points for scores in per cent; tests whether each arm is not
+        worse than the base by it, and equal within it.
+      by: column that splits the examples into slices, each compared separately: a category, a language,
+        `label`, or `length` (number of words); numbers are cut at their quartiles.
+      seed_sd: standard deviation over seeds for arms with one seed, in points for scores in per cent:
+        `0.8`, or `0.8/24` with its degrees of freedom. Seeds are then not paired.
       arm: column that names the model, method or condition of each row; this and the other columns have
         one name for all files, or one for each, separated by commas.
       seed: column of seeds; `columns` (if none is called so) where each seed has a column of its own,
@@ -99,7 +97,7 @@ class FileComparison(SliceNames):
       label: column of labels.
       cluster: column of groups of examples that belong together, such as sentences of one template.
       n_resamples: bootstrap replicates.
-      rng: number that identifies the draws: the same number, the same draws.
+      rng: number that identifies the draws: equal numbers give equal draws.
     """
 
     results: str

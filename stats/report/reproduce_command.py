@@ -21,9 +21,9 @@ class FileReproduction(RowNames):
 
     Attributes:
       results: predictions or scores of one arm, as `multiberts compare` reads them.
-      published: the published number, in the metric's own unit: 0.874 of accuracy, not 87.4.
-      of: what the number is: `mean`, `best` or `median`, with its number of runs, such as `best:5`; without
-        one, of as many as there are seeds here.
+      published: published number in the metric's unit: 0.874 of accuracy, not 87.4.
+      of: statistic: `mean`, `best` or `median`, optionally with its number of runs, such as `best:5`; by
+        default the number of seeds here.
       metric: a metric such as `accuracy`; by default `mean` of scores, and `accuracy` of predictions.
       task: one of several tasks in the files.
       arm: column that names the model, method or condition of each row.
@@ -33,9 +33,9 @@ class FileReproduction(RowNames):
       prediction: column of predictions.
       score: column of each example's own score (1 where it is right).
       label: column of labels.
-      seed_sd: for one run, the standard deviation over seeds to take: `0.8` points, or `0.8/24` with its
-        degrees of freedom.
-      json: print every number as JSON instead of text.
+      seed_sd: standard deviation over seeds if there is one run: `0.8` points, or `0.8/24` with its degrees
+        of freedom.
+      json: print all numbers as JSON instead of text.
     """
 
     results: str

@@ -124,10 +124,10 @@ class InstanceAnalysis:
       accuracies, decompositions: by task and size. A decomposition needs two runs that differ
         only in each level; other sizes are left out.
       pairs: all pairs of a smaller and a larger size by task.
-      momenta: by task and triple of sizes; triples with a size of one seed are left out.
-      momentum_indices: by kind of correlation, task and triple, the paper's estimator.
-      by_seeds: by task and pair of sizes, the bound and Fisher's tests with fewer seeds.
-      curves: by task, level and size; sizes with fewer than 4 seeds are left out.
+      momenta: momentum by task and triple of sizes; triples with a size of one seed are left out.
+      momentum_indices: the paper's estimator by kind of correlation, task and triple.
+      by_seeds: bound and Fisher's tests with fewer seeds, by task and pair of sizes.
+      curves: variance given bias by task, level and size; sizes with fewer than 4 seeds are left out.
     """
 
     accuracies: Mapping[str, Mapping[str, SizeAccuracy]]

@@ -52,7 +52,7 @@ class Estimate:
     """A mean over examples, with the runs held fixed.
 
     Attributes:
-      value: in [-1, 1].
+      value: the mean, in [-1, 1].
       standard_error: standard error over examples; by linearisation for a correlation.
       interval: recommended interval (`stats.interval_rule`) for new examples.
     """

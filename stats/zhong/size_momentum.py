@@ -180,7 +180,7 @@ def _sum_of_products(centred: Sequence[Array], means: Array, weights: Array) -> 
     p_k is an example's true accuracy under size k, its square the mean product of two different seeds.
 
     Args:
-      centred: by size, scores [seeds, examples].
+      centred: centred scores by size [seeds, examples].
       means: over seeds [sizes, examples].
       weights: [sizes, sizes], symmetric.
     """
