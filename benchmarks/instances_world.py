@@ -141,7 +141,7 @@ def one_world(random: np.random.Generator, num_examples: int) -> Iterator[tuple[
 
 def _of_number(item: FewerSeeds, truth: float) -> Iterator[tuple[str, float, float]]:
     yield f"4, 11: decaying, votes, {item.num_seeds} seeds, the bound", truth, item.bound
-    yield f"4, 11: decaying, votes, {item.num_seeds} seeds, Fisher's tests", truth, item.found
+    yield f"4, 11: decaying, votes, {item.num_seeds} seeds, Fisher's tests", truth, item.share
 
 
 def draw_runs(random: np.random.Generator, logits: Array) -> NDArray[np.uint8]:

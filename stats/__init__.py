@@ -2,8 +2,8 @@
 
     from multiberts import stats
 
-Everything that is documented is here; modules below it may move. A name is imported when it is first
-used. Nothing here imports TensorFlow; pandas, xarray and Matplotlib are imported where they are needed.
+All documented names are here; the modules below may move. Names are imported on first use. Nothing here
+imports TensorFlow; pandas, xarray and Matplotlib are imported only when needed.
 """
 
 import sys
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from multiberts.stats.compare.result import Comparison
     from multiberts.stats.compare.tasks import TaskComparisons, compare_tasks
     from multiberts.stats.intervals import ConfidenceInterval, PValues
-    from multiberts.stats.report.own_files import read
+    from multiberts.stats.report.arms_of_files import read
     from multiberts.stats.report.page import write_html
     from multiberts.stats.sequential import sequential_decision
     from multiberts.stats.significance import adjusted_p_values

@@ -1,4 +1,4 @@
-"""The one error of bad data, below everything else in `stats`."""
+"""Errors of bad data; every other module of `stats` may import this one."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from multiberts.runs.errors import UserError, in_keywords
 
 
 class DataError(UserError, ValueError):
-    """Arrays that cannot be compared; a `ValueError` in a library, one line in a command."""
+    """Data that cannot be compared: a `ValueError` in Python, one line in a command."""
 
 
 class UndefinedScore(DataError):
-    """An arm without a score, such as 0/0 in every run: there is nothing to compare."""
+    """An arm without a score, such as 0/0 in every run."""
 
 
 @contextmanager
 def as_data_errors(where: str = "", which: str = "") -> Iterator[None]:
-    """Raises any error of bad input as a `DataError`, which speaks keywords, with `where` before it.
+    """Raises errors of bad input as `DataError` with keywords instead of flags, prefixed with `where`.
 
     Args:
-      which: keywords of which function; see `in_keywords`.
+      which: function that the keywords belong to; see `in_keywords`.
     """
     try:
         yield
@@ -33,6 +33,6 @@ def as_data_errors(where: str = "", which: str = "") -> Iterator[None]:
 
 
 def check_choice(name: str, value: object, choices: Any) -> None:
-    """Refuses a value that is not one of a `Literal`'s."""
+    """Refuses a value that is not in a `Literal`."""
     if value not in get_args(choices):
         raise DataError(f"found {name} {value!r}, expected one of {', '.join(get_args(choices))}")

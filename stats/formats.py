@@ -1,4 +1,4 @@
-"""Numbers as readers see them, in tables, sentences and on axes."""
+"""Formats numbers for readers in tables, sentences and axes."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from collections.abc import Sequence
 from multiberts.stats.intervals import Interval
 
 Cell = str | int | float | bool | Interval | None
-# Shown where there is no value.
+# Text for a missing value.
 NONE = "-"
-# Formats of scores that are shares: readers see a hundred times the number. CSV holds the number itself.
+# Formats of shares, shown multiplied by 100; CSV holds the number itself.
 PERCENT, POINTS = "percent", "points"
-# Numbers below this are what rounding leaves of 0.
+# Smaller numbers are rounding errors of 0.
 _NOISE = 1e-12
-# Half an interval between these has decimals of its own.
+# Half widths of intervals that determine the number of decimals.
 _NARROWEST, _WIDEST = 1e-5, 1e6
 
 
 def format_cell(cell: Cell, number_format: str = "") -> str:
-    """Formats a cell as readers see it.
+    """Formats a cell for readers.
 
     Args:
-      cell: text stays; None and NaN become a dash; an interval becomes `low to high`, as a dash
-        between negative numbers misleads, or `no interval` where it has no ends.
+      cell: text is unchanged; None and NaN become a dash; an interval becomes `low to high`, because a dash
+        between negative numbers misleads, or `no interval` if its limits are infinite.
       number_format: a Python format for numbers such as `.1%`, `p` for p-values, or `PERCENT` or
-        `POINTS` for shares, written without the unit. By default whole numbers are written out, and
-        others have three decimals, four below 0.1, fewer where they are large; both ends of an interval
-        have those of the larger. `with_decimals` gives a number of decimals. Less than 1e-12 is 0.
+        `POINTS` for shares, written without the unit. By default integers are written out, and others have
+        three decimals, four below 0.1, fewer if large; both limits of an interval have the decimals of the
+        larger. `with_decimals` sets the decimals. Numbers below 1e-12 are 0.
 
     Example:
       >>> format_cell(0.4567, PERCENT), format_cell(0.4567, with_decimals(PERCENT, 1))
@@ -60,22 +60,22 @@ def format_cell(cell: Cell, number_format: str = "") -> str:
 
 
 def with_decimals(number_format: str, decimals: int | None) -> str:
-    """Returns a format of scores for `format_cell` with a number of decimals; None: as it is."""
+    """Adds a number of decimals to a format of scores for `format_cell`; None: unchanged."""
     return number_format if decimals is None else f"{number_format or 'number'}:{decimals}"
 
 
 def _read(number_format: str) -> tuple[int, int | None]:
-    """Returns what a format of scores multiplies by (0 of other formats), and its decimals."""
+    """Returns the factor of a format of scores (0 for other formats), and its decimals."""
     kind, _, decimals = number_format.partition(":")
     unit = {"": 1, "number": 1, PERCENT: 100, POINTS: 100}.get(kind, 0)
     return unit, int(decimals) if unit and decimals else None
 
 
 def decimals_for(interval: Interval, number_format: str = "") -> int | None:
-    """Returns the decimals that show two digits of half an interval; None of one too narrow or wide.
+    """Returns the decimals that show two digits of an interval's half width; None if it is extreme.
 
     Args:
-      interval: of a score or difference.
+      interval: interval of a score or difference.
 
     Example:
       >>> decimals_for(Interval(0.92, 1.09)), decimals_for(Interval(0.047, 0.071), POINTS)
@@ -89,7 +89,7 @@ def decimals_for(interval: Interval, number_format: str = "") -> int | None:
 
 
 def heading(name: str, number_format: str = "") -> str:
-    """Returns the name of a column or axis with the unit that a format of `format_cell` gives it."""
+    """Adds the unit of a `format_cell` format to the name of a column or axis."""
     unit = {PERCENT: " (%)", POINTS: " (points)"}.get(number_format.partition(":")[0], "")
     return name + unit
 
@@ -101,7 +101,7 @@ def _number(value: float, decimals: int | None = None) -> str:
     if decimals is None and size < 5e-4:
         return f"{value:.1e}"
     text = f"{value:.{_decimals(size) if decimals is None else decimals}f}"
-    # The sign of an interval's end is the answer, so a small number is not written as 0.
+    # Do not round to 0: the sign of an interval's limit is the answer.
     return text if text.strip("-0.") else f"{value:.1g}"
 
 
@@ -110,7 +110,7 @@ def _decimals(size: float) -> int:
 
 
 def _alike(ends: Sequence[float], decimals: int | None) -> list[str]:
-    """Returns the ends of an interval with as many decimals, those of the larger by default; 0 has none."""
+    """Formats the limits of an interval with equal decimals, by default those of the larger limit."""
     size = max(map(abs, ends))
     if decimals is None and 5e-4 <= size < math.inf:
         decimals = _decimals(size)
@@ -118,5 +118,5 @@ def _alike(ends: Sequence[float], decimals: int | None) -> list[str]:
 
 
 def with_minus(text: str) -> str:
-    """Puts a true minus sign before negative numbers; a hyphen breaks at the end of a line."""
+    """Replaces the hyphen of negative numbers by a minus sign, at which no line breaks."""
     return re.sub(r"(?<![\w.])-(?=\d)", "\N{MINUS SIGN}", text)

@@ -1,7 +1,7 @@
-"""Answers to guessed names: keywords, attributes of results, and public names that are not there.
+"""Advice on guessed names: keywords, attributes of results and public names that do not exist.
 
-Each table has, by guess, the code that gives what was meant. In it `result` is a comparison, and a
-keyword's own name is the value that it was given.
+Each table gives the right code by guess. In it `result` is a comparison, and a keyword's name stands for
+its value.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ KEYWORDS = {
     "evaluation_set": "result.named(base_name, experiment_name, evaluation_set=evaluation_set)",
 }
 
-# Keywords that are taken for others, in functions that have these.
+# Keywords accepted as aliases in functions that have the other name.
 _ALIASES = {"seeds": "num_seeds", "examples": "num_examples"}
 
 ATTRIBUTES = {
@@ -103,11 +103,11 @@ _NUMBERS = "result.to_frame() has every number"
 
 
 class UnknownKeyword(DataError, TypeError):
-    """A keyword that a function does not have; a `TypeError`, as Python's own."""
+    """An unknown keyword; a `TypeError`, as in Python."""
 
 
 def knows_guesses(function: Callable[P, R]) -> Callable[P, R]:
-    """Makes a function say what an unknown keyword may mean.
+    """Makes a function suggest the meaning of unknown keywords.
 
     Example:
       >>> @knows_guesses
@@ -117,38 +117,38 @@ def knows_guesses(function: Callable[P, R]) -> Callable[P, R]:
       multiberts.stats.guessed.UnknownKeyword: interval has no keyword alpha; write confidence_level=1 - alpha
     """
     code = function.__code__
-    known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
     @functools.wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-        for name in (kwargs.keys() & _ALIASES) - {*known}:
-            if _ALIASES[name] in known and _ALIASES[name] not in kwargs:
+        for name in (kwargs.keys() & _ALIASES) - {*parameters}:
+            if _ALIASES[name] in parameters and _ALIASES[name] not in kwargs:
                 kwargs[_ALIASES[name]] = kwargs.pop(name)
-        refuse_unknown(function.__name__, kwargs, known)
+        refuse_unknown(function.__name__, kwargs, parameters)
         return function(*args, **kwargs)
 
     return checked
 
 
-def refuse_unknown(function: str, keywords: Iterable[str], known: Sequence[str]) -> None:
-    """Refuses the first keyword that a function does not have, and says what it may mean."""
+def refuse_unknown(function: str, keywords: Iterable[str], parameters: Sequence[str]) -> None:
+    """Refuses the first unknown keyword and suggests its meaning."""
     for name in keywords:
-        if name not in known:
+        if name not in parameters:
             meant = KEYWORDS.get(name, "")
             keyword = meant.partition("=")[0]
             cure = f"write {meant}"
-            if not meant or (keyword.isidentifier() and keyword not in known):
-                cure = nearest(name, [one for one in known if one != "self"])
+            if not meant or (keyword.isidentifier() and keyword not in parameters):
+                cure = nearest(name, [each for each in parameters if each != "self"])
             raise UnknownKeyword(f"{function} has no keyword {name}; {cure}")
 
 
 class KnowsGuesses:
-    """A result that says what an unknown attribute may mean."""
+    """A result that suggests the meaning of unknown attributes."""
 
-    if not TYPE_CHECKING:  # mypy and editors would take any name for an attribute
+    if not TYPE_CHECKING:  # with it mypy and editors would accept any attribute
 
         def __getattr__(self, name: str) -> Any:
-            """Raises an AttributeError that names the attribute that was meant."""
+            """Raises an AttributeError that suggests an attribute."""
             start = f"{type(self).__name__} has no attribute {name}"
             if name.startswith("_"):  # pickle, copy and notebooks ask for these
                 raise AttributeError(start)
@@ -160,10 +160,10 @@ class KnowsGuesses:
 
 
 def unknown_public_name(name: str, names: Iterable[str]) -> str:
-    """Returns the line about a name that the package does not have.
+    """Returns the error message for an unknown name of the package.
 
     Args:
-      names: that it has; those of its folders with the folder, such as `zhong.learning`.
+      names: existing names; those of folders with the folder, such as `zhong.learning`.
     """
     start = f"multiberts.stats has no attribute {name}"
     if name in PUBLIC_NAMES:
@@ -175,4 +175,4 @@ def unknown_public_name(name: str, names: Iterable[str]) -> str:
 
 
 def _nearest(name: str, names: Iterable[str], otherwise: str) -> str:
-    return nearest(name, [one for one in names if not one.startswith("_")], otherwise)
+    return nearest(name, [each for each in names if not each.startswith("_")], otherwise)

@@ -1,13 +1,13 @@
-"""The recommended interval and test: one rule for all, from top to bottom.
+"""The recommended interval and test: one rule, tried from top to bottom.
 
-Everything that prints an interval asks here, so that a rule is the same for whole comparisons, slices, many
-arms and tasks. Its formulas follow below it; the variances are in `stats.variance.crossing`.
+Everything that prints an interval uses this module, so whole comparisons, slices, many arms and tasks
+follow the same rule. The formulas follow below; the variances are in `stats.variance.crossing`.
 
 One score (`interval_of_score`):
 
 1. It is a correlation: the t on Fisher's z.
 2. It is near its bounds: Wilson's interval; where all units have the score of a bound, Clopper and Pearson's.
-3. Else: the t, cut off at the bounds. Where nothing varies nothing is known of others, and it is the range.
+3. Else: the t, cut off at the bounds; the whole range if nothing varies.
 
 A difference of two arms (`interval_of_difference`):
 
@@ -36,21 +36,21 @@ from multiberts.stats.settings import Resample
 from multiberts.stats.variance.crossing import Crossing, VarianceEstimate
 from multiberts.stats.variance.score_tables import TablePart, summed_table
 
-# A standard error that is smaller relative to the scores is what rounding leaves of equal differences.
+# A smaller standard error, relative to the scores, is rounding error of equal differences.
 _ROUNDING = 1e-12
-# With fewer examples on which two arms differ, their difference is not near enough to normal.
+# With fewer examples on which two arms differ, their difference is not close to normal.
 FEW_DISCORDANT = 30
 _UNBOUNDED = (-math.inf, math.inf)
 
 
 @dataclass(frozen=True)
 class ScoreKind:
-    """Knowledge about a score besides its value.
+    """Properties of a metric that intervals need.
 
     Attributes:
-      is_correlation: whether it is a correlation.
-      is_mean: whether it is the mean of the examples' own scores.
-      higher_is_better: which way it points; None where neither way is better, or nothing is known.
+      is_correlation: whether the metric is a correlation.
+      is_mean: whether the metric is a mean of example scores.
+      higher_is_better: direction of the metric; None if neither is better or it is unknown.
     """
 
     metric: str
@@ -84,10 +84,10 @@ class AnswerPairs:
     """Answers of two arms to the same examples.
 
     Attributes:
-      number: examples (or clusters) on which some pair differs, counted up to `FEW_DISCORDANT`. A cell that
-        either arm lacks makes no pair.
-      tables: makes the tables of answers gained and lost [seeds, units] from the cells that both have; their
-        means differ by the difference of the arms. None where the score is not a mean of answers.
+      number: number of examples (or clusters) on which any pair differs, counted up to `FEW_DISCORDANT`. A
+        cell missing in either arm makes no pair.
+      tables: makes the tables of answers gained and lost [seeds, units] from common cells; the difference
+        of their means is the difference of the arms. None if the score is not a mean of answers.
     """
 
     number: int
@@ -104,7 +104,7 @@ class AnswerPairs:
 
 
 class Scored(NamedTuple):
-    """A score as the rule reads it, see `ScoredArm`."""
+    """A score for the rule, see `ScoredArm`."""
 
     estimate: float
     standard_error: float
@@ -116,11 +116,11 @@ class Scored(NamedTuple):
 def interval_of_score(
     crossing: Crossing, estimate: float, level: float, kind: ScoreKind, units: float = 1
 ) -> ConfidenceInterval:
-    """Computes the recommended interval of one arm's score, whose table is the crossing's.
+    """Computes the recommended interval of one arm's score, the mean of the crossing.
 
     Args:
-      level: of the interval, in (0, 1).
-      units: the number of its examples, clusters or seeds, whichever are drawn.
+      level: confidence level, in (0, 1).
+      units: number of drawn examples, clusters or seeds.
     """
     error, freedom = spread_of(crossing)
     tails = crossing.tail_freedom() if error else math.inf
@@ -136,13 +136,13 @@ def interval_of_mean(
     tail_freedom: float = math.inf,
     drawn: bool = True,
 ) -> ConfidenceInterval:
-    """Computes `interval_of_score` from a score, its standard error and the degrees of freedom of that.
+    """Computes `interval_of_score` from a score, its standard error and degrees of freedom.
 
     Args:
-      level: of the interval, in (0, 1).
-      units: independent examples (or clusters, or seeds) behind it.
+      level: confidence level, in (0, 1).
+      units: number of independent examples, clusters or seeds.
       tail_freedom: as in `score_interval`.
-      drawn: whether anything is drawn: else the score is known, and its interval is one point.
+      drawn: whether any unit is drawn; otherwise the score is exact and its interval a point.
     """
     estimate, error, freedom = spread
     at_bound = estimate in kind.bounds and math.isfinite(kind.width)
@@ -170,9 +170,9 @@ def interval_of_difference(
     """Computes the recommended interval and test of a difference.
 
     Args:
-      crossing: the tables whose sum is the difference.
-      pairs: their answers to the same examples; None where these are not paired.
-      level: of the interval, in (0, 1).
+      crossing: tables whose sum is the difference.
+      pairs: the arms' answers to the same examples; None if they are not paired.
+      level: confidence level, in (0, 1).
     """
     base, experiment = arms
     variance = crossing.unbiased_variance()
@@ -183,8 +183,11 @@ def interval_of_difference(
     if math.isfinite(kind.width) and not kind.is_correlation and resample != "seeds":
         units = min(arm.num_scored for arm in arms)
         if pairs is not None and (kind.is_mean or estimate == error == 0):
+            # The arms' intervals would include the variance that their seeds have in common, which made
+            # paired intervals up to fifteen times too wide; the gained and lost answers do not.
             if shares := _few_gained_and_lost(pairs, error, units, kind.width, level):
                 return _near_bounds(shares, estimate, variance, (0.0, kind.width), level, null)
+        # Judged by the error from examples, seeds held fixed: about sixteen wrong answers or fewer.
         elif (pairs is None or pairs.few) and all(
             is_near_bounds(arm.estimate, arm.example_error, math.inf, level, kind.bounds)
             for arm in arms
@@ -200,10 +203,10 @@ def interval_of_sum(
     span: tuple[float, float] = _UNBOUNDED,
     null: float = 0.0,
 ) -> tuple[ConfidenceInterval, PValues]:
-    """Computes the t interval and test of a sum of means, or what is known where nothing varies.
+    """Computes the t interval and test of a sum of means; the range and p = 1 if nothing varies.
 
     Args:
-      level: of the interval, in (0, 1).
+      level: confidence level, in (0, 1).
     """
     if variance.variance == 0:
         return _range(span, level), PValues(1.0, 1.0, 1.0)
@@ -213,7 +216,7 @@ def interval_of_sum(
 
 
 def spread_of(crossing: Crossing) -> tuple[float, float]:
-    """Returns a standard error and its degrees of freedom: 0 and infinity where nothing is drawn."""
+    """Returns a standard error and its degrees of freedom: 0 and infinity if nothing is drawn."""
     if not crossing.seeds and not crossing.examples:
         return 0.0, math.inf
     variance = crossing.unbiased_variance()
@@ -221,7 +224,7 @@ def spread_of(crossing: Crossing) -> tuple[float, float]:
 
 
 def scored(crossing: Crossing, units: float) -> Scored:
-    """Returns the score that is a crossing's mean, for `interval_of_difference`."""
+    """Returns the mean of a crossing as a score for `interval_of_difference`."""
     return Scored(crossing.mean, *spread_of(crossing), units, crossing.example_error)
 
 
@@ -232,7 +235,7 @@ def is_near_bounds(
     confidence_level: float,
     bounds: tuple[float, float],
 ) -> bool:
-    """Returns whether a score lies so near its bounds that its t interval, twice as wide, leaves them."""
+    """Returns whether a score's t interval, made twice as wide, leaves the bounds."""
     low, high = bounds
     if not math.isfinite(high - low):
         return False
@@ -247,7 +250,7 @@ def is_near_bounds(
 def _few_gained_and_lost(
     pairs: AnswerPairs, error: float, units: float, width: float, level: float
 ) -> list[Scored]:
-    """Returns the shares of answers lost and gained where so few differ that both are near 0."""
+    """Returns the shares of answers lost and gained if both are near 0, else an empty list."""
     if error == 0 and pairs.number == 0:
         return [Scored(0.0, 0.0, math.inf, units, 0.0)] * 2
     if pairs.tables is None or not (pairs.few or error == 0):
@@ -273,9 +276,9 @@ def _near_bounds(
     product = first.standard_error * second.standard_error
     shared = first.standard_error**2 + second.standard_error**2 - variance.variance
     correlation = min(max(shared / (2 * product), -1.0), 1.0) if product else 0.0
-    # The largest: with few seeds the smaller ones are over-conservative near a bound.
+    # The largest, because with few seeds the smaller ones are over-conservative near a bound.
     freedom = max(variance.cautious_degrees_of_freedom, first.df, second.df)
-    # Cells that one arm alone lacks make the difference of the arms another than that of the pairs.
+    # If only one arm lacks cells, the difference of the arms is not that of the pairs.
     shift = estimate - (second.estimate - first.estimate)
     ends, p_values = near_bounds_difference(
         (first.estimate, first.standard_error),
@@ -292,7 +295,7 @@ def _near_bounds(
 
 
 def _range(span: tuple[float, float], level: float) -> ConfidenceInterval:
-    """Returns what is known where all seeds and examples are alike: nothing about others."""
+    """Returns the whole range: equal seeds and examples give no information about the variance."""
     return ConfidenceInterval(*span, level, "range")
 
 
@@ -317,11 +320,11 @@ def fisher_t_interval(
 ) -> Interval:
     """Computes `t_interval` of a correlation on Fisher's scale, z = atanh r, and transforms it back.
 
-    A correlation without spread, or of -1 or 1, where z is infinite, gets the plain interval.
+    Without spread, or at -1 or 1 (z is infinite), it returns the plain interval.
 
     Args:
       estimate: a correlation.
-      standard_error: of the correlation; that of z is this over 1 - r^2.
+      standard_error: standard error of the correlation; divided by 1 - r^2 it is that of z.
 
     Reference: Fisher (1921), On the "probable error" of a coefficient of correlation.
     """
@@ -341,19 +344,17 @@ def score_interval(
     num_units: float,
     tail_freedom: float = math.inf,
 ) -> Interval:
-    """Computes Wilson's score interval with Student's quantile, of as many answers as the spread stands for.
+    """Computes Wilson's interval with an effective sample size (from the standard error) and a t quantile.
 
-    That is the number of right and wrong answers whose share would have this standard error. It can
-    exceed the number of examples, as several seeds answer each; where few examples carry all errors
-    the standard error, and with it this number, is known badly. The interval is then that of
-    `tail_freedom`, but no wider than with one answer per example. Where every unit has the score of a
-    bound, as where all answers are right, nothing varies, and it is Clopper and Pearson's for as many
-    units.
+    The effective size is the number of answers whose share would have this standard error. It can exceed
+    the number of examples, because several seeds answer each. If a few examples carry all errors, the
+    standard error is noisy; the interval then uses `tail_freedom`, but at most the width of one answer per
+    example. If every unit has the score of a bound, such as all answers right, it is Clopper and Pearson's.
 
     Args:
-      bounds: the smallest and the largest possible score.
-      num_units: independent examples (or clusters, or seeds) behind the score.
-      tail_freedom: degrees of freedom where heavy tails of the examples count; see
+      bounds: smallest and largest possible score.
+      num_units: number of independent examples, clusters or seeds.
+      tail_freedom: degrees of freedom lowered for heavy tails of the examples; see
         `stats.variance.crossing.Crossing.tail_freedom`.
 
     Reference: Wilson (1927), Probable inference, the law of succession, and statistical inference; Korn
@@ -363,7 +364,7 @@ def score_interval(
     (low, high), width = bounds, bounds[1] - bounds[0]
     if standard_error == 0 or estimate in bounds:
         reach = width * clopper_pearson_interval(0, num_units, confidence_level).high
-        # All answers of one seed can be right, and its spread come from other seeds.
+        # All answers of one seed can be right while other seeds give it a spread.
         spread = t_interval(0.0, standard_error, degrees_of_freedom, confidence_level).high
         reach = min(max(reach, spread), width)
         return Interval(low, low + reach) if estimate == low else Interval(high - reach, high)
@@ -385,8 +386,8 @@ def clopper_pearson_interval(number: int, trials: float, confidence_level: float
     """Computes Clopper and Pearson's interval of a rate.
 
     Args:
-      number: how often it happened.
-      trials: of how many, 1 or more; a mean over runs need not be whole.
+      number: number of events.
+      trials: number of trials, 1 or more; a mean over runs need not be an integer.
 
     Reference: Clopper & Pearson (1934), The use of confidence or fiducial limits.
     """
@@ -412,19 +413,19 @@ def near_bounds_difference(
     confidence_level: float,
     null: float = 0.0,
 ) -> tuple[Interval, PValues]:
-    """Computes interval and test of a difference of two scores that are both near their bounds.
+    """Computes interval and test of a difference of two scores near their bounds.
 
-    The interval is Newcombe's: it comes from the score intervals of the arms, which are skewed there.
-    Its end towards the bound is near, too near where a standard error is small by chance, so that
-    neither end is nearer than that of the normal interval. It stays within what a difference can be.
-    p is one less the level at which it begins to hold the difference that is tested.
+    The interval is Newcombe's, from the arms' score intervals, which are skewed. The limit facing the bound
+    can be too tight if the standard error is underestimated, so neither limit is tighter than the normal
+    one. The interval is cut at the possible differences. p is 1 minus the lowest level whose interval
+    contains the tested difference.
 
     Args:
-      base: estimate and standard error.
-      bounds: the smallest and the largest possible score.
-      num_units: independent examples (or clusters) behind each.
+      base: estimate and standard error of the base.
+      bounds: smallest and largest possible score.
+      num_units: number of independent examples (or clusters) of each arm.
       confidence_level: level of the interval, in (0, 1).
-      null: the difference that is tested.
+      null: tested difference.
 
     Reference: Newcombe (1998), Improved confidence intervals for the difference between binomial
     proportions based on paired data.
@@ -434,11 +435,11 @@ def near_bounds_difference(
     error = math.sqrt(max(squares, 0.0))
 
     def interval(level: float) -> Interval:
-        one, other = (
+        first, second = (
             (arm[0], score_interval(*arm, degrees_of_freedom, level, bounds, units))
             for arm, units in zip((base, experiment), num_units, strict=True)
         )
-        low, high = difference_of_intervals(one, other, correlation)
+        low, high = difference_of_intervals(first, second, correlation)
         normal = t_interval(experiment[0] - base[0], error, math.inf, level)
         ends = Interval(min(low, normal.low), max(high, normal.high))
         return clipped_interval(ends, (-width, width))
@@ -447,10 +448,10 @@ def near_bounds_difference(
         low, high = interval(level)
         return low <= null <= high
 
-    low, high = 0.0, 1 - 1e-12  # levels at which it is outside, and inside or the last one
+    low, high = 0.0, 1 - 1e-12  # levels whose interval excludes and contains the null
     if holds_null(1e-9):
         high = 0.0
-    # Halving 50 times finds p to 2^-50, near what float64 holds of 1 - p.
+    # 50 bisections find p to 2^-50, about the precision of 1 - p in float64.
     for _ in range(50 if high else 0):
         middle = (low + high) / 2
         low, high = (low, middle) if holds_null(middle) else (middle, high)
@@ -465,10 +466,10 @@ def near_bounds_difference(
 def difference_of_intervals(
     base: tuple[float, Interval], experiment: tuple[float, Interval], correlation: float = 0.0
 ) -> Interval:
-    """Computes the interval of a difference from the arms' own estimates and intervals.
+    """Computes the interval of a difference from the arms' estimates and intervals.
 
     Args:
-      correlation: of the two estimates, as of arms with seeds or examples in common.
+      correlation: correlation of the two estimates, from common seeds or examples.
 
     Reference: Zou & Donner (2008), Construction of confidence limits about effect measures; Newcombe
     (1998), Improved confidence intervals for the difference between binomial proportions based on
@@ -477,8 +478,8 @@ def difference_of_intervals(
     (first, of_first), (second, of_second) = base, experiment
     difference = second - first
 
-    def reach(one: float, other: float) -> float:
-        return math.sqrt(max(one**2 + other**2 - 2 * correlation * one * other, 0.0))
+    def reach(x: float, y: float) -> float:
+        return math.sqrt(max(x**2 + y**2 - 2 * correlation * x * y, 0.0))
 
     return Interval(
         difference - reach(second - of_second.low, of_first.high - first),
@@ -487,10 +488,10 @@ def difference_of_intervals(
 
 
 def t_p_values(estimate: float, standard_error: float, degrees_of_freedom: float) -> PValues:
-    """Tests a difference by Student's t; without any spread p is 0 or 1 (1 for no difference).
+    """Tests a difference by Student's t; without spread p is 0 or 1 (1 for no difference).
 
     Args:
-      estimate: a difference from the hypothesis.
+      estimate: difference from the hypothesis.
 
     Reference: Student (1908), The probable error of a mean.
     """
@@ -510,7 +511,7 @@ def percentile_interval(samples: ArrayLike, confidence_level: float) -> Interval
     """Returns the middle `confidence_level` of bootstrap samples.
 
     Args:
-      samples: bootstrap samples [replicates], in the score's unit.
+      samples: bootstrap samples in the score's unit [replicates].
 
     Reference: Davison & Hinkley (1997), Bootstrap Methods and their Application, chapter 5.
     """
@@ -520,7 +521,7 @@ def percentile_interval(samples: ArrayLike, confidence_level: float) -> Interval
 
 
 def clipped_interval(interval: Interval, bounds: tuple[float, float]) -> Interval:
-    """Cuts an interval off at the bounds of a score; an infinite end stays, as nothing is known."""
+    """Cuts an interval at the bounds of a score; infinite limits stay."""
     ends = [min(max(end, bounds[0]), bounds[1]) if math.isfinite(end) else end for end in interval]
     return Interval(*ends)
 

@@ -1,4 +1,4 @@
-"""Values of inference: confidence intervals and p-values; `stats.interval_rule` computes the intervals."""
+"""Types of confidence intervals and p-values; `stats.interval_rule` computes them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ class Interval(NamedTuple):
 
 
 class ConfidenceInterval(Interval):
-    """A confidence interval with its level and the method that made it.
+    """A confidence interval with its level and method.
 
     It unpacks into (low, high), as SciPy's does.
 
     Attributes:
-      low, high: its ends, in the unit of the score (shares from 0 to 1).
-      level: the confidence level, in (0, 1).
-      method: what made it: `t` (Student's t), `Wilson`, `Clopper-Pearson`, `Fisher z` or `Newcombe`
-        for the recommended one; `range` where nothing varies, so that it is all that
-        the score can be; `percentile` for that of the bootstrap.
+      low, high: limits in the unit of the score (shares from 0 to 1).
+      level: confidence level, in (0, 1).
+      method: method of the interval: `t` (Student's t), `Wilson`, `Clopper-Pearson`, `Fisher z` or
+        `Newcombe` for the recommended one; `range` (all possible values) if nothing varies; `percentile`
+        for the bootstrap.
 
     Example:
       >>> from multiberts import stats
@@ -41,13 +41,13 @@ class ConfidenceInterval(Interval):
     def __new__(
         cls, low: float, high: float, level: float = math.nan, method: str = ""
     ) -> ConfidenceInterval:
-        """Makes it; without level and method only to unpickle."""
-        made = super().__new__(cls, low, high)
-        made.level, made.method = level, method
-        return made
+        """Makes the interval; pickle leaves out level and method."""
+        interval = super().__new__(cls, low, high)
+        interval.level, interval.method = level, method
+        return interval
 
     def __repr__(self) -> str:
-        """Returns all four."""
+        """Returns limits, level and method."""
         ends = f"low={self.low}, high={self.high}"
         return f"ConfidenceInterval({ends}, level={self.level}, method={self.method!r})"
 
@@ -56,9 +56,9 @@ class PValues(NamedTuple):
     """p-values against a difference of zero.
 
     Attributes:
-      greater: one-sided, small where the difference is positive.
-      less: one-sided, small where it is negative.
-      two_sided: small in either case.
+      greater: one-sided p, small if the difference is positive.
+      less: one-sided p, small if it is negative.
+      two_sided: two-sided p, small in either case.
 
     Example:
       >>> from multiberts import stats

@@ -1,7 +1,7 @@
-"""Metrics as readers know them: their name with its unit, their meaning, and which way is better.
+"""Metrics for readers: name, unit, meaning and direction.
 
-Results hold scores in the metric's own unit, shares from 0 to 1. Per cent and points are made where a
-number is written for readers, and nowhere else.
+Results hold scores in the metric's own unit, shares from 0 to 1. They are converted to per cent and points
+only when a number is written for readers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from multiberts.stats.intervals import Interval
 class _MeanOfMetrics:
     """A mean of several metrics, whose names are joined by `+`.
 
-    Shares and correlations are both 1 at most, and their mean is shown in per cent, as in GLUE's tables.
+    Shares and correlations have the maximum 1, and their mean is shown in per cent, as in GLUE's tables.
     """
 
     metrics: Sequence[Metric | RankMetric]
@@ -50,7 +50,7 @@ class _MeanOfMetrics:
         return ways.pop() if len(ways) == 1 else None
 
 
-def _known(metric: str) -> Metric | RankMetric | _MeanOfMetrics | None:
+def _entry(metric: str) -> Metric | RankMetric | _MeanOfMetrics | None:
     if metric in OCCUPATION_MEASURES:
         return OCCUPATION_MEASURES[metric].metric
     if "+" in metric and all(name in METRICS for name in metric.split("+")):
@@ -60,8 +60,8 @@ def _known(metric: str) -> Metric | RankMetric | _MeanOfMetrics | None:
 
 def metric_name(metric: str) -> str:
     """Returns the name of a metric without a unit, such as `exact match`."""
-    known = _known(metric)
-    return (known.label if known else "") or metric.replace("_", " ")
+    entry = _entry(metric)
+    return (entry.label if entry else "") or metric.replace("_", " ")
 
 
 def metric_at_start(metric: str) -> str:
@@ -71,10 +71,10 @@ def metric_at_start(metric: str) -> str:
 
 
 def metric_label(metric: str, difference: bool = False) -> str:
-    """Returns the name of a metric with the unit in which numbers are shown.
+    """Returns the name of a metric with its display unit.
 
     Args:
-      difference: whether the numbers are differences, those of shares in points.
+      difference: whether the numbers are differences; those of shares are in points.
 
     Example:
       >>> from multiberts.stats.metric_names import metric_label
@@ -85,48 +85,48 @@ def metric_label(metric: str, difference: bool = False) -> str:
 
 
 def score_format(metric: str, difference: bool = False) -> str:
-    """Returns how readers see scores of a metric, or differences of them: a format of `format_cell`."""
-    known = _known(metric)
-    if known is None or known.unit != "%":
+    """Returns the `format_cell` format of a metric's scores or differences."""
+    entry = _entry(metric)
+    if entry is None or entry.unit != "%":
         return ""
     return POINTS if difference else PERCENT
 
 
 def printed_unit(metric: str) -> float:
-    """Returns one printed unit in the metric's own: 0.01 for shares, which are printed in per cent."""
+    """Returns the size of a printed unit: 0.01 for shares, which are printed in per cent, else 1."""
     return 0.01 if score_format(metric) else 1.0
 
 
 def interval_decimals(interval: Interval, metric: str) -> int | None:
-    """Returns the decimals with which a score and its interval are shown (`decimals_for`)."""
+    """Returns the decimals of a score and its interval (`decimals_for`)."""
     return decimals_for(interval, score_format(metric))
 
 
 def score_text(score: float | Interval, metric: str, decimals: int | None = None) -> str:
-    """Returns a score for a sentence, with its unit: `72.30 %`, or `0.723` of a correlation."""
+    """Formats a score with its unit for a sentence: `72.30 %`, or `0.723` for a correlation."""
     text = format_cell(score, with_decimals(score_format(metric), decimals))
     return f"{text} %" if score_format(metric) else text
 
 
 def difference_text(difference: float | Interval, metric: str, decimals: int | None = None) -> str:
-    """Returns a difference of scores for a sentence, with its unit: `5.900 points`."""
+    """Formats a difference of scores with its unit for a sentence: `5.900 points`."""
     text = format_cell(difference, with_decimals(score_format(metric, True), decimals))
     return f"{text} points" if score_format(metric) else text
 
 
 def metric_meaning(metric: str) -> str:
-    """Returns one sentence on what a metric measures; empty where none is known."""
-    known = _known(metric)
-    return known.meaning if known else ""
+    """Returns a sentence on the meaning of a metric; empty if unknown."""
+    entry = _entry(metric)
+    return entry.meaning if entry else ""
 
 
 def higher_is_better(metric: str) -> bool | None:
-    """Returns which way a metric points; None where neither way is better, as for bias."""
-    known = _known(metric)
-    return known.higher_is_better if known else None
+    """Returns whether higher is better; None if neither is, as for bias."""
+    entry = _entry(metric)
+    return entry.higher_is_better if entry else None
 
 
 def may_be_averaged(metric: str) -> bool:
-    """Returns whether scores of a metric may be averaged with those of others: 1 is the best of each."""
-    known = _known(f"{metric}+{metric}")
-    return known is not None and known.unit == "%" and known.higher_is_better is True
+    """Returns whether a metric may be averaged with others: its best score must be 1."""
+    entry = _entry(f"{metric}+{metric}")
+    return entry is not None and entry.unit == "%" and entry.higher_is_better is True

@@ -1,4 +1,4 @@
-"""The metric that a caller gives: a name, an object, or a function of labels and predictions."""
+"""Metrics given by a caller: a name, an object, or a function of labels and predictions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from multiberts.stats.runs_table import Arm
 
 ScoreFunction = Callable[[NDArray, NDArray], Any]
 
-# Functions of other libraries that equal a metric of ours, by top-level package and name.
+# Functions of other libraries that equal one of our metrics, by package and name.
 _EQUAL_FUNCTIONS = {
     ("sklearn", "accuracy_score"): "accuracy",
     ("sklearn", "zero_one_loss"): "error",
@@ -41,7 +41,7 @@ _EQUAL_FUNCTIONS = {
 class FunctionMetric:
     """A plain function of (labels [examples], predictions [examples]) as a metric.
 
-    It is called for every run of every replicate. The attributes mean what they mean in `Metric`.
+    It is called for every run of every replicate. Attributes as in `Metric`.
     """
 
     function: ScoreFunction
@@ -59,10 +59,9 @@ MetricLike = Metric | RankMetric | FunctionMetric
 
 
 def named_metric(metric: str | MetricLike | ScoreFunction, arms: Sequence[Arm] = ()) -> MetricLike:
-    """Returns a metric, given by name, as an object or as a function of (labels, predictions).
+    """Returns the metric for a name, an object or a function of (labels, predictions).
 
-    A known function of another library becomes our metric, where it equals that on the data of
-    `arms`.
+    A known function of another library becomes our metric, if they are equal on the data of `arms`.
     """
     if isinstance(metric, str):
         with as_data_errors():

@@ -1,4 +1,4 @@
-"""The public names of `multiberts.stats`, each imported when it is first used."""
+"""The public names of `multiberts.stats`, imported on first use."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from typing import Any
 
 
 class LazyPackage(ModuleType):
-    """A package that imports a public name when it is first asked for.
+    """A package that imports its public names on first use.
 
-    The names are those of its `__all__`, and their modules those of the imports under its
-    `if TYPE_CHECKING`, which editors and mypy read, too. (`lazy_loader`, which scikit-image and NetworkX
-    use, reads a second file.)
+    The names come from `__all__`, their modules from the imports under `if TYPE_CHECKING`, which editors
+    and mypy read, too. (`lazy_loader`, used by scikit-image and NetworkX, needs a second file.)
     """
 
     __all__: list[str]
@@ -29,7 +28,7 @@ class LazyPackage(ModuleType):
             return value
         if name in self.__all__:
             return import_module(f"{self.__name__}.{name}")
-        from multiberts.stats.guessed import unknown_public_name  # not for names that are there
+        from multiberts.stats.guessed import unknown_public_name  # only needed for unknown names
 
         folders = [each for each in self.__all__ if each not in modules]
         inside = [
@@ -40,23 +39,23 @@ class LazyPackage(ModuleType):
         raise AttributeError(unknown_public_name(name, [*self.__all__, *inside]))
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Sets an attribute, but no folder in place of the function of its name (`compare`)."""
+        """Sets an attribute, unless a folder would replace the function of its name (`compare`)."""
         if not (isinstance(value, ModuleType) and name in modules_of(self.__name__)):
             super().__setattr__(name, value)
 
     def __dir__(self) -> list[str]:
-        """Returns the public names, imported or not, and what every module has."""
+        """Returns the public names, imported or not, and the attributes of every module."""
         return sorted({*super().__dir__(), *self.__all__})
 
 
 def public(name: str) -> Any:
-    """Returns a public name, for a method of a result that stands for a function."""
+    """Returns a public function for a result's method that calls it."""
     return getattr(import_module("multiberts.stats"), name)
 
 
 @functools.cache
 def modules_of(package: str) -> dict[str, str]:
-    """Returns the module of each public name; a folder's is the package itself and is left out."""
+    """Returns the module of each public name; folders are left out."""
     source = find_spec(package).loader.get_source(package)  # type: ignore[union-attr]
     return {
         alias.name: str(node.module)

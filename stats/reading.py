@@ -1,7 +1,7 @@
 """Reads the runs of one arm from files, labelled arrays, plain arrays, nested lists or data frames.
 
-Everything becomes a table of runs by examples (`table_of`), and this an arm (`arm_of`). What has
-coordinates or an index is put in order by them; only what has none counts by position.
+All forms become a table of runs by examples (`table_of`), and then an arm (`arm_of`). Data with coordinates
+or an index are sorted by them; other data are matched by position.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from multiberts.evaluate.readers.rows import (
 from multiberts.runs.errors import UserError, counted, in_keywords
 from multiberts.stats.errors import DataError, as_data_errors
 from multiberts.stats.metrics import MetricLike, ScoreFunction, named_metric
-from multiberts.stats.runs_table import Arm, check_kinds, make_arm, places_of
+from multiberts.stats.runs_table import Arm, check_kinds, indices_of, make_arm
 from multiberts.stats.settings import Missing
 
 if TYPE_CHECKING:
@@ -58,77 +58,77 @@ if TYPE_CHECKING:
     from multiberts.evaluate.metrics.column_metric import Metric
 
 GivenMetric = str | MetricLike | ScoreFunction
-# Coordinates along examples that identify them, and along runs what two runs can have in common.
+# Coordinates that identify examples, and coordinates of runs that state their descent.
 _ID_NAMES = ("example_id", "example")
 _LINEAGE_NAMES = ("parent", "procedure", "lineage")
 _VALUES = ("prediction", "score", "label")
-# Said where keywords are named that the function called does not have.
+# Added where a message names keywords that the called function does not have.
 _OF_READ = " (keywords of stats.read)"
 _SEED_NAMES, _EXAMPLE_NAMES = {"seed", "pretrain_seed"}, {"example", "example_id"}
 
 
 def arms_in(
     data: Any,
-    what: str,
+    label: str,
     by: str | None = None,
     *,
     task: str | None = None,
     columns: Mapping[str, str | None] | None = None,
 ) -> dict[str, Any] | None:
-    """Returns the arms, by name, of what may hold several; None of other data.
+    """Returns the arms by name of data that may hold several arms; None for other data.
 
     Args:
       data: a file or folder, or a list of them whose names say seed and arm; a table (a data frame of pandas
         or polars, a `datasets.Dataset`, a dict of columns, a list of rows) of usual names, in columns or in
         the index, long or with one column per run; a list of frames, an arm each; a
-        dict of arrays `predictions` or `scores` [seeds, examples], with `labels` [examples] and what else a
-        `.npz` file may hold; or a dict of arms, whose values are anything but one score or prediction per
+        dict of arrays `predictions` or `scores` [seeds, examples], with `labels` [examples] and other
+        arrays of a `.npz` file; or a dict of arms, whose values are not one score or prediction per
         example.
-      what: names it in error messages.
-      by: column of slices of the examples, which is kept.
+      label: name of the data in error messages.
+      by: column of slices to keep.
       task: one of several tasks in files, or in a column `task` of a table.
-      columns: names of columns by role; None: a table is known by columns of usual names.
+      columns: names of columns by role; None: a table is recognised by usual names of columns.
 
     Returns:
-      Each arm's data, by name; "" where the data name none.
+      Data of each arm by name, "" if the data name none.
     """
-    if hasattr(data, "coords"):  # a Dataset is a mapping, too
+    if hasattr(data, "coords"):  # before the check for a mapping, which a Dataset is, too
         return None
     if isinstance(data, list | tuple) and len(data) > 1 and all(map(_is_frame, data)):
         return named_arms(arms_of_arrays(data), by, columns)
-    tables = tasks_in(data, what, by, task=task, columns=columns)
+    tables = tasks_in(data, label, by, task=task, columns=columns)
     if tables is not None and len(tables) > 1:
         try:
-            check_names_of_tasks(tables, what)
-            only_task([*tables], what)
+            check_names_of_tasks(tables, label)
+            only_task([*tables], label)
         except UserError as error:
             line = in_keywords(str(error), _OF_READ * (columns is None))
             raise DataError(f"{line}, or give all to stats.compare_tasks") from error
     if tables is not None:
         return dict(next(iter(tables.values())))
     if isinstance(data, Mapping) and not all(map(_is_row, data.values())):
-        return {str(name): own for name, own in data.items()}
+        return {str(name): arm for name, arm in data.items()}
     return None
 
 
 def tasks_in(
     data: Any,
-    what: str,
+    label: str,
     by: str | None = None,
     *,
     task: str | None = None,
     columns: Mapping[str, str | None] | None = None,
 ) -> dict[str, dict[str, ArmTable]] | None:
-    """Returns the arms of a file, folder or table, as in `arms_in`, by task ("" where none is named).
+    """Returns the arms of a file, folder or table by task ("" if unnamed); None for other data.
 
-    The arguments are those of `arms_in`. None of other data.
+    Takes the arguments of `arms_in`.
     """
     names = SliceNames(**{"by": by, **(columns or {})})
     with as_data_errors(which=_OF_READ * (columns is None)):
         if isinstance(data, str | Path) or _are_paths(data):
             if holds_runs(data):
                 raise DataError(
-                    f"{what}: {data} holds finished runs; give an arm of stats.read({str(data)!r})"
+                    f"{label}: {data} holds finished runs; give an arm of stats.read({str(data)!r})"
                 )
             return read_arms_by_task(data, names, task)
         table: Any = None
@@ -136,21 +136,21 @@ def tasks_in(
         if isinstance(data, Mapping):
             if {"predictions", "scores"} & {*data}:
                 if task is not None:
-                    raise NoTaskError(what)
-                arrays = {name: np.asarray(_as_array(own)) for name, own in data.items()}
-                return {"": {"": table_of_arrays(arrays, what)}}
+                    raise NoTaskError(label)
+                arrays = {name: np.asarray(_as_array(column)) for name, column in data.items()}
+                return {"": {"": table_of_arrays(arrays, label)}}
             if is_table_of_runs(data) or (columns is not None and all(map(_is_row, data.values()))):
                 import pandas
 
-                table = pandas.DataFrame({name: _as_array(own) for name, own in data.items()})
+                table = pandas.DataFrame({name: _as_array(column) for name, column in data.items()})
         elif hasattr(data, "to_pandas"):  # datasets.Dataset, pyarrow.Table, polars.DataFrame
             table = data.to_pandas()
         elif hasattr(data, "columns") and (columns is not None or is_table_of_runs(data.columns)):
             table = data
         if table is None:
             return None
-        by_task = tasks_in_memory(table, what, names, task)
-        return {own: arms_of_rows(rows, what) for own, rows in by_task.items()}
+        by_task = tasks_in_memory(table, label, names, task)
+        return {task_name: arms_of_rows(rows, label) for task_name, rows in by_task.items()}
 
 
 def named_arms(
@@ -158,11 +158,10 @@ def named_arms(
     by: str | None = None,
     columns: Mapping[str, str | None] | None = None,
 ) -> dict[str, Any]:
-    """Returns data of one arm each, as tables if they are that, by the names that they carry.
+    """Returns the data of several arms by the names that they carry, as tables if possible.
 
     Args:
-      data_of: by role, such as base, which names an arm whose data carry no name, and all where two names
-        are alike.
+      data_of: data by role, such as base; roles replace missing names, or all names if two are equal.
       by: as in `arms_in`.
       columns: as in `arms_in`.
     """
@@ -176,17 +175,17 @@ def named_arms(
 
 
 def distinct_names(names: Sequence[str], roles: Sequence[str]) -> Sequence[str]:
-    """Returns the names of arms, or their roles where two names are alike."""
+    """Returns the names of arms, or their roles if two names are equal."""
     return names if len({*names}) == len(names) else roles
 
 
 def name_carried(data: Any, arms: Collection[str]) -> str:
-    """Returns the name that the data of one arm carry, or nothing.
+    """Returns the name that the data of one arm carry, or "".
 
-    It is the one value of a column of models, `attrs["name"]`, or that of a file or folder.
+    It is the single value of a column of models, `attrs["name"]`, or the name of a file or folder.
 
     Args:
-      arms: names in the data.
+      arms: names of arms in the data.
     """
     named = getattr(data, "attrs", {}).get("name")
     if len(arms) == 1 and (name := next(iter(arms))):
@@ -197,9 +196,9 @@ def name_carried(data: Any, arms: Collection[str]) -> str:
 
 
 def arms_of_arrays(data: Any) -> dict[str, Any]:
-    """Returns the arms of a list or tuple of arrays, frames or Datasets; none of other data.
+    """Returns the arms of a list or tuple of arrays, frames or Datasets; empty for other data.
 
-    A nested list of numbers is one arm, whatever its depth.
+    A nested list of numbers is always one arm.
     """
     if not (isinstance(data, list | tuple) and len(data) > 1 and all(map(_is_whole, data))):
         return {}
@@ -210,24 +209,24 @@ def arms_of_arrays(data: Any) -> dict[str, Any]:
 
 
 def _is_whole(data: Any) -> bool:
-    """Returns whether data are an array [seeds, examples], or another form with names of its own."""
+    """Returns whether data are a complete arm: an array [seeds, examples], a frame or a Dataset."""
     return getattr(data, "ndim", 0) == 2 or _is_frame(data) or hasattr(data, "data_vars")
 
 
 def _is_frame(data: Any) -> bool:
-    """Returns whether data are a data frame, or a Series by seed and example."""
+    """Returns whether data are a data frame, or a Series indexed by seed and example."""
     return hasattr(data, "columns") or _long_levels(data) != []
 
 
-def _long_levels(data: Any, given: Collection[str | None] = ()) -> list[Any]:
-    """Returns the names of levels of an index that are columns of a long table: of seeds, ids or arms.
+def _long_levels(data: Any, extra_names: Collection[str | None] = ()) -> list[Any]:
+    """Returns the names of index levels that belong to a long table: seeds, ids or arms.
 
     Args:
-      given: names of columns that are not usual ones.
+      extra_names: unusual names of columns.
     """
-    held = [str(name) for name in getattr(data, "columns", ())]
+    present = [str(name) for name in getattr(data, "columns", ())]
     names = getattr(getattr(data, "index", None), "names", ())
-    levels = [name for name in names if name is not None and str(name) not in held]
+    levels = [name for name in names if name is not None and str(name) not in present]
     roles = {
         role
         for role in ("arm", "seed", "run", "example")
@@ -235,18 +234,18 @@ def _long_levels(data: Any, given: Collection[str | None] = ()) -> list[Any]:
         if str(name).lower() in USUAL_NAMES[role]
     }
     of_rows = [name for role in ("seed", "example", *_VALUES) for name in USUAL_NAMES[role]]
-    columns = {*map(str.lower, held)}
+    columns = {*map(str.lower, present)}
     is_long = {"seed", "example"} <= roles or (bool(roles) and bool(columns & {*of_rows}))
-    return levels if is_long or {*levels} & {*given} else []
+    return levels if is_long or {*levels} & {*extra_names} else []
 
 
-def _with_columns(data: Any, given: Collection[str | None] = ()) -> Any:
-    """Returns rows, or a frame or Series with seeds or ids in its index, as a frame with all in columns."""
+def _with_columns(data: Any, extra_names: Collection[str | None] = ()) -> Any:
+    """Returns rows, or a frame or Series with seeds or ids in its index, as a frame with columns only."""
     if isinstance(data, list | tuple) and data and all(isinstance(row, Mapping) for row in data):
         import pandas
 
         return pandas.DataFrame(data)
-    levels = _long_levels(data, given)
+    levels = _long_levels(data, extra_names)
     if levels and not hasattr(data, "columns"):
         data = data.to_frame("value" if data.name is None else data.name)
     return data.reset_index(level=levels) if levels else data
@@ -258,7 +257,7 @@ def holds_runs(data: Any) -> bool:
 
 
 def _are_paths(data: Any) -> bool:
-    """Returns whether data are a list of files or folders, as `glob` gives them."""
+    """Returns whether data are a list of existing files or folders, such as from `glob`."""
     return (
         isinstance(data, list | tuple)
         and len(data) > 0
@@ -267,7 +266,7 @@ def _are_paths(data: Any) -> bool:
 
 
 def _is_row(data: Any) -> bool:
-    """Returns whether data are one value per example, such as those of one seed."""
+    """Returns whether data are one value per example, such as one seed's scores."""
     if isinstance(data, str | Path | Mapping) or hasattr(data, "coords") or _is_frame(data):
         return False
     values = _as_array(data)
@@ -277,7 +276,7 @@ def _is_row(data: Any) -> bool:
 
 
 def _as_array(data: Any) -> Any:
-    """Returns a tensor as a NumPy array, wherever it lies; anything else as it is."""
+    """Returns a tensor of any device as a NumPy array; other data unchanged."""
     if isinstance(data, list | tuple) and data and hasattr(data[0], "detach"):
         return [_as_array(part) for part in data]
     if not hasattr(data, "detach"):
@@ -306,9 +305,9 @@ def table_of(
         or nested list [examples] of one seed, [seeds, examples] or [seeds, runs, examples] (of class
         probabilities with one more axis at the end), whose seeds are numbered from 0. A run that is NaN on
         every example of an array with axes of runs is a missing run.
-      metric: selects the variables of a Dataset, scores or texts where it reads these, and decides whether
-        the last axis of an array is classes.
-      by: column of slices of the examples, which is kept.
+      metric: selects the variables of a Dataset (such as scores or texts), and decides whether the last
+        axis of an array is classes.
+      by: column of slices to keep.
     """
     if isinstance(data, ArmTable):
         return data
@@ -362,16 +361,16 @@ def table_of(
         raise DataError(f"{name}: found no runs or no examples; give at least one of each")
     run_shape = values.shape[: dims_of[values.ndim].index("example")]
     named = range(run_shape[0]) if seeds is None else seeds
-    keys = [(seed, *place) for seed in named for place in np.ndindex(run_shape[1:])]
+    keys = [(seed, *index) for seed in named for index in np.ndindex(run_shape[1:])]
     read = ReadAs(columns={"seed": POSITION}) if seeds is None else ReadAs()
     return _without_missing_runs(ArmTable(values, "", keys, read=read), len(run_shape))
 
 
 def _without_missing_runs(table: ArmTable, num_dims: int) -> ArmTable:
-    """Returns a table whose values have dims of runs, as one row for each run that is there.
+    """Flattens a table with several dims of runs to one row per existing run.
 
     Args:
-      num_dims: number of these dims; where it is one, a run that is NaN throughout is not missing.
+      num_dims: number of dims of runs; with one, a run of only NaN is kept.
     """
     values = table.values
     values = values.reshape(-1, *values.shape[num_dims:])
@@ -397,8 +396,8 @@ def _of_wide_frame(name: str, frame: pandas.DataFrame) -> ArmTable:
             )
         _refuse_tall(name, frame.shape)
     levels = [
-        np.asarray(frame.index.get_level_values(place)).tolist()
-        for place in range(min(2, frame.index.nlevels))
+        np.asarray(frame.index.get_level_values(level)).tolist()
+        for level in range(min(2, frame.index.nlevels))
     ]
     ids = None if is_counted(frame.columns) else np.asarray(frame.columns)
     unnamed = is_counted(frame.index) and frame.index.name is None
@@ -407,7 +406,7 @@ def _of_wide_frame(name: str, frame: pandas.DataFrame) -> ArmTable:
 
 
 def _refuse_tall(name: str, shape: tuple[int, ...]) -> None:
-    """Refuses more seeds than examples, which is nearly always a transposed array."""
+    """Refuses more seeds than examples: the array is probably transposed."""
     if shape[0] > shape[1] > 1:
         raise DataError(
             f"{name}: found an array of shape {shape}, which would be {shape[0]} seeds x {shape[1]} "
@@ -419,66 +418,66 @@ def _refuse_tall(name: str, shape: tuple[int, ...]) -> None:
 # --- Values along the examples -------------------------------------------------------------------
 
 
-def along_examples(what: str, values: Any, ids: NDArray | None, number: int) -> NDArray:
+def along_examples(label: str, values: Any, ids: NDArray | None, number: int) -> NDArray:
     """Returns one value per example, in the order of the predictions.
 
     Args:
-      what: names the values in error messages.
-      values: a DataArray, with a coordinate example_id or example or without; a Series, whose index
-        is example ids unless it only counts from 0; a mapping by example id; or values in the
-        order of the predictions, whose ids, if any, only count in this order.
-      ids: of the predictions' examples, or None where these are known by position alone.
+      label: name of the values in error messages.
+      values: a DataArray, possibly with a coordinate example_id or example; a Series, whose index holds
+        example ids unless it only counts from 0; a mapping by example id; or values in the order of the
+        predictions, if their ids are missing or only count.
+      ids: example ids of the predictions, or None if examples are known by position only.
     """
-    own: NDArray | None = None
+    value_ids: NDArray | None = None
     values = _as_array(values)
     if hasattr(values, "coords"):
         if values.dims != ("example",):
-            raise DataError(f"{what} have dims {values.dims}, expected (example,)")
+            raise DataError(f"{label} have dims {values.dims}, expected (example,)")
         array = values.to_numpy()
-        own = _coordinate_ids(values)
+        value_ids = _coordinate_ids(values)
     elif hasattr(values, "index") and hasattr(values, "to_numpy"):
         array = plain(values)
         counted = is_counted(values.index)
         if not counted or (ids is not None and set(ids.tolist()) == set(range(len(array)))):
-            own = np.asarray(values.index)
+            value_ids = np.asarray(values.index)
     elif isinstance(values, Mapping):
-        own, array = _array_of(list(values)), _array_of(list(values.values()))
+        value_ids, array = _array_of(list(values)), _array_of(list(values.values()))
     else:
         array = values if isinstance(values, np.ndarray) else _array_of(list(values))
-    if ids is None or own is None:
+    if ids is None or value_ids is None:
         if isinstance(values, Mapping):
             raise DataError(
-                f"{what} are given by example id, but the predictions have none; give them a "
+                f"{label} are given by example id, but the predictions have none; give them a "
                 "coordinate example_id, or values in their order"
             )
         if ids is not None and len(array) == number and not _only_count(ids):
             raise DataError(
-                f"{what} are in an order of their own, and the examples have ids (such as "
+                f"{label} are in an order of their own, and the examples have ids (such as "
                 f"{ids.tolist()[0]!r}), whose order may be another; give them by id: "
                 "a table with a column of ids, a Series whose index they are, or a dict"
             )
         return np.asarray(array)
-    if own.shape == ids.shape and (own == ids).all():
+    if value_ids.shape == ids.shape and (value_ids == ids).all():
         return np.asarray(array)
-    if len({*own.tolist()}) != len(own):
-        raise DataError(f"{what}: an example id appears twice; make the ids unique")
-    wanted, known = ids.tolist(), own.tolist()
-    place, lacking = places_of(wanted, known)
-    _, surplus = places_of(known, wanted)
+    if len({*value_ids.tolist()}) != len(value_ids):
+        raise DataError(f"{label}: an example id appears twice; make the ids unique")
+    wanted, id_list = ids.tolist(), value_ids.tolist()
+    order, lacking = indices_of(wanted, id_list)
+    _, surplus = indices_of(id_list, wanted)
     if lacking or surplus:
         raise DataError(
-            f"{what}: {len(lacking)} of {number} examples have none"
+            f"{label}: {len(lacking)} of {number} examples have none"
             + (f" (such as {lacking[0]!r})" if lacking else "")
             + f", and {len(surplus)} are of other examples"
             + (f" (such as {surplus[0]!r})" if surplus else "")
             + "; give one for each example of the predictions, and no others"
         )
-    return np.asarray(array)[place]
+    return np.asarray(array)[order]
 
 
 def _only_count(ids: NDArray) -> bool:
-    """Returns whether ids are 0, 1, 2, ... or 1, 2, 3, ..., so that no other order is likely."""
-    numbers = ids if ids.dtype.kind in "iu" else np.array([str(one).strip() for one in ids])
+    """Returns whether ids are 0, 1, 2, ... or 1, 2, 3, ...: another order is then unlikely."""
+    numbers = ids if ids.dtype.kind in "iu" else np.array([str(name).strip() for name in ids])
     if numbers.dtype.kind == "U" and not np.char.isdecimal(numbers).all():
         return False
     shifts = {*(numbers.astype(np.int64) - np.arange(len(ids))).tolist()}
@@ -486,7 +485,7 @@ def _only_count(ids: NDArray) -> bool:
 
 
 def labels_of(labels: Any) -> Any:
-    """Returns a table of ids and labels, or a file of one, as a Series by id; other labels as they are."""
+    """Returns a table (or file) of ids and labels as a Series by id; other labels unchanged."""
     is_path = isinstance(labels, str | Path)
     if not is_path and (hasattr(labels, "coords") or not hasattr(labels, "columns")):
         return labels
@@ -494,7 +493,7 @@ def labels_of(labels: Any) -> Any:
         return labels_by_id(labels, RowNames(), f"labels {labels}" if is_path else "labels")[0]
     except UserError as error:
         line, _, cure = in_keywords(str(error)).partition("; ")
-        if "no column" in line:  # there are no keywords for these
+        if "no column" in line:  # no keywords name these columns
             cure = "give a Series by id: table.set_index('ID')['LABEL']"
         raise DataError(f"{line}; {cure}") from error
 
@@ -502,25 +501,25 @@ def labels_of(labels: Any) -> Any:
 def labelled(
     name: str, table: ArmTable, labels: Any, called: str = "", *, has_metric: bool
 ) -> ArmTable:
-    """Returns a table with these labels instead of its own.
+    """Replaces the labels of a table.
 
     Args:
       name: name of the arm in error messages.
       labels: as `labels_of` returns them (see `along_examples`).
-      called: what they were read as.
-      has_metric: whether a metric was given; without one, scores are compared with no labels.
+      called: name of the column that they were read from.
+      has_metric: whether a metric was given; without one, scores are not compared with labels.
     """
     if table.kind == "score" and not has_metric:
         raise DataError(
             f"{name}: found scores ({table.read.columns.get('score', 'score')!r}), which are not compared "
             "with labels; give no labels, or name the predictions with prediction='COLUMN'"
         )
-    what = f"{name}: labels{called and f' ({called})'}"
+    label = f"{name}: labels{called and f' ({called})'}"
     number = table.values.shape[1]
-    values = along_examples(what, labels, table.example_ids, number)
+    values = along_examples(label, labels, table.example_ids, number)
     if values.shape != (number,):
         raise DataError(
-            f"{what}: found labels of shape {values.shape} for {number} examples; give one for each, or a "
+            f"{label}: found labels of shape {values.shape} for {number} examples; give one for each, or a "
             "table of ids and labels, with names of its columns in the first line"
         )
     columns, unused = dict(table.read.columns), [*table.read.unused]
@@ -531,7 +530,7 @@ def labelled(
 
 
 def _array_of(values: list[Any]) -> NDArray:
-    """Returns a one-dimensional array; tuples and lists stay whole, as references do."""
+    """Returns a one-dimensional array; tuples and lists, such as several references, stay whole."""
     if any(isinstance(value, list | tuple) for value in values):
         array = np.empty(len(values), dtype=object)
         array[:] = [tuple(value) if isinstance(value, list) else value for value in values]
@@ -545,11 +544,11 @@ def _coordinate_ids(array: xarray.DataArray | xarray.Dataset) -> NDArray | None:
 
 
 def values_of_clusters(name: str, clusters: Any, arm: Arm) -> tuple[NDArray, str]:
-    """Returns the cluster of each example of an arm, and what the clusters are called.
+    """Returns the cluster of each example of an arm, and the name of the clusters.
 
     Args:
       name: name of the arm in error messages.
-      clusters: the name of a column of its examples, or values (see `along_examples`).
+      clusters: name of a column of its examples, or values (see `along_examples`).
     """
     if isinstance(clusters, str):
         if clusters not in arm.of_examples:
@@ -559,36 +558,36 @@ def values_of_clusters(name: str, clusters: Any, arm: Arm) -> tuple[NDArray, str
             )
         return arm.of_examples[clusters], clusters
     called = str(getattr(clusters, "name", None) or "")
-    what = f"{name}: clusters {called!r}" if called else f"{name}: clusters"
-    return along_examples(what, clusters, arm.example_ids, arm.num_examples), called
+    label = f"{name}: clusters {called!r}" if called else f"{name}: clusters"
+    return along_examples(label, clusters, arm.example_ids, arm.num_examples), called
 
 
 # --- A metric ------------------------------------------------------------------------------------
 
 
-def metric_as_read(given: GivenMetric | None) -> MetricLike | None:
-    """Returns the metric that arms are read for; None where none is given, or a name of scores alone."""
-    is_of_scores = isinstance(given, str) and known_name(given) not in METRICS
-    return None if given is None or is_of_scores else named_metric(given)
+def metric_as_read(metric: GivenMetric | None) -> MetricLike | None:
+    """Returns the metric for reading arms; None if none is given or it is only a name of scores."""
+    is_of_scores = isinstance(metric, str) and known_name(metric) not in METRICS
+    return None if metric is None or is_of_scores else named_metric(metric)
 
 
-def metric_of(tables: Mapping[str, ArmTable], given: GivenMetric | None) -> GivenMetric:
-    """Returns the metric that is asked for, a task's or log's own, `mean` of scores or `accuracy`.
+def metric_of(tables: Mapping[str, ArmTable], asked: GivenMetric | None) -> GivenMetric:
+    """Returns the requested metric, else that of the task or log, else `mean` of scores or `accuracy`.
 
     Args:
-      tables: of the arms, by name.
-      given: a metric; the name of the scores themselves, such as a log's acc, stands for their mean.
+      tables: table of each arm by name.
+      asked: requested metric; the name of the scores themselves, such as a log's acc, means their mean.
     """
     scores = {table.read.columns.get("score", "") for table in tables.values()}
-    is_of_scores = isinstance(given, str) and {known_name(given)} == {*map(known_name, scores)}
-    if given is not None and not is_of_scores:
-        return given
+    is_of_scores = isinstance(asked, str) and {known_name(asked)} == {*map(known_name, scores)}
+    if asked is not None and not is_of_scores:
+        return asked
     logged = {table.read.logged_metric: name for name, table in tables.items()}
     logged.pop("", None)
     if len(logged) > 1:
-        found = " and ".join(f"{metric} of {name}" for metric, name in logged.items())
-        raise DataError(f"found the metrics {found}; name one, metric='{min(logged)}'")
-    # Plain arrays are what the metric reads: predictions where labels are, else scores.
+        named = " and ".join(f"{metric} of {name}" for metric, name in logged.items())
+        raise DataError(f"found the metrics {named}; name one, metric='{min(logged)}'")
+    # Plain arrays hold predictions if there are labels, else scores.
     are_labelled = any(table.labels is not None for table in tables.values())
     kinds = ("prediction", "") if are_labelled else ("prediction",)
     metrics: set[str] = set()
@@ -596,7 +595,7 @@ def metric_of(tables: Mapping[str, ArmTable], given: GivenMetric | None) -> Give
         classes = table.values if table.kind in kinds else None
         with as_data_errors(name):
             metrics.add(default_metric(classes, table.labels, "".join(logged)))
-    return max(metrics)  # the mean where there are both kinds, which are refused
+    return max(metrics)  # `mean` if there are both kinds, which are refused later
 
 
 # --- An arm --------------------------------------------------------------------------------------
@@ -610,9 +609,9 @@ def arm_of(
     Args:
       name: name of the arm in error messages.
       data: see `table_of`.
-      metric: what it reads of a Dataset (see `evaluate.metrics.register.metric_input` and
-        `metric_variables`).
-      missing: the meaning of a NaN prediction in a run that is not missing (see `make_arm`).
+      metric: metric that selects the variables of a Dataset (see `evaluate.metrics.register.metric_input`
+        and `metric_variables`).
+      missing: treatment of a NaN prediction in an existing run (see `make_arm`).
     """
     table = table_of(name, data, metric)
     values, number = _as_taken_by(metric, name, table.values, table), table.values.shape[1]
@@ -626,7 +625,7 @@ def arm_of(
     labels = np.zeros(number)
     if table.labels is not None and (needs_labels or not _is_empty(table.labels)):
         labels = np.asarray(table.labels)
-        if not _is_empty(labels):  # labels that nobody has are not empty answers
+        if not _is_empty(labels):  # missing labels are not empty answers
             labels = _as_taken_by(metric, name, labels, table)
     square = values.ndim == 2 and values.shape[0] == values.shape[1]
     if square and metric is not None and metric.uses == "scores":
@@ -653,7 +652,7 @@ def arm_of(
 
 
 def _as_taken_by(metric: MetricLike | None, name: str, cells: NDArray, table: ArmTable) -> NDArray:
-    """Returns cells of a table as what a metric takes; arrays, which have no cells, as they are."""
+    """Converts the cells of a table for a metric; arrays are returned unchanged."""
     if "prediction" not in table.read.columns:
         return cells
     with as_data_errors(name):
@@ -665,7 +664,7 @@ def _is_empty(values: NDArray) -> bool:
 
 
 def _of_labelled_arrays(name: str, data: Any, metric: MetricLike | None) -> ArmTable:
-    """Returns the variables of a Dataset that a metric reads, or a DataArray, as a table."""
+    """Returns a DataArray, or the variables of a Dataset that a metric reads, as a table."""
     kind, predictions, labels = _read_by(metric, name, data)
     dims = {str(dim) for dim in predictions.dims}
     if "example" not in dims or not {"run", "pretrain_seed"} & dims:
@@ -680,12 +679,12 @@ def _of_labelled_arrays(name: str, data: Any, metric: MetricLike | None) -> ArmT
         if variable.dims == ("example",) and key not in _ID_NAMES
     }
     # Other coordinates may have types that cannot be sliced, such as pandas' Arrow strings.
-    known = {"pretrain_seed", "finetune_seed", *_ID_NAMES}
-    predictions = predictions.drop_vars([key for key in predictions.coords if key not in known])
+    read_by = {"pretrain_seed", "finetune_seed", *_ID_NAMES}
+    predictions = predictions.drop_vars([key for key in predictions.coords if key not in read_by])
     if not predictions.size:
         raise DataError(f"{name}: found no runs or no examples; give at least one of each")
     ids, number = _coordinate_ids(predictions), predictions.sizes["example"]
-    own = None if labels is None else along_examples(f"{name}: labels", labels, ids, number)
+    gold = None if labels is None else along_examples(f"{name}: labels", labels, ids, number)
     last = ["example", "class"] if "class" in dims else ["example"]
     run_dims = [dim for dim in predictions.dims if dim not in last]
     # The seed comes first, so that the dims below it are the levels to average over.
@@ -696,33 +695,33 @@ def _of_labelled_arrays(name: str, data: Any, metric: MetricLike | None) -> ArmT
     seeds = _of_runs(cells, "pretrain_seed")
     if seeds is None:
         raise DataError(f"{name}: found no coordinate pretrain_seed; add it along {run_dims[0]}")
-    # Places below the seed: along the dims after it, or the fine-tuning seeds of a list of runs.
-    levels: list[tuple[Hashable, ...]] = [place[1:] for place in np.ndindex(run_shape)]
+    # Levels below the seed: indices along later dims, or the fine-tuning seeds of a list of runs.
+    levels: list[tuple[Hashable, ...]] = [index[1:] for index in np.ndindex(run_shape)]
     finetune_seeds = _of_runs(cells, "finetune_seed") if len(run_shape) == 1 else None
     if finetune_seeds is not None:
         levels = [(seed,) for seed in finetune_seeds]
-    inner = len(seeds) // run_shape[0]  # runs per place along the first of the runs' dims
+    inner = len(seeds) // run_shape[0]  # runs per index of the first dim of runs
     lineage: list[frozenset] = [frozenset()] * len(seeds)
     for key, variable in lineages:
         if variable.dims == (run_dims[0],):
             ways = [
                 _descent(key, value) for value in variable.to_numpy().tolist() for _ in range(inner)
             ]
-            lineage = [known | way for known, way in zip(lineage, ways, strict=True)]
+            lineage = [so_far | way for so_far, way in zip(lineage, ways, strict=True)]
     keys = [(seed, *level) for seed, level in zip(seeds, levels, strict=True)]
     read = ReadAs.of(data.attrs)
-    of_task = [*data.attrs.get("metrics", ())]  # of finished runs, its main one first
+    of_task = [*data.attrs.get("metrics", ())]  # for finished runs, the main metric first
     if kind == "prediction" and of_task and of_task[0] in METRICS:
         read = replace(read, logged_metric=str(of_task[0]))
-    table = ArmTable(values, kind, keys, ids, own, of_examples, lineage, read)
+    table = ArmTable(values, kind, keys, ids, gold, of_examples, lineage, read)
     return _without_missing_runs(table, len(run_dims))
 
 
 def _descent(key: str, value: Any) -> set[tuple[str, Hashable]]:
-    """Returns the (kind, name) of what a value of a coordinate of lineage states."""
+    """Returns the (kind, name) pairs of ancestors that a lineage coordinate states."""
     if key != "lineage":
         return {(key, value)}
-    found: set[tuple[str, Hashable]] = set()
+    lineage: set[tuple[str, Hashable]] = set()
     for (
         procedure,
         seed,
@@ -730,16 +729,16 @@ def _descent(key: str, value: Any) -> set[tuple[str, Hashable]]:
         sha256,
     ) in value:  # as evaluate.prediction_files.run_file.lineage_of returns it
         if procedure is not None and seed is not None:
-            found.add(("training", (procedure, seed)))
+            lineage.add(("training", (procedure, seed)))
         if sha256 is not None:
-            found |= {("checkpoint", sha256), ("named", ((procedure, seed, step), sha256))}
-    return found
+            lineage |= {("checkpoint", sha256), ("named", ((procedure, seed, step), sha256))}
+    return lineage
 
 
 def _read_by(
     metric: MetricLike | None, name: str, data: Any
 ) -> tuple[str, xarray.DataArray, xarray.DataArray | None]:
-    """Returns what a metric reads: whether that are predictions or scores, these, and the labels."""
+    """Returns the kind that a metric reads (predictions or scores), the values, and the labels."""
     if not hasattr(data, "data_vars"):  # a check by type would import xarray
         return "", data, None
     if not {"prediction", "score"} & set(data.data_vars):
@@ -769,7 +768,7 @@ def _read_by(
 
 
 def _of_runs(cells: xarray.DataArray, coordinate: str) -> list[Hashable] | None:
-    """Returns a coordinate of the runs, or None where there is none."""
+    """Returns a coordinate of the runs, or None."""
     if coordinate not in cells.coords:
         return None
     values = cells[coordinate]

@@ -1,4 +1,4 @@
-"""Results as data: of a comparison, of its arms, and of the ranking of many; equal by content, for JSON."""
+"""Results of comparisons, arms and rankings as data: equal by content and convertible to JSON."""
 
 from __future__ import annotations
 
@@ -24,10 +24,7 @@ Pairing = Literal["parent", "seed number"]
 
 
 class EqualByContent:
-    """Makes dataclasses that hold arrays comparable and hashable, and convertible for JSON.
-
-    Two are equal where every number is.
-    """
+    """Makes dataclasses that hold arrays comparable by content, hashable and convertible to JSON."""
 
     def _content(self) -> tuple:
         return type(self), *(
@@ -45,9 +42,9 @@ class EqualByContent:
         return hash(self._content())
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns every number but the bootstrap samples, as JSON can hold them.
+        """Returns all numbers except the bootstrap samples, in types that JSON has.
 
-        Intervals have the keys low, high, level and method; an infinite end, which JSON lacks, is None.
+        Intervals have the keys low, high, level and method; an infinite limit, which JSON lacks, is None.
         """
         names = [each.name for each in dataclasses.fields(cast("Any", self)) if each.compare]
         names += [
@@ -59,7 +56,7 @@ class EqualByContent:
 
 
 def plain_value(value: Any) -> Any:
-    """Converts a value to what JSON can hold."""
+    """Converts a value to types that JSON has."""
     if isinstance(value, EqualByContent):
         return value.to_dict()
     if dataclasses.is_dataclass(value):
@@ -80,7 +77,7 @@ def plain_value(value: Any) -> Any:
 
 
 def flat_values(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Joins the names of nested values: `base_estimate`, `ci_low`; lists are left as they are."""
+    """Joins the names of nested values: `base_estimate`, `ci_low`; lists are unchanged."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, dict):
@@ -109,28 +106,27 @@ class ArmSummary(EqualByContent):
 
     Attributes:
       estimate: mean over seeds of the mean over runs of the score on all examples.
-      ci: the recommended interval of it, for new seeds and examples as far as the comparison draws
-        them.
-      intervals: the bootstrap's interval of it, `percentile`.
+      ci: recommended interval, for the units that the comparison draws.
+      intervals: other intervals by name: `percentile`, of the bootstrap.
       seeds: pre-training seeds [R].
-      seed_scores: score of each seed, its runs averaged [R].
-      num_runs: runs of all seeds; of a mean over tasks those on one task.
-      num_clusters: clusters of examples, or None where examples are drawn one by one.
-      cluster_name: what the clusters are called, or nothing.
+      seed_scores: score of each seed, averaged over its runs [R].
+      num_runs: number of runs of all seeds; for a mean over tasks, of one task.
+      num_clusters: number of clusters of examples, or None if examples are drawn one by one.
+      cluster_name: name of the clusters, or empty.
       left_out: seeds that pairing left out, because the other arm lacks them.
-      failed_seeds: seeds that look as if their training had failed, see `failed_seeds`.
-      failure_rate: Clopper and Pearson's interval of the share of seeds that fail. None where none
-        failed and nothing follows from that: a failed seed could not be distinguished from others
-        (`failures_show`), every seed is constant, or seeds are not drawn.
-      constant_seeds: seeds all of whose runs give every example one answer: they predict one class (of
-        correlations and the AUC, one value), or score the same below 1 on every example where scores
-        are given. Where others do not, they are failed seeds, too.
-      standard_error, df: of the estimate, as in `Comparison`.
-      example_error: the standard error that examples alone give, with the seeds held fixed.
-      num_scored: examples (or clusters) that the score rests on near its bounds: all of them for an
-        accuracy, the positives for a recall (`evaluate.metrics.column_metric.Metric.scored`).
-      num_missing: predictions that are missing, and that the scores of their runs leave out.
-      repeats: whether the seeds are repeated evaluations of one model, known by their order in time.
+      failed_seeds: seeds whose training seems to have failed, see `failed_seeds`.
+      failure_rate: Clopper and Pearson's interval of the failure rate of seeds. None if no seed failed and
+        this says nothing about the rate: a failed seed could not be recognised (`failures_show`), every
+        seed is constant, or seeds are not drawn.
+      constant_seeds: seeds whose runs all give every example the same answer: one class (one value for
+        correlations and the AUC), or one score below 1 if scores are given. If other seeds are not
+        constant, these are failed seeds, too.
+      standard_error, df: standard error of the estimate and its degrees of freedom, as in `Comparison`.
+      example_error: standard error from examples alone, with the seeds held fixed.
+      num_scored: effective number of examples (or clusters) near the bounds: all for accuracy, the
+        positives for recall (`evaluate.metrics.column_metric.Metric.scored`).
+      num_missing: number of missing predictions, left out of the scores of their runs.
+      repeats: whether the seeds are repeated evaluations of one model, ordered by time.
     """
 
     name: str
@@ -170,14 +166,14 @@ class WithoutFailed:
 
 @dataclass(frozen=True)
 class Origin:
-    """The tables and data that a comparison was computed from, for further answers.
+    """The tables and data behind a comparison, for further answers.
 
     Attributes:
-      kind: of its score.
-      crossing: the tables whose sum is the estimate.
-      pairs: the arms' answers to the same examples; None where they are not paired.
-      spec: the `ComparisonSpec` of its arms; None of a mean of tasks.
-      data: what was given as base, from which slices are read.
+      kind: properties of the metric.
+      crossing: tables whose sum is the estimate.
+      pairs: the arms' answers to the same examples; None if they are not paired.
+      spec: `ComparisonSpec` of the arms; None for a mean over tasks.
+      data: data given as base, from which slices are read.
     """
 
     kind: ScoreKind
@@ -227,7 +223,7 @@ class ComparisonResult(EqualByContent):
     origin: Origin | None = field(default=None, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Returns what is pickled: all but the origin, whose tables are computed when they are read."""
+        """Returns the state without the origin, whose tables are computed lazily by functions."""
         return {**self.__dict__, "origin": None}
 
     def computed_from(self) -> Origin:
@@ -247,20 +243,19 @@ class ComparisonResult(EqualByContent):
         target_power: float = TARGET_POWER,
         sides: int = 2,
     ) -> Plan:
-        """Plans a study like this one: its power, what it can detect, the seeds or examples it needs.
+        """Plans a study like this one: power, detectable difference, and seeds or examples needed.
 
         Args:
-          num_seeds: of each arm (of the one with fewer); None: as here. `seeds` is understood, too, and
-            `examples` for the next.
-          num_examples: None: as here.
-          effect: the true difference to be found; None: the estimate, unless it is within one standard
-            error of 0, where not even its sign is known.
-          target_power: the probability with which it is to be found.
-          sides: of the test.
+          num_seeds: number of seeds per arm (of the arm with fewer); None: as here. `seeds` and `examples`
+            are accepted as names of this and the next argument.
+          num_examples: number of examples; None: as here.
+          effect: true difference to detect; None: the estimate, unless it is within one standard error of
+            0, where even its sign is unknown.
+          target_power: required probability of detection.
+          sides: sides of the test, 1 or 2.
 
         Raises:
-          DataError: an arm whose seeds are drawn has fewer than three, which are too few to plan from;
-            or a number is not valid.
+          DataError: fewer than three seeds in an arm whose seeds are drawn, or an invalid number.
 
         Example:
           >>> import numpy as np
@@ -275,7 +270,7 @@ class ComparisonResult(EqualByContent):
                 "found a comparison with a borrowed spread of seeds, from which nothing is planned; add seeds"
             )
         drawn = self._drawn_arms()
-        found = estimated_plan(
+        here = estimated_plan(
             self.variance_parts,
             min(len(arm.seeds) for arm in drawn),
             self.num_examples,
@@ -285,10 +280,10 @@ class ComparisonResult(EqualByContent):
             round(sum(arm.num_runs for arm in drawn) / sum(len(arm.seeds) for arm in drawn)),
         )
         return replace(
-            found.at(num_seeds, num_examples),
+            here.at(num_seeds, num_examples),
             sides=sides,
             target_power=target_power,
-            effect=found.effect if effect is None else effect,
+            effect=here.effect if effect is None else effect,
         )
 
     def _drawn_arms(self) -> list[ArmSummary]:
@@ -300,7 +295,7 @@ class ComparisonResult(EqualByContent):
 
     @cached_property
     def needs(self) -> Needs | None:
-        """Returns what these data can show and what more would take, as `print` says; None of one arm."""
+        """Returns the power of these data and the needs for more, as printed; None for one arm."""
         if self.experiment is None or self.variance_parts is None:
             return None
         base, scores = self.base.seed_scores, self.experiment.seed_scores
@@ -317,7 +312,7 @@ class ComparisonResult(EqualByContent):
 
     @property
     def differences(self) -> NDArray[np.float64]:
-        """Bootstrap samples of `estimate` [replicates]."""
+        """Returns the bootstrap samples of `estimate` [replicates]."""
         return self.samples[:, -1] - self.samples[:, 0] if self.experiment else self.samples[:, 0]
 
     @property
@@ -327,7 +322,7 @@ class ComparisonResult(EqualByContent):
 
     @property
     def statistic(self) -> float | None:
-        """Returns estimate / standard_error; None where there is no spread."""
+        """Returns estimate / standard_error; None without spread."""
         return self.estimate / self.standard_error if self.standard_error else None
 
     @property
@@ -343,16 +338,16 @@ class ComparisonResult(EqualByContent):
 
 @dataclass(frozen=True)
 class ArmDifference:
-    """The difference of two of many arms.
+    """The difference between two of many arms.
 
     Attributes:
       estimate: score of the experiment minus that of the base.
-      standard_error: of the estimate, from variances of seeds that are moderated by those of all arms.
-      ci: simultaneous: all intervals of the family hold the truth at its level.
-      p_value: two-sided, corrected for the number of differences as the interval is (Bonferroni): below
-        1 - level where the interval excludes 0.
-      p_values: two-sided: `uncorrected`, of this difference alone; and `holm`, which is never larger than
-        `p_value`, so that it may show what the interval does not.
+      standard_error: standard error, from variances of seeds moderated by those of all arms.
+      ci: simultaneous interval: all intervals of the family contain the truth at its level.
+      p_value: two-sided p, corrected like the interval (Bonferroni): below 1 - level if the interval
+        excludes 0.
+      p_values: other two-sided p: `uncorrected`, and `holm`, which is never above `p_value` and may be
+        significant when the interval is not.
     """
 
     base: str
@@ -372,14 +367,14 @@ class ArmDifference:
 
 @dataclass(frozen=True, eq=False)
 class RankedArm(ArmSummary):
-    """One of many arms: its score with its own interval, and its place among the arms.
+    """One of many arms: its score with its interval, and its rank.
 
     Attributes:
       rank: 1 plus the number of arms with a better score.
-      rank_low, rank_high: the ranks that it may truly have, simultaneously for all arms: 1 plus the
-        number of arms that are clearly better, up to the last place but for those clearly worse.
-      groups: letters of the groups that it belongs to; two arms differ clearly where they have none in
-        common. Empty where all are compared with one arm only.
+      rank_low, rank_high: simultaneous interval of its true rank: from 1 plus the number of clearly better
+        arms to the number of arms that are not clearly worse.
+      groups: letters of its groups; two arms differ clearly if they share none. Empty if all are compared
+        with a reference arm.
     """
 
     rank: int = 1
@@ -412,7 +407,7 @@ class RankingResult(EqualByContent):
 
     @property
     def groups(self) -> tuple[tuple[str, ...], ...]:
-        """Returns the largest sets of arms none of which differ clearly, by name, best first."""
+        """Returns the largest sets of arms without a clear difference, by name, best first."""
         letters = dict.fromkeys(letter for arm in self.arms for letter in arm.groups)
         return tuple(
             tuple(arm.name for arm in self.arms if letter in arm.groups) for letter in letters

@@ -1,4 +1,4 @@
-"""Runs with seeds on the same examples: checked, put in order, averaged level by level."""
+"""Runs with seeds on the same examples: checked, sorted and averaged level by level."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ LEVELS = ("pretrain_seed", "finetune_seed", "checkpoint")
 class RunsTable:
     """Runs with seeds on the same examples.
 
-    A key says whose randomness a run shares: first its pre-training seed, then the levels below. Two runs
-    whose keys begin with the same parts share that much. The numbers of runs below a seed may differ.
+    A key names the sources of randomness of a run: its pre-training seed, then the levels below. Runs whose
+      keys begin with the same parts share these sources. Seeds may have different numbers of runs.
 
     Attributes:
-      predictions: [runs, examples], or [runs, examples, classes] for probabilities. Where examples have
-        scores of their own, such as 1 where the run is right, these.
-      keys: [runs], one tuple per run, outermost level first.
-      levels: the names of the parts of a key.
-      example_ids: [examples], or None where examples are known by position alone.
+      predictions: predictions or example scores [runs, examples], or probabilities [runs, examples,
+        classes].
+      keys: key of each run, outermost level first [runs].
+      levels: names of the parts of a key.
+      example_ids: example ids [examples], or None if examples are known by position only.
     """
 
     predictions: NDArray
@@ -55,16 +55,16 @@ class RunsTable:
 
     def groups(self, depth: int) -> dict[Key, list[int]]:
         """Groups the rows of runs that share the first `depth` parts of their keys, sorted by these."""
-        found: dict[Key, list[int]] = {}
+        rows: dict[Key, list[int]] = {}
         for row in sorted(range(len(self.keys)), key=lambda row: _sortable(self.keys[row][:depth])):
-            found.setdefault(self.keys[row][:depth], []).append(row)
-        return found
+            rows.setdefault(self.keys[row][:depth], []).append(row)
+        return rows
 
     def weights(self, depth: int = 1) -> NDArray[np.float64]:
         """Returns weights [runs, groups] that average the levels below the first `depth`.
 
-        Level by level, innermost first, so that every seed has the same weight, and every fine-tuning run
-        within a seed, however many runs there are below it. Runs of one key count alike.
+        Levels are averaged innermost first, so that all seeds have equal weights, and all fine-tuning runs
+        within a seed, whatever the number of runs below. Runs with equal keys have equal weights.
         """
         weights = np.ones(len(self.keys))
         for level in range(depth, len(self.levels) + 1):
@@ -107,21 +107,20 @@ class RunsTable:
 
 @dataclass(frozen=True, kw_only=True)
 class Arm(RunsTable):
-    """Runs of one arm, with what a metric compares them with.
+    """Runs of one arm, with the labels that a metric compares them with.
 
     Attributes:
-      labels: [examples].
-      clusters: code of the cluster of each example, 0 to G - 1 [examples], or None where
-        examples are drawn one by one.
-      observed: bool [runs, examples], False where a cell is missing; None where none is missing.
-      lineage: for each run the (kind, name) of what it descends from, such as ("parent", "seed_0"),
-        or nothing where that is not known [runs]. Kinds: what the user named (`parent`,
-        `procedure`); of a checkpoint its SHA-256 (`checkpoint`), the procedure and seed of its
-        training (`training`), and (procedure, seed, step) with the SHA-256 (`named`).
-      cluster_name: what the clusters are called, or nothing.
+      labels: labels [examples].
+      clusters: cluster of each example, 0 to G - 1 [examples], or None if examples are drawn one by one.
+      observed: bool [runs, examples], False for missing cells; None if none is missing.
+      lineage: (kind, name) pairs of the ancestors of each run, such as ("parent", "seed_0"), or empty if
+        unknown [runs]. Kinds: the user's `parent` and `procedure`; for a checkpoint its SHA-256
+        (`checkpoint`), the procedure and seed of its training (`training`), and (procedure, seed, step)
+        with the SHA-256 (`named`).
+      cluster_name: name of the clusters, or empty.
       left_out: seeds that pairing left out, because the other arm lacks them.
-      of_examples: further columns by name, such as texts, each [examples].
-      read: what was read as what.
+      of_examples: further columns of the examples by name, such as texts [examples].
+      read: record of the files and columns that were read.
     """
 
     labels: NDArray
@@ -139,12 +138,12 @@ class Arm(RunsTable):
 
     @property
     def cluster_sizes(self) -> NDArray[np.float64] | None:
-        """Returns the number of examples of each cluster; None where examples are drawn one by one."""
+        """Returns the number of examples of each cluster; None without clusters."""
         return None if self.clusters is None else np.bincount(self.clusters).astype(np.float64)
 
     @property
     def seed_weights(self) -> NDArray[np.float64]:
-        """Weights [runs, seeds] that average the runs of each seed, level by level."""
+        """Returns weights [runs, seeds] that average the runs of each seed level by level."""
         return self.weights(1)
 
     def _with_runs(self, rows: Sequence[int]) -> Self:
@@ -167,25 +166,25 @@ class Arm(RunsTable):
         )
 
     def lineage_of(self, seed: Hashable) -> frozenset:
-        """Returns everything that runs of a seed descend from, as far as it is known."""
+        """Returns all known ancestors of a seed's runs."""
         pairs = zip(self.run_seeds, self.lineage, strict=False)
-        return frozenset().union(*(found for own, found in pairs if own == seed))
+        return frozenset().union(*(ancestors for run_seed, ancestors in pairs if run_seed == seed))
 
-    def shares_parent(self, other: Arm, seed: Hashable) -> bool:
-        """Returns whether runs of a seed descend from one checkpoint, or one training, in both arms.
+    def shares_parent(self, partner: Arm, seed: Hashable) -> bool:
+        """Returns whether runs of a seed descend from the same checkpoint or training in both arms.
 
-        Two checkpoints of one name (procedure, seed and step) that hold different weights are not of
-        one training.
+        Checkpoints with equal names (procedure, seed, step) and different weights are of different
+        trainings.
         """
-        own, others = self.lineage_of(seed), other.lineage_of(seed)
-        shared = {kind for kind, _ in own & others}
-        known = [dict(value for kind, value in arm if kind == "named") for arm in (own, others)]
-        differ = any(known[1].get(name, sha256) != sha256 for name, sha256 in known[0].items())
+        first, second = self.lineage_of(seed), partner.lineage_of(seed)
+        shared = {kind for kind, _ in first & second}
+        named = [dict(value for kind, value in arm if kind == "named") for arm in (first, second)]
+        differ = any(named[1].get(name, sha256) != sha256 for name, sha256 in named[0].items())
         return bool(shared & {"parent", "checkpoint"}) or (bool(shared) and not differ)
 
 
 def sorted_seeds(seeds: Sequence[Hashable]) -> tuple[Hashable, ...]:
-    """Sorts distinct seeds of any type, in the same order in every process."""
+    """Sorts the distinct seeds of any type, in a reproducible order."""
     return tuple(sorted(set(seeds), key=lambda seed: (isinstance(seed, str), seed)))
 
 
@@ -207,12 +206,11 @@ def make_arm(
     Args:
       name: name of the arm in error messages.
       predictions: [runs, examples], or [runs, examples, classes].
-      labels: [examples].
-      run_seeds: [runs].
+      labels: labels [examples].
+      run_seeds: pre-training seed of each run [runs].
       example_ids: [examples], unique, or None.
-      inner_levels: each run's place below its seed (see `Arm`), or None.
-      missing: whether a prediction that is NaN (or None) is refused, or is a missing cell, which
-        its run's score leaves out.
+      inner_levels: parts of each run's key below its seed, or None.
+      missing: whether a NaN (or None) prediction is refused, or left out of its run's score.
     """
     check_choice("missing", missing, Missing)
     predictions, labels = np.asarray(predictions), np.asarray(labels)
@@ -236,11 +234,11 @@ def make_arm(
         predictions, observed = _observed(name, predictions)
     bad = _bad_cells(predictions)
     if bad is not None and bad.any():
-        row, column = (int(place) for place in np.argwhere(bad)[0][:2])
-        known = None if example_ids is None else np.asarray(example_ids).tolist()[column]
-        example = f"number {column}" if known is None else repr(known)
+        row, column = (int(index) for index in np.argwhere(bad)[0][:2])
+        example_id = None if example_ids is None else np.asarray(example_ids).tolist()[column]
+        example = f"number {column}" if example_id is None else repr(example_id)
         cure = "leave out runs that diverged and report it"
-        if not bad[row].all():  # a row that is not there, or has no value
+        if not bad[row].all():  # a missing row or value
             cure = "complete them, or give missing='omit' to leave them out"
         _refuse_nan(
             f"{name} predictions",
@@ -251,8 +249,8 @@ def make_arm(
     for position, seed in enumerate(run_seeds):
         if seed is None or seed != seed:
             raise DataError(f"{name}: run {position} has no pre-training seed; give every run one")
-    places = inner_levels or ((),) * len(run_seeds)
-    keys = tuple((seed, *place) for seed, place in zip(run_seeds, places, strict=True))
+    levels = inner_levels or ((),) * len(run_seeds)
+    keys = tuple((seed, *level) for seed, level in zip(run_seeds, levels, strict=True))
     if {len(key) for key in keys} != {len(keys[0])}:
         raise DataError(f"{name}: found runs with different numbers of levels below the seed")
     return Arm(
@@ -276,7 +274,7 @@ def make_runs(
     Args:
       scores: finite numbers [runs, examples].
       keys: [runs], a tuple per run, outermost level first, or a seed where there is one level.
-      levels: names of the levels; by default those of `LEVELS`, as many as a key has parts.
+      levels: names of the levels; by default the first names of `LEVELS`.
       example_ids: [examples], unique, or None.
     """
     scores = np.asarray(scores)
@@ -293,7 +291,7 @@ def make_runs(
         raise DataError(f"found keys of {depths} parts, expected the same number of parts for all")
     names = _level_names(levels, depths[0])
     if len(set(tuples)) != len(tuples):
-        twice = next(key for place, key in enumerate(tuples) if key in tuples[:place])
+        twice = next(key for number, key in enumerate(tuples) if key in tuples[:number])
         raise DataError(
             f"two runs have the key {twice} ({', '.join(names)}); leave one out or add a level that "
             "distinguishes them"
@@ -314,21 +312,21 @@ def make_runs(
 
 
 def _sortable(key: Key) -> tuple:
-    """Returns a sort key: numbers before text, the same order in every process."""
+    """Returns a sort key that puts numbers before text."""
     return tuple((isinstance(part, str), part) for part in key)
 
 
 def _level_names(levels: Sequence[str] | None, depth: int) -> tuple[str, ...]:
     if levels is None:
-        known = LEVELS[:depth]
-        return known + tuple(f"level_{place + 1}" for place in range(len(known), depth))
+        usual = LEVELS[:depth]
+        return usual + tuple(f"level_{level + 1}" for level in range(len(usual), depth))
     if len(levels) != depth:
         raise DataError(f"found {len(levels)} names of levels {tuple(levels)} for keys of {depth}")
     return tuple(levels)
 
 
 def _checked_ids(name: str, example_ids: ArrayLike | None, number: int) -> NDArray | None:
-    """Returns ids of examples, one for each and each once; None where none are given."""
+    """Checks that example ids are complete and unique; None stays None."""
     if example_ids is None:
         return None
     ids = np.asarray(example_ids)
@@ -345,7 +343,7 @@ def _checked_ids(name: str, example_ids: ArrayLike | None, number: int) -> NDArr
 def as_runs(runs: Runs) -> RunsTable:
     """Converts an array [pretrain_seeds, ..., examples] to runs; returns runs unchanged.
 
-    A cell of the array that is NaN on every example is a missing run.
+    A run of only NaN is missing.
     """
     if isinstance(runs, RunsTable):
         return runs
@@ -357,13 +355,13 @@ def as_runs(runs: Runs) -> RunsTable:
     keys: list[Key] = list(np.ndindex(scores.shape[:-1]))
     table = scores.reshape(-1, scores.shape[-1])
     if table.dtype.kind == "f":
-        made = ~np.isnan(table).all(axis=1)
-        table, keys = table[made], [key for key, kept in zip(keys, made, strict=True) if kept]
+        rows = np.flatnonzero(~np.isnan(table).all(axis=1))
+        table, keys = table[rows], [keys[row] for row in rows]
     return make_runs(table, keys)
 
 
 def _observed(name: str, predictions: NDArray) -> tuple[NDArray, NDArray[np.bool_] | None]:
-    """Fills missing cells, and returns the predictions and where they are not missing.
+    """Fills missing cells; also returns where cells are observed.
 
     A missing cell gets the run's first prediction, which any metric accepts, and no weight.
     """
@@ -382,44 +380,44 @@ def _observed(name: str, predictions: NDArray) -> tuple[NDArray, NDArray[np.bool
 
 
 def _bad_cells(values: NDArray) -> NDArray[np.bool_] | None:
-    """Finds values that are NaN, infinite or None; returns None for types without such values."""
+    """Returns which values are NaN, infinite or None; None for types without such values."""
     if values.dtype.kind == "O":
         flat = np.array([value is None or value != value for value in values.flat], dtype=bool)
         return flat.reshape(values.shape)
     return ~np.isfinite(values) if values.dtype.kind in "fc" else None
 
 
-def _refuse_nan(what: str, values: NDArray, cure: str, called: str = "") -> None:
+def _refuse_nan(label: str, values: NDArray, cure: str, called: str = "") -> None:
     bad = _bad_cells(values)
     if bad is not None and bad.any():
         where = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), values.shape))
         raise DataError(
-            f"{what}: found {values[where]} at {where}{called} ({int(bad.sum())} in total), expected "
+            f"{label}: found {values[where]} at {where}{called} ({int(bad.sum())} in total), expected "
             f"finite values; {cure}"
         )
 
 
 def check_kinds(name: str, arm: Arm) -> None:
-    """Refuses arrays of objects where numbers meet texts, which are never equal.
+    """Refuses arrays of objects that mix numbers and texts, which are never equal.
 
-    Arrays of one type are left to the metric, which says what it compares.
+    Arrays of one type are checked by the metric.
     """
     labels, predictions = arm.labels, arm.predictions
     if "O" not in (labels.dtype.kind, predictions.dtype.kind):
         return
-    found = {"labels": _kinds_of(labels), "predictions": _kinds_of(predictions)}
-    for what, kinds in found.items():
+    kinds_of = {"labels": _kinds_of(labels), "predictions": _kinds_of(predictions)}
+    for role, kinds in kinds_of.items():
         if len(kinds) > 1:
-            raise DataError(f"{name} {what}: found numbers and texts mixed, expected one kind")
-    if {"number", "text"} == found["labels"] | found["predictions"]:
+            raise DataError(f"{name} {role}: found numbers and texts mixed, expected one kind")
+    if {"number", "text"} == kinds_of["labels"] | kinds_of["predictions"]:
         raise DataError(
-            f"{name}: found labels that are {next(iter(found['labels']))}s and predictions that are "
-            f"{next(iter(found['predictions']))}s, which are never equal; convert one of them"
+            f"{name}: found labels that are {next(iter(kinds_of['labels']))}s and predictions that are "
+            f"{next(iter(kinds_of['predictions']))}s, which are never equal; convert one of them"
         )
 
 
 def _kinds_of(values: NDArray) -> set[str]:
-    """Returns `number` or `text` for what an array holds, nothing for references, which are tuples."""
+    """Returns the kinds of values of an array, `number` or `text`; tuples of references have none."""
     if values.dtype.kind != "O":
         return {"text" if values.dtype.kind in "US" else "number"}
     types = set(map(type, values.flat))
@@ -428,13 +426,13 @@ def _kinds_of(values: NDArray) -> set[str]:
 
 
 def aligned(*sizes: Runs) -> list[RunsTable]:
-    """Puts the examples of all into the order of the first."""
+    """Sorts the examples of all tables like those of the first."""
     first, *others = (as_runs(runs) for runs in sizes)
     return [
         first,
         *(
-            _in_order_of(first, runs, ("set 1", f"set {place}"))
-            for place, runs in enumerate(others, 2)
+            _in_order_of(first, runs, ("set 1", f"set {number}"))
+            for number, runs in enumerate(others, 2)
         ),
     ]
 
@@ -443,58 +441,58 @@ _Table = TypeVar("_Table", bound=RunsTable)
 
 
 def _in_order_of(first: RunsTable, runs: _Table, names: tuple[str, str]) -> _Table:
-    """Puts the examples of runs into the order of the first table."""
-    one, other = names
+    """Sorts the examples of runs like those of the first table."""
+    left, right = names
     if (first.example_ids is None) != (runs.example_ids is None):
-        known, unknown = (one, other) if runs.example_ids is None else (other, one)
+        named, unknown = (left, right) if runs.example_ids is None else (right, left)
         raise DataError(
-            f"{known} has example ids and {unknown} has none; give both a coordinate example_id, or none"
+            f"{named} has example ids and {unknown} has none; give both a coordinate example_id, or none"
         )
     lacking: list[Any] = []
     if first.example_ids is not None and runs.example_ids is not None:
         if np.array_equal(first.example_ids, runs.example_ids):
             return runs
-        place, lacking = places_of(first.example_ids.tolist(), runs.example_ids.tolist())
+        order, lacking = indices_of(first.example_ids.tolist(), runs.example_ids.tolist())
     if lacking or first.num_examples != runs.num_examples:
-        found = ", expected the same"
+        mismatch = ", expected the same"
         if lacking:
-            found = f", {len(lacking)} of {one}'s are not in {other} (such as {lacking[0]!r})"
+            mismatch = f", {len(lacking)} of {left}'s are not in {right} (such as {lacking[0]!r})"
         raise DataError(
-            f"{one} has {first.num_examples} examples and {other} {runs.num_examples}{found}; evaluate "
+            f"{left} has {first.num_examples} examples and {right} {runs.num_examples}{mismatch}; evaluate "
             "both on the same examples"
         )
     if first.example_ids is None:
         return runs
-    return runs.with_examples(place)
+    return runs.with_examples(order)
 
 
-def places_of(wanted: Sequence[Any], known: Sequence[Any]) -> tuple[list[int], list[Any]]:
-    """Returns where ids are among others, and those that are not there.
+def indices_of(wanted: Sequence[Any], ids: Sequence[Any]) -> tuple[list[int], list[Any]]:
+    """Returns the index of each wanted id in `ids`, and the ids that are missing.
 
-    Where some are not, whole numbers and texts of them are taken for the same ids.
+    If some are missing, integers and their texts count as the same ids.
 
     Example:
-      >>> places_of(["0", "1"], [1, 0]), places_of(["a"], ["b"])
+      >>> indices_of(["0", "1"], [1, 0]), indices_of(["a"], ["b"])
       (([1, 0], []), ([], ['a']))
     """
-    places = {example: place for place, example in enumerate(known)}
+    index_of = {example: index for index, example in enumerate(ids)}
     keys = wanted
-    if not all(map(places.__contains__, wanted)):
+    if not all(map(index_of.__contains__, wanted)):
         keys = _as_numbers(wanted)
-        places = {example: place for place, example in enumerate(_as_numbers(known))}
+        index_of = {example: index for index, example in enumerate(_as_numbers(ids))}
     pairs = list(zip(wanted, keys, strict=True))
-    found = [places[key] for _, key in pairs if key in places]
-    return found, [example for example, key in pairs if key not in places]
+    indices = [index_of[key] for _, key in pairs if key in index_of]
+    return indices, [example for example, key in pairs if key not in index_of]
 
 
 def _as_numbers(ids: Sequence[Any]) -> Sequence[Any]:
-    """Returns texts of whole numbers as these, unless two of the ids would become one."""
-    numbers = [int(one) if isinstance(one, str) and one.isdecimal() else one for one in ids]
+    """Converts texts of integers to integers, unless two ids would become equal."""
+    numbers = [int(name) if isinstance(name, str) and name.isdecimal() else name for name in ids]
     return numbers if len({*numbers}) == len({*ids}) else ids
 
 
 def align(base: Arm, experiment: Arm) -> tuple[Arm, Arm]:
-    """Puts the experiment's examples into the base's order."""
+    """Sorts the experiment's examples like the base's."""
     experiment = _in_order_of(base, experiment, ("base", "experiment"))
     different = np.flatnonzero(base.labels != experiment.labels)
     if different.size:
@@ -510,7 +508,7 @@ def align(base: Arm, experiment: Arm) -> tuple[Arm, Arm]:
 
 
 def pair(base: Arm, experiment: Arm) -> tuple[Arm, Arm]:
-    """Keeps the seeds that both arms have, and notes in `left_out` those that are lost."""
+    """Keeps the seeds that both arms have; `left_out` lists the others."""
     common = common_seeds([base, experiment])
     return with_common_seeds(base, common), with_common_seeds(experiment, common)
 
@@ -521,7 +519,7 @@ def common_seeds(arms: Iterable[Arm]) -> tuple[Hashable, ...]:
 
 
 def with_common_seeds(arm: Arm, common: Sequence[Hashable]) -> Arm:
-    """Keeps these seeds of an arm, and notes in `left_out` those that are lost."""
+    """Keeps these seeds of an arm; `left_out` lists the others."""
     lost = tuple(seed for seed in arm.seeds if seed not in common)
     return replace(arm.with_seeds(common), left_out=lost) if lost else arm
 
@@ -529,11 +527,11 @@ def with_common_seeds(arm: Arm, common: Sequence[Hashable]) -> Arm:
 def clustered(
     arm: Arm, clusters: Sequence[Hashable] | NDArray, name: str, cluster_name: str = ""
 ) -> Arm:
-    """Groups the examples of an arm into clusters, which are then drawn as a whole.
+    """Groups the examples of an arm into clusters, which are drawn as a whole.
 
     Args:
-      arm: examples in the order of `clusters`.
-      clusters: the cluster of each example, any hashable [examples].
+      arm: arm with its examples in the order of `clusters`.
+      clusters: cluster of each example, any hashable [examples].
       name: name of the arm in error messages.
     """
     names = np.asarray(clusters)

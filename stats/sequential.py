@@ -17,7 +17,7 @@ Array = NDArray[np.float64]
 # The probability beyond this many standard deviations is below 1e-18.
 _REACH = 9.0
 _NODES_PER_PANEL = 12
-# A look that may spend less than this has no boundary.
+# A look with less level to spend has no boundary.
 _LEAST_SPENT = 1e-15
 
 
@@ -26,10 +26,10 @@ class Boundaries:
     """Stopping boundaries, one per look.
 
     Attributes:
-      information: the share of the planned information at each look [K].
-      spent: the level spent up to each look, both sides together [K].
-      z: stop where |z| reaches this [K]; infinite where the look spends nothing.
-      nominal_p: the same as a p-value: stop where p is at most this [K].
+      information: share of the planned information at each look [K].
+      spent: level spent up to each look, both sides together [K].
+      z: boundary of |z| at each look [K]; infinite if the look spends nothing.
+      nominal_p: the boundary as a p-value [K]: stop if p is at most this.
     """
 
     information: Array
@@ -39,7 +39,7 @@ class Boundaries:
 
 
 def spent_level(information: float, alpha: float) -> float:
-    """Computes how much of a one-sided level may be spent up to a share t of the information, 0 to 1.
+    """Computes the one-sided level that may be spent up to a share t of the information, 0 to 1.
 
     O'Brien and Fleming's form, 2 - 2 Phi(z_{alpha/2} / sqrt(t)): almost nothing early.
 
@@ -56,9 +56,9 @@ def spending_boundaries(information_fractions: Sequence[float], alpha: float = 0
     The looks need not be planned: a boundary depends only on the looks up to it.
 
     Args:
-      information_fractions: at each look the share of the planned information, growing, the last
-        at most 1. Where seeds dominate the variance it is the share of the planned seeds.
-      alpha: the overall level, both sides together, each of which spends half.
+      information_fractions: increasing shares of the planned information at each look, at most 1. If seeds
+        dominate the variance, it is the share of the planned seeds.
+      alpha: overall level of both sides; each spends half.
 
     Reference: Armitage, McPherson & Rowe (1969), Repeated significance tests, for the recursion;
         Lan & DeMets (1983), Discrete sequential boundaries for clinical trials.
@@ -92,9 +92,9 @@ class SequentialDecision:
     """The decision after the latest look.
 
     Attributes:
-      stop: whether to stop: the difference is shown, or the plan is complete.
+      stop: whether to stop, because the difference is shown or the plan complete.
       shown: whether a boundary was crossed.
-      look: the first look that crossed one, counted from 1; None where none did.
+      look: first look that crossed a boundary, counted from 1; None if none did.
     """
 
     stop: bool
@@ -111,15 +111,15 @@ def sequential_decision(
 ) -> SequentialDecision:
     """Decides whether to stop, from the p-values of the looks so far.
 
-    Each p-value, of a t-test on all seeds up to its look, is compared with the nominal level of
-    that look. The boundaries are those of normal scores with known variance; their levels are a
-    good approximation for t from about five seeds.
+    Each p-value, of a t test on all seeds up to its look, is compared with the look's nominal level. The
+    boundaries assume normal scores with known variance; for t they are a good approximation from about five
+    seeds.
 
     Args:
-      p_values: one per look, two-sided [K].
-      seeds_at_looks: the seeds (of each arm) at each look [K].
-      planned_seeds: the number of seeds at the planned last look.
-      alpha: the overall level, both sides together.
+      p_values: two-sided p-value of each look [K].
+      seeds_at_looks: number of seeds (of each arm) at each look [K].
+      planned_seeds: number of seeds at the planned last look.
+      alpha: overall level of both sides.
 
     Raises:
       DataError: there is not one p-value per look, one is outside [0, 1], no seed is planned, or a
@@ -155,7 +155,7 @@ def sequential_decision(
 
 
 class _Path:
-    """A Brownian motion that has not stopped: its density at the last look, as masses on nodes."""
+    """The density of a Brownian motion that has not stopped, at the last look, as masses on nodes."""
 
     def __init__(self) -> None:
         self.information = 0.0
@@ -167,11 +167,11 @@ class _Path:
 
         Args:
           step: standard deviation of the motion between the previous look and this one.
-          increment: the probability of crossing each side at this look.
-          next_step: as `step`, for the look after this one.
+          increment: probability of crossing each side at this look.
+          next_step: standard deviation of the motion between this look and the next.
 
         Returns:
-          The boundary's z.
+          z of the boundary.
         """
         from scipy.optimize import brentq
         from scipy.special import ndtr

@@ -1,4 +1,4 @@
-"""Settings of comparisons: the one place of their names, choices and defaults."""
+"""Names, choices and defaults of the settings of comparisons."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from multiberts.stats.significance import check_n_resamples, check_whole
 
 Design = Literal["paired", "unpaired", "fixed_baseline", "single"]
 DrawOrder = Literal["keyed", "published"]
-# Resampled; the other is held fixed.
+# Resampled units; others are held fixed.
 Resample = Literal["both", "seeds", "examples"]
 Missing = Literal["refuse", "omit"]
 
 
 @dataclass(frozen=True)
 class ComparisonSettings:
-    """Settings that all comparisons of a family share; see `stats.compare`."""
+    """Settings shared by all comparisons of a family; see `stats.compare`."""
 
     design: Design = "paired"
     resample: Resample | None = None  # as `checks.settings_of` infers it
     n_resamples: int = 1000
     rng: int = 42
     confidence_level: float = 0.95
-    # `keyed`: streams of their own for each pool of seeds and set of examples; `published`: the single stream
-    # of the published library, whose samples `multibootstrap` returns, too.
+    # `keyed`: one stream per pool of seeds and set of examples, so draws do not depend on other
+    # comparisons. `published`: the single stream of the published library, as in `multibootstrap`.
     draws: DrawOrder = "keyed"
 
     def __post_init__(self) -> None:
@@ -44,14 +44,13 @@ class ComparisonSettings:
 
     @property
     def drawn(self) -> Resample:
-        """Returns what is resampled, which `checks.settings_of` has filled in where it was not given."""
+        """Returns the resampled units, which `checks.settings_of` infers if they are not given."""
         return self.resample or "both"
 
 
 def whole_number(rng: int | np.random.Generator) -> int:
-    """Returns the number that names all draws: itself, or one from the generator's stream.
+    """Returns the number that identifies all draws: `rng`, or one from the generator's stream.
 
-    Draws are addressed by a number, not taken from a stream, so that a result can record it and be
-    repeated.
+    Draws depend only on this number, so that a result can record it and be repeated.
     """
     return int(rng.integers(2**32)) if isinstance(rng, np.random.Generator) else rng

@@ -1,4 +1,4 @@
-"""Tests whose p-values need no interval, from samples or seeds, and corrections for several hypotheses."""
+"""Tests from bootstrap samples or seeds, and corrections for several hypotheses."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from multiberts.stats.intervals import PValues
 Array = NDArray[np.float64]
 Method = Literal["bonferroni", "holm", "bh", "by"]
 
-# All 2**R sign patterns are enumerated up to this R.
+# All 2**R sign patterns are enumerated up to this R: 32,768, a few more than the random samples.
 _MAX_EXACT_SIGN_FLIP_SEEDS = 15
 # All permutations of seeds to two arms are enumerated up to this number: 10 against 10 have 184,756.
 _MAX_EXACT_PERMUTATIONS = 200_000
-_RANDOM_SAMPLES = 19_999
-# The bootstrap takes half a minute for as many, of four seeds and 120 examples.
+_RANDOM_SAMPLES = 19_999  # with the observed one 20,000: p is a multiple of .00005
+# The bootstrap of four seeds and 120 examples takes half a minute with this number.
 _MAX_RESAMPLES = 1_000_000
 
 
@@ -40,7 +40,7 @@ def bootstrap_p_values(differences: Array) -> PValues:
 def published_p_values(differences: Array) -> PValues:
     """Computes the one-sided p of the published library: the share k / B of contradicting samples.
 
-    Too small with few seeds, and at least 1 / B. The two-sided p is twice the smaller, at most 1.
+    It is too small with few seeds, and at least 1 / B. The two-sided p is twice the smaller, at most 1.
     """
     least = 1.0 / len(differences)
     greater, less = (float(share.mean()) or least for share in (differences <= 0, differences >= 0))
@@ -48,9 +48,9 @@ def published_p_values(differences: Array) -> PValues:
 
 
 def sign_flip_p_values(differences: Array) -> PValues:
-    """Tests paired seeds [R] by random signs: under the null either sign of a difference is as likely.
+    """Tests paired seeds [R] by sign flips: under the null both signs of a difference are equally likely.
 
-    Exact (all 2**R patterns) with few seeds, where its one-sided p is at least 2**-R; beyond, random
+    Exact (all 2**R patterns) with few seeds, with a one-sided p of at least 2**-R; with more seeds, random
     patterns with the +1 form.
 
     Reference: Fisher (1935), The Design of Experiments, section 21.
@@ -68,9 +68,8 @@ def sign_flip_p_values(differences: Array) -> PValues:
 def permutation_p_values(base_scores: Array, experiment_scores: Array) -> PValues:
     """Tests unpaired seeds [R], [R'] by permutations: under the null any seed may be in either arm.
 
-    The statistic is the difference of the two means; two-sided counts the permutations with at
-    least its size. Exact with few assignments of the seeds to the arms; beyond, random permutations
-    with the +1 form.
+    The statistic is the difference of the two means; the two-sided p counts absolute values. Exact if there
+    are few assignments of seeds to arms; otherwise random permutations with the +1 form.
 
     Reference: Pitman (1937), Significance tests which may be applied to samples from any populations.
     """
@@ -88,7 +87,8 @@ def permutation_p_values(base_scores: Array, experiment_scores: Array) -> PValue
 
 
 def _counted_p_values(statistics: NDArray, seen: float, slack: float, extra: int) -> PValues:
-    """Counts the statistics that reach the observed one; within `slack` they tie."""
+    """Counts the statistics that reach the observed one; differences within `slack` are ties."""
+    # Patterns with equal sums differ by the rounding of their order of summation.
     reached = (
         statistics >= seen - slack,
         statistics <= seen + slack,
@@ -101,6 +101,7 @@ def _counted_p_values(statistics: NDArray, seen: float, slack: float, extra: int
 @functools.lru_cache(maxsize=2)
 def _random_signs(number: int) -> NDArray[np.float64]:
     """Returns random signs [samples, number]; cached for repeated tests."""
+    # A fixed key here and below, as the tests take no seed: equal data give equal p.
     generator = np.random.Generator(np.random.Philox(key=0))
     bits = generator.integers(0, 2, (_RANDOM_SAMPLES, number))
     return np.asarray(1.0 - 2 * bits, dtype=np.float64)
@@ -122,7 +123,7 @@ def _all_permutations(number: int, size: int) -> NDArray[np.int64]:
 
 
 def adjusted_p_values(p_values: ArrayLike, method: Method) -> Array:
-    """Adjusts p-values: rejecting those at most alpha keeps level alpha for the whole family.
+    """Adjusts p-values, so that rejecting those up to alpha keeps level alpha for the whole family.
 
     Args:
       p_values: [m].
@@ -168,7 +169,7 @@ def adjusted_p_values(p_values: ArrayLike, method: Method) -> Array:
 
 
 def check_level(alpha: float, sides: int) -> None:
-    """Refuses an impossible level or number of sides of a test."""
+    """Refuses an invalid level or number of sides of a test."""
     if not 0 < alpha < 1 or sides not in (1, 2):
         raise DataError(
             f"found alpha {alpha} and {sides} sides, expected a level between 0 and 1, and 1 or 2"
@@ -176,7 +177,7 @@ def check_level(alpha: float, sides: int) -> None:
 
 
 def check_n_resamples(n_resamples: int, confidence_level: float) -> None:
-    """Refuses fewer bootstrap samples than an interval needs, and more than anybody waits for."""
+    """Refuses fewer bootstrap samples than an interval needs, and more than are practical."""
     least = math.ceil(2 / (1 - confidence_level) - 1 - 1e-9)
     check_whole("n_resamples", n_resamples)
     if not least <= n_resamples <= _MAX_RESAMPLES:
@@ -187,7 +188,7 @@ def check_n_resamples(n_resamples: int, confidence_level: float) -> None:
 
 
 def check_whole(name: str, value: object) -> None:
-    """Refuses what is not a whole number of 0 or more."""
+    """Refuses values other than whole numbers of 0 or more."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or cast("int", value) < 0:
         raise DataError(f"found {name} {value!r}, expected a whole number of 0 or more")

@@ -83,12 +83,12 @@ _LAUNCH = "launch.command:LaunchArguments"
 PURPOSES = {
     "Compare models": {
         "compare": Command(
-            "stats.report.own_predictions:compare_files",
+            "stats.report.compare_command:compare_files",
             "compare models by their predictions: files in, an answer out",
             ("results", "experiment..."),
         ),
         "reproduce": Command(
-            "stats.report.own_reproduction:reproduce_files",
+            "stats.report.reproduce_command:reproduce_files",
             "say how probable a published number is, given runs of your own",
             ("results",),
         ),

@@ -1,10 +1,10 @@
-"""One seed that borrows the spread of others, so that its comparison holds for new seeds (`stats.one_seed`).
+"""Arms with one seed that borrow the spread of seeds, to compare for new seeds (`stats.one_seed`).
 
-The spread is the standard deviation over seeds of the score on one evaluation set, as papers print it. That
-holds how much models differ and how much a seed's answers to these examples happen to differ (its noise),
-but not which examples were drawn: all seeds have the same ones. One seed's answers show the spread of
-examples and the same noise, so that the sum of both counts the noise twice: the standard error is too large,
-by a factor of 1.41 at most, where seeds vary by noise alone.
+The spread is the standard deviation over seeds of the score on one evaluation set, as papers print it. It
+contains the variation between models and the noise of a seed's answers to these examples, but not the
+sampling of examples, which all seeds share. One seed's answers show the spread of examples and the same
+noise. The sum of both counts the noise twice, so the standard error is too large, by a factor of at most
+1.41 (if seeds vary by noise only).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from multiberts.stats.presentation.words import arms_of, finding
 from multiberts.stats.results import ComparisonResult, plain_value
 from multiberts.stats.settings import ComparisonSettings
 
-# A number without degrees of freedom counts as one of five seeds, the usual number of papers that print one.
+# Degrees of freedom of a number without them: five seeds, as is usual in papers that print one.
 ASSUMED_FREEDOM = 4.0
 
 
@@ -32,11 +32,11 @@ class SeedSpread:
     """The spread of seeds that an arm with one seed borrows.
 
     Attributes:
-      sd: standard deviation over seeds of the score on one evaluation set, in the unit that readers see
-        (points for scores in per cent) or, in a result, the metric's own.
-      df: degrees of freedom of `sd`: seeds less one.
-      source: where it comes from.
-      assumed: whether the degrees of freedom are an assumption.
+      sd: standard deviation over seeds of the score on one evaluation set, in printed units (points for
+        scores in per cent) or, in a result, the metric's unit.
+      df: degrees of freedom of `sd`: number of seeds minus 1.
+      source: source of the number.
+      assumed: whether the degrees of freedom are assumed.
 
     Example:
       >>> SeedSpread(sd=0.8, df=24.0, source="25 seeds of our own").assumed
@@ -52,15 +52,15 @@ class SeedSpread:
 
     @property
     def origin(self) -> str:
-        """Returns in words how well it is known, and where it is from."""
+        """Returns a text on its degrees of freedom and source."""
         assumed = ", assumed as if from five seeds" if self.assumed else ""
         return f"{self.df:g} degrees of freedom{assumed}; {self.source}"
 
     def in_unit_of(self, metric: str, width: float) -> SeedSpread:
-        """Returns the spread in a metric's own unit.
+        """Converts the spread to a metric's unit.
 
         Args:
-          width: of the metric's range.
+          width: width of the metric's range.
         """
         unit = printed_unit(metric)
         if unit * self.sd >= width / 2:
@@ -71,32 +71,32 @@ class SeedSpread:
         return replace(self, sd=unit * self.sd)
 
 
-def seed_spread(given: float | str | SeedSpread) -> SeedSpread:
+def seed_spread(spread: float | str | SeedSpread) -> SeedSpread:
     """Reads a spread of seeds: a number, or `number/degrees of freedom`.
 
     Args:
-      given: `0.8` or `0.8/24`; a spread is returned as it is.
+      spread: `0.8` or `0.8/24`; a `SeedSpread` is returned unchanged.
 
     Example:
       >>> spread = seed_spread("0.8/24")
       >>> spread.sd, spread.df
       (0.8, 24.0)
     """
-    if isinstance(given, SeedSpread):
-        return given
-    sd, slash, freedom = str(given).partition("/")
+    if isinstance(spread, SeedSpread):
+        return spread
+    sd, slash, freedom = str(spread).partition("/")
     try:
         numbers = float(sd), float(freedom) if slash else ASSUMED_FREEDOM
     except ValueError:
         numbers = (math.nan, math.nan)
-    if isinstance(given, bool) or not all(0 < number < math.inf for number in numbers):
+    if isinstance(spread, bool) or not all(0 < number < math.inf for number in numbers):
         raise DataError(
-            f"found seed_sd {given!r}, expected a standard deviation above 0, such as 0.8, or "
+            f"found seed_sd {spread!r}, expected a standard deviation above 0, such as 0.8, or "
             "0.8/24 with its degrees of freedom"
         )
     if numbers[1] < 1:
         raise DataError(
-            f"found seed_sd {given!r}, expected 1 degree of freedom or more (seeds less one)"
+            f"found seed_sd {spread!r}, expected 1 degree of freedom or more (seeds less one)"
         )
     return SeedSpread(*numbers, "no source given", assumed=not slash)
 
@@ -106,9 +106,9 @@ class OneSeed(FurtherAnswer):
     """A comparison whose seeds vary by a borrowed spread.
 
     Attributes:
-      comparison: with the recommended interval and p for new seeds, and no others: bootstrap samples are
-        those of examples alone, and nothing can be planned.
-      borrowed: the spread, in the metric's own unit.
+      comparison: comparison with only the recommended interval and p for new seeds; bootstrap samples draw
+        examples only, and nothing can be planned.
+      borrowed: the spread in the metric's unit.
 
     See also: `one_seed`.
     """
@@ -157,7 +157,7 @@ class OneSeed(FurtherAnswer):
         ], []
 
     def __str__(self) -> str:
-        """Returns the finding, on which spread it rests, and the table."""
+        """Returns the finding with its spread, and the table."""
         table = cast("Comparison", self.comparison).table().markdown()
         return f"{finding(self.comparison, answers=[self])}\n\n{table.rstrip()}"
 
@@ -168,19 +168,19 @@ def one_seed(
     seed_sd: float | str | SeedSpread,
     resample: Literal["both", "seeds"] = "both",
 ) -> OneSeed:
-    """Makes a comparison of arms with one seed hold for new seeds, whose spread it borrows.
+    """Generalises a comparison of arms with one seed to new seeds, with a borrowed spread.
 
-    Seeds are unpaired, as nothing is known of pairs; arms with several seeds keep the spread of their own.
+    Seeds are unpaired, because the correlation of pairs is unknown; arms with several seeds keep their
+    spread.
 
     Args:
-      result: of `compare`; with one seed beside several, of `compare(..., resample="examples")`.
-      seed_sd: the standard deviation over seeds of the score on one evaluation set, in the unit that readers
-        see (points for scores in per cent); `"0.8/24"` with its degrees of freedom (4 are assumed), or a
-        `SeedSpread`.
+      result: result of `compare`; if one arm has several seeds, of `compare(..., resample="examples")`.
+      seed_sd: standard deviation over seeds of the score on one evaluation set, in printed units (points
+        for scores in per cent); `"0.8/24"` with its degrees of freedom (by default 4), or a `SeedSpread`.
       resample: `both`, or `seeds` with the examples held fixed.
 
     Raises:
-      DataError: the result is not of one seed with `resample="examples"`, or the spread is not valid.
+      DataError: a result that is not of one seed with `resample="examples"`, or an invalid spread.
 
     Example:
       >>> import numpy as np
@@ -214,14 +214,14 @@ def one_seed(
         raise DataError(
             "found seeds that pairing left out, expected design='unpaired', which keeps them; compare so"
         )
-    own = spread.in_unit_of(spec.metric.name, source.kind.width)
+    scaled = spread.in_unit_of(spec.metric.name, source.kind.width)
     design = "unpaired" if result.design == "paired" else result.design
     settings = replace(spec.settings, design=design, resample=resample)
-    drawing = ComparisonSpec(spec.prepared, settings, "", prior=(own.sd**2, own.df))
+    drawing = ComparisonSpec(spec.prepared, settings, "", prior=(scaled.sd**2, scaled.df))
     names = Names(result.name, result.evaluation_set, *(arm.name for arm in arms))
     [item], _ = compare_specs([drawing], settings, [names])
-    # The bootstrap draws the one seed again and again, and of how many seeds a borrowed mean square is a
-    # share, as plans need, is not known.
+    # Drop the bootstrap, which redraws the one seed, and the parts: a borrowed variance has no seed count,
+    # so nothing can be planned from it.
     p_values = {name: p for name, p in item.p_values.items() if name == "t"}
     item = replace(
         item,
@@ -233,4 +233,4 @@ def one_seed(
         below_seed_floor=False,
         variance_parts=None,
     )
-    return OneSeed(item, own)
+    return OneSeed(item, scaled)

@@ -1,4 +1,4 @@
-"""Early looks: whether the seeds so far are enough, where more are planned (`stats.early_look`).
+"""Early looks: whether the seeds so far are enough if more are planned (`stats.early_look`).
 
 Reference: Lan & DeMets (1983), Discrete sequential boundaries for clinical trials.
 """
@@ -24,14 +24,14 @@ from multiberts.stats.sequential import Boundaries, spending_boundaries
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EarlyLook(FurtherAnswer):
-    """Interim result of the seeds so far in a plan of more.
+    """Interim result of fewer seeds than planned.
 
     Attributes:
-      seeds, planned_seeds: of each arm.
-      level: the two-sided p at or below which they are enough.
-      is_enough: whether p is.
-      seeds_to_boundary: with how many seeds, at most the planned ones, the boundary would be reached if the
-        difference and its noise stayed as they are; None where the planned ones would not do.
+      seeds, planned_seeds: present and planned seeds per arm.
+      level: two-sided p up to which the seeds are enough.
+      is_enough: whether p is at most `level`.
+      seeds_to_boundary: number of seeds that reaches the boundary with the present difference and noise;
+        None if even the planned number does not.
 
     See also: `early_look`.
     """
@@ -93,17 +93,17 @@ class EarlyLook(FurtherAnswer):
 def early_look(
     result: ComparisonResult | FurtherAnswer, planned_seeds: int, p_value: float | None = None
 ) -> EarlyLook:
-    """Judges a result of fewer seeds than planned, as if it had been looked at after every seed from two.
+    """Judges a result of fewer seeds than planned, as one of looks after every seed from the second on.
 
-    So the level holds however often somebody looks. See `sequential_decision` for the approximation.
+    The level therefore holds for any number of looks. See `sequential_decision` for the approximation.
 
     Args:
-      result: a comparison of two arms, each with two seeds or more.
-      planned_seeds: of each arm.
-      p_value: two-sided, where it is corrected for several comparisons; None: the result's own.
+      result: comparison of two arms with two or more seeds each.
+      planned_seeds: planned seeds per arm.
+      p_value: two-sided p corrected for several comparisons; None: the result's p.
 
     Raises:
-      DataError: there are fewer seeds than two or more than planned, or p is not from 0 to 1.
+      DataError: fewer than two seeds, more than planned, or p outside [0, 1].
 
     Example:
       >>> import numpy as np
@@ -127,7 +127,7 @@ def early_look(
 
 
 def look_if_planned(result: ComparisonResult, planned_seeds: int) -> EarlyLook | None:
-    """Returns `early_look` where seeds are missing and there is a p."""
+    """Returns `early_look` if planned seeds are missing and there is a p, else None."""
     seeds = min(len(arm.seeds) for arm in arms_of(result))
     if result.p_value is None or not 2 <= seeds < planned_seeds:
         return None
@@ -137,12 +137,12 @@ def look_if_planned(result: ComparisonResult, planned_seeds: int) -> EarlyLook |
 def look_at(
     p_value: float, seeds: int, planned_seeds: int, alpha: float = 0.05
 ) -> tuple[float, bool, int | None]:
-    """Returns the level, whether p is enough, and the number of seeds that would be; see `EarlyLook`.
+    """Returns `level`, `is_enough` and `seeds_to_boundary` of `EarlyLook`.
 
     Args:
-      p_value: two-sided, of all seeds so far.
-      seeds: of each arm, from 2.
-      alpha: the overall level, both sides together.
+      p_value: two-sided p of all seeds so far.
+      seeds: present seeds per arm, 2 or more.
+      alpha: overall level of both sides.
 
     Example:
       >>> level, is_enough, _ = look_at(0.004, seeds=7, planned_seeds=10)

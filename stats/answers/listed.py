@@ -1,4 +1,4 @@
-"""The list of answers: what terminal, page, JSON and CSV ask of every comparison and show of it."""
+"""The list of answers that terminal, page, JSON and CSV ask for and show."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from multiberts.stats.presentation.answer import FurtherAnswer
 from multiberts.stats.results import ComparisonResult
 from multiberts.stats.settings import ComparisonSettings
 
-# By kind, in the order in which readers see them, the function of a comparison and the parameter's value; it
-# returns None where there is no answer.
+# Function of (comparison, parameter's value) by kind of answer, in display order; it may return None.
 ANSWERS: dict[type[FurtherAnswer], Callable[[Any, Any], FurtherAnswer | None]] = {
     EarlyLook: look_if_planned,
     Sameness: same,
@@ -24,13 +23,13 @@ ANSWERS: dict[type[FurtherAnswer], Callable[[Any, Any], FurtherAnswer | None]] =
 
 
 def asked(questions: Mapping[str, Any]) -> list[type[FurtherAnswer]]:
-    """Returns the kinds of answer whose parameter has a value, those first that replace the comparison."""
+    """Returns the kinds of answer whose parameter is set, starting with those that replace the comparison."""
     kinds = [kind for kind in ANSWERS if questions.get(kind.parameter) is not None]
     return sorted(kinds, key=lambda kind: not kind.replaces)
 
 
 def settings_for(questions: Mapping[str, Any], settings: ComparisonSettings) -> ComparisonSettings:
-    """Returns the settings of the comparison that the questions are about."""
+    """Returns the settings of the comparison that the questions need."""
     for kind in asked(questions):
         settings = kind.settings_for(settings)
     return settings
@@ -39,13 +38,13 @@ def settings_for(questions: Mapping[str, Any], settings: ComparisonSettings) -> 
 def answers_to(
     questions: Mapping[str, Any], comparison: ComparisonResult
 ) -> tuple[ComparisonResult, list[FurtherAnswer]]:
-    """Asks the questions of a comparison.
+    """Answers further questions about a comparison.
 
     Args:
       questions: values by parameter, such as {"margin": 0.5, "by": None}.
 
     Returns:
-      The comparison that readers see, and the answers in the order of the list.
+      The comparison to show, and the answers in display order.
     """
     answers: list[FurtherAnswer] = []
     for kind in asked(questions):
@@ -57,5 +56,5 @@ def answers_to(
 
 
 def why_unranked(questions: Mapping[str, Any]) -> str:
-    """Returns why three arms or more are not ranked; empty where they are."""
+    """Returns the reason why three or more arms are not ranked; empty if they are."""
     return "; ".join(filter(None, (kind.no_ranking for kind in asked(questions))))

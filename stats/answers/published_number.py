@@ -1,4 +1,4 @@
-"""A published number beside your own runs: how probable it is under their law (`stats.reproduce`)."""
+"""The probability of a published number under the distribution of your runs (`stats.reproduce`)."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ NUM_DRAWS = 200_000  # shares of .05 are known to .0005
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Reproduction(FurtherAnswer):
-    """A published number, and where such a number lies if it comes from runs like these.
+    """A published number, and the interval of such a number if it comes from runs like these.
 
     Attributes:
-      comparison: of one arm, these runs.
-      standard_deviation, df: between seeds, and its degrees of freedom.
-      published: the published number, in the metric's own unit.
+      comparison: single-design comparison of these runs.
+      standard_deviation, df: standard deviation between seeds and its degrees of freedom.
+      published: published number in the metric's unit.
       of: `mean`, `best` or `median` of the published runs.
-      num_published: how many they are taken to be.
-      ci: the interval that holds such a number of new runs with probability `ci.level`; its method is `t` or
+      num_published: number of published runs.
+      ci: interval that contains the same statistic of new runs with probability `ci.level`; method `t` or
         `simulation`.
-      p_value: two-sided: how often new runs give a number as far out or further.
-      borrowed: the spread that one seed borrowed; None where it is these seeds' own.
+      p_value: two-sided probability that new runs give a number at least as far out.
+      borrowed: borrowed spread for one seed; None if it is estimated from these seeds.
 
     See also: `reproduce`.
     """
@@ -110,23 +110,23 @@ def reproduce(
     *,
     seed_sd: float | str | SeedSpread | None = None,
 ) -> Reproduction:
-    """Asks how probable a published number is, if it came from runs that follow the same law as these.
+    """Computes how probable a published number is, if it came from the same distribution as these runs.
 
-    Scores of seeds are taken as normal, with a mean and spread that these runs show: the mean of k new
-    seeds then lies within estimate -+ t x sd x sqrt(1/k + 1/R), with R - 1 degrees of freedom. The best and
-    the median are simulated from the same law, with mean and spread drawn from what these runs leave open.
+    Scores of seeds are assumed normal: the mean of k new seeds then lies within estimate -+ t x sd x
+      sqrt(1/k + 1/R), with R - 1 degrees of freedom. The best and the median are simulated, with mean and
+      spread drawn from their fiducial distribution.
     The published runs must have been scored on the same examples.
 
     Args:
-      result: these runs: `compare(runs)` of one arm.
-      published: the number, in the metric's own unit: .874 of accuracy, not 87.4.
-      of: what it is: `mean`, `best` or `median`, with the number of runs, such as `best:5`; without it as
-        many as these.
-      seed_sd: for one seed, the spread of seeds to borrow, as in `one_seed`.
+      result: comparison of one arm, `compare(runs)`.
+      published: published number in the metric's unit: .874 of accuracy, not 87.4.
+      of: statistic: `mean`, `best` or `median`, optionally with the number of runs, such as `best:5`; by
+        default the number of these runs.
+      seed_sd: spread of seeds to borrow if there is one seed, as in `one_seed`.
 
     Raises:
-      DataError: there is one seed and no spread for it, or several and a borrowed one; seeds do not vary;
-        or a setting is not valid.
+      DataError: one seed without a spread, several seeds with a borrowed one, seeds that do not vary, or an
+        invalid setting.
 
     Example:
       >>> import numpy as np
@@ -192,10 +192,10 @@ def reproduce(
         tail = max(1, round((1 - level) / 2 * (NUM_DRAWS + 1)))
         ends = Interval(*(centre + sd * float(drawn[end]) for end in (tail - 1, -tail)))
         interval = ConfidenceInterval(*clipped_interval(ends, bounds), level, "simulation")
-        place = (published - centre) / sd
+        z = (published - centre) / sd
         beyond = min(
-            np.searchsorted(drawn, place, "right"),
-            NUM_DRAWS - np.searchsorted(drawn, place, "left"),
+            np.searchsorted(drawn, z, "right"),
+            NUM_DRAWS - np.searchsorted(drawn, z, "left"),
         )
         p = min(1.0, 2 * (int(beyond) + 1) / (NUM_DRAWS + 1))
     return Reproduction(result, sd, df, published, kind, count, interval, p, spread)
@@ -203,11 +203,11 @@ def reproduce(
 
 @functools.lru_cache(maxsize=8)
 def standard_draws(kind: str, count: int, number: int, df: float, rng: int) -> NDArray[np.float64]:
-    """Draws the best or median of `count` new seeds, less the mean of `number` seen; sorted [D].
+    """Draws the best or median of `count` new seeds, minus the mean of `number` observed ones; sorted [D].
 
-    In standard deviations of the seeds seen. What is unknown is drawn, too: the true spread over the seen
-    one is the root of df / chi-squared, and the true mean lies as far from the seen one as that of `number`
-    seeds does.
+    Units are standard deviations of the observed seeds. Unknown parameters are drawn, too: the ratio of
+    true to observed spread is the root of df / chi-squared, and the true mean differs from the observed one
+    by the error of a mean of `number` seeds.
     """
     from scipy.special import ndtri
 
@@ -221,6 +221,6 @@ def standard_draws(kind: str, count: int, number: int, df: float, rng: int) -> N
         share = random.beta(below, count + 1 - below, NUM_DRAWS)
         new = ndtri(share)
         if count % 2 == 0:
-            rest = random.beta(1, count - below, NUM_DRAWS)
-            new = (new + ndtri(share + (1 - share) * rest)) / 2
+            above_draws = random.beta(1, count - below, NUM_DRAWS)
+            new = (new + ndtri(share + (1 - share) * above_draws)) / 2
     return np.sort(scale * (shift + new))

@@ -1,4 +1,4 @@
-"""Sameness of two arms within a margin, or at least of one that is not worse by it (`stats.same`).
+"""Equality of two arms within a margin, or non-inferiority (`stats.same`).
 
 Reference: Schuirmann (1987), A comparison of the two one-sided tests procedure and the power approach for
 assessing the equivalence of average bioavailability.
@@ -31,9 +31,9 @@ from multiberts.stats.presentation.words import (
 from multiberts.stats.results import ComparisonResult
 from multiberts.stats.significance import adjusted_p_values
 from multiberts.stats.variance.needs import number_and_range
-from multiberts.stats.variance.plan import TARGET_POWER, Plan, What, range_text
+from multiberts.stats.variance.plan import TARGET_POWER, Plan, Unit, range_text
 
-# How often claims within a margin are false where seeds fail or are skewed, as measured (statistics.md).
+# Measured rate of false claims if seeds fail or are skewed (statistics.md).
 _LIMIT = (
     " This rests on seeds that do not fail: where one in ten does, an experiment worse by just the margin "
     "passes in 29 to 46 % of studies of 3 to 10 seeds, and where scores have a long tail to bad ones in "
@@ -51,15 +51,14 @@ class Sameness(FurtherAnswer):
     """Equality of two arms within a margin: two one-sided tests on the recommended interval.
 
     Attributes:
-      margin: the largest difference that does not matter, in the metric's own unit (.005 is half a
-        point of accuracy).
-      ci: the recommended interval at one less twice the level of the tests: at 90 % for tests at .05.
-      p_lower: one-sided, against a difference of -margin or less.
-      p_upper: one-sided, against a difference of margin or more.
-      higher_is_better: which way the metric points; None where neither way is better.
-      refused: whether a seed of either arm may have failed to train (`ArmSummary.failed_seeds`), so that
-        nothing is claimed of new seeds, whatever p is.
-      holm: of a list of comparisons, both p-values corrected for its length, by which it is then judged.
+      margin: largest irrelevant difference in the metric's unit (.005 is half a point of accuracy).
+      ci: recommended interval at 1 minus twice the level of the tests: 90 % for tests at .05.
+      p_lower: one-sided p against a difference of -margin or less.
+      p_upper: one-sided p against a difference of margin or more.
+      higher_is_better: direction of the metric; None if neither is better.
+      refused: whether a seed of either arm may have failed to train (`ArmSummary.failed_seeds`); nothing is
+        then claimed about new seeds, whatever p is.
+      holm: both p-values corrected for the length of a list of comparisons; they then decide the result.
 
     Example:
       >>> import numpy as np
@@ -86,12 +85,12 @@ class Sameness(FurtherAnswer):
 
     @property
     def p_same(self) -> float:
-        """Returns p against a difference of the margin or more, either way."""
+        """Returns p against a difference of the margin or more in either direction."""
         return max(self.p_lower, self.p_upper)
 
     @property
     def p_not_worse(self) -> float | None:
-        """Returns p against being worse by the margin or more; None where neither way is better."""
+        """Returns p against being worse by the margin or more; None if neither direction is better."""
         return self._better_side(self.p_lower, self.p_upper)
 
     def _better_side(self, lower: float, upper: float) -> float | None:
@@ -99,7 +98,7 @@ class Sameness(FurtherAnswer):
 
     @property
     def _judged(self) -> tuple[float, float | None]:
-        """Returns `p_same` and `p_not_worse`, corrected where it is one of a list."""
+        """Returns `p_same` and `p_not_worse`, corrected if it is one of a list."""
         pair = self.holm or (self.p_lower, self.p_upper)
         return max(pair), self._better_side(*pair)
 
@@ -148,19 +147,18 @@ class Sameness(FurtherAnswer):
     ) -> Plan:
         """Plans a study like this one that shows the experiment not to be worse by the margin.
 
-        Its `seeds_needed()` is how many seeds show that, with probability `target_power`. To show that the
-        arms are equal within the margin, plan with (1 + target_power) / 2: both one-sided tests then pass
-        with `target_power` or more.
+        `seeds_needed()` of the plan is the number of seeds that show this with probability `target_power`.
+        To show equality within the margin, plan with (1 + target_power) / 2: both one-sided tests then pass
+        with at least `target_power`.
 
         Args:
           num_seeds: as in `Comparison.plan`.
           num_examples: as in `Comparison.plan`.
-          true_difference: how much better the experiment truly is, in the metric's own unit; negative
-            where it is worse.
+          true_difference: true advantage of the experiment in the metric's unit; negative if it is worse.
           target_power: as in `Comparison.plan`.
 
         Raises:
-          DataError: the true difference is worse than the margin, or as `Comparison.plan`.
+          DataError: a true difference worse than the margin, or as in `Comparison.plan`.
 
         Example:
           >>> import numpy as np
@@ -226,12 +224,12 @@ class Sameness(FurtherAnswer):
             claim = f"both are the same within {margin}"
         units = units_of(item)
         ways = []
-        kinds: tuple[tuple[What, str], ...] = (
+        kinds: tuple[tuple[Unit, str], ...] = (
             ("seeds", "seeds per arm" if item.design == "unpaired" else "seeds"),
             ("examples", units),
         )
-        for what, called in kinds:
-            number, spread = number_and_range(plan, what)
+        for unit, called in kinds:
+            number, spread = number_and_range(plan, unit)
             if spread is not None:
                 ways.append(f"{number:,} {called} ({range_text(spread, count_text)})")
         needed = f"About {' or '.join(ways)}" if ways else f"More of both seeds and {units}"
@@ -249,17 +247,16 @@ class Sameness(FurtherAnswer):
 def same(result: ComparisonResult | FurtherAnswer, margin: float) -> Sameness:
     """Tests whether two arms are equal within a margin, and whether the experiment is not worse by it.
 
-    Two one-sided tests, both at one less the confidence level: they find what the recommended interval at one
-    less twice that shows.
+    Two one-sided tests at 1 minus the confidence level; they agree with the recommended interval at 1 minus
+    twice that.
 
     Args:
-      result: a comparison of two arms.
-      margin: the largest difference that does not matter, in the unit that readers see: points for scores in
-        per cent (0.5 is .005 of accuracy, or of scores that are all 0 or 1), else the metric's own.
+      result: comparison of two arms.
+      margin: largest irrelevant difference in printed units: points for scores in per cent (0.5 is .005 of
+        accuracy, or of scores that are all 0 or 1), else the metric's unit.
 
     Raises:
-      DataError: the margin is not a number above 0 and below half of the metric's range, or the result is
-        of one arm.
+      DataError: a margin outside (0, half of the metric's range), or a result of one arm.
 
     Example:
       >>> import numpy as np
@@ -277,8 +274,8 @@ def same(result: ComparisonResult | FurtherAnswer, margin: float) -> Sameness:
     result = finished(result)
     check_margin(margin, result.design)
     source, unit = result.computed_from(), printed_unit(result.metric)
-    kind, own = source.kind, margin * unit
-    if own >= kind.width / 2:
+    kind, limit = source.kind, margin * unit
+    if limit >= kind.width / 2:
         of_unit = "points" if unit != 1 else f"the unit of {kind.metric}, not in points"
         raise DataError(
             f"found margin {margin:g}, half of the range of {kind.metric} or more; it is in "
@@ -290,14 +287,14 @@ def same(result: ComparisonResult | FurtherAnswer, margin: float) -> Sameness:
         interval_of_difference(
             arms, source.crossing, source.pairs, kind, result.resample, level, null=null
         )
-        for null in (-own, own)
+        for null in (-limit, limit)
     )
     refused = result.resample != "examples" and any(arm.failed_seeds for arm in arms)
-    return Sameness(result, own, ci, below.greater, above.less, kind.higher_is_better, refused)
+    return Sameness(result, limit, ci, below.greater, above.less, kind.higher_is_better, refused)
 
 
 def check_margin(margin: Any, design: str) -> None:
-    """Refuses a margin that is not a number above 0, or of one arm."""
+    """Refuses a margin that is not a positive number, or a margin for one arm."""
     number = isinstance(margin, int | float | np.floating) and not isinstance(margin, bool)
     if not number or not 0 < margin < math.inf:
         raise DataError(f"found margin {margin!r}, expected a number above 0")

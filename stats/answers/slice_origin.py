@@ -1,9 +1,8 @@
-"""Finds slices that may have been made from one arm's answers: their differences are then no findings.
+"""Finds slices that may have been made from one arm's answers, whose differences prove nothing.
 
-Examples that one arm got wrong include those that it got wrong by chance. On these the other arm is better
-although both are equally good: regression to the mean (Galton 1886). From the data alone it cannot be known
-where slices come from, but slices of this kind go with the answers of that arm, or of one of its runs, and
-less with those of the other.
+Some examples that an arm got wrong were wrong by chance. On these the other arm is better even if both are
+equally good: regression to the mean (Galton 1886). The data do not show how slices were made, but the
+answers of that arm, or of one of its runs, then predict them better than the other arm's answers.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from multiberts.stats.metrics import MetricLike
 from multiberts.stats.runs_table import Arm
 from multiberts.stats.variance.score_tables import Array
 
-# Warn if one arm's answers predict the slices at least this well, on the scale of `_share_told`,
+# Warn if one arm's answers predict the slices at least this well (see `_share_told`),
 _TELLS = 0.95
-# and better than the other's by at least this.
+# and at least this much better than the other arm's.
 _LESS = 0.1
-# Scores of more different values are cut into this many of equal size.
+# Scores with more distinct values are cut into this many groups of equal size.
 _MOST_VALUES = 12
 
 
 def arm_behind(arms: Sequence[Arm], metric: MetricLike, names: NDArray) -> int | None:
-    """Returns the number of the arm whose answers predict the slices [examples] and the other's do not.
+    """Returns the index of the only arm whose answers predict the slices [examples], or None.
 
     Example:
       >>> from multiberts.evaluate.metrics.register import METRICS
@@ -48,7 +47,7 @@ def arm_behind(arms: Sequence[Arm], metric: MetricLike, names: NDArray) -> int |
 
 
 def _answers(arm: Arm, metric: MetricLike) -> Array:
-    """Returns the score of each run on each example, and their mean over runs [runs + 1, examples]."""
+    """Returns the score of each run on each example, and the mean over runs [runs + 1, examples]."""
     if isinstance(metric, Metric) and metric.mean_of is not None:
         blocks = [block[metric.mean_of] for block in Columns(arm, metric).example_columns()]
         scores = np.concatenate(blocks, axis=1).astype(np.float64)
@@ -60,7 +59,7 @@ def _answers(arm: Arm, metric: MetricLike) -> Array:
 
 
 def _share_told(answers: Array, slices: NDArray[np.int64]) -> float:
-    """Returns the accuracy of predicting the slice from the best row, from 0 (largest slice) to 1."""
+    """Returns the accuracy of the best row as a predictor of slices, from 0 (largest slice) to 1."""
     largest = np.bincount(slices).max() / len(slices)
     best = 0.0
     for row in answers:

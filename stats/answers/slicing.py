@@ -1,7 +1,7 @@
-"""Slices of the examples: how the arms do on each, and whether it differs from the rest (`stats.slices`).
+"""Slices of the examples: results on each slice and against the rest (`stats.slices`).
 
-A slice has the comparison's seeds and clusters. What it has in common with the rest, the seeds, is in the
-variance of the difference of differences.
+A slice has the comparison's seeds and clusters. The variance of the difference between a slice and the rest
+takes their common seeds into account.
 """
 
 from __future__ import annotations
@@ -42,31 +42,31 @@ from multiberts.stats.variance.crossing import Crossing
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# With fewer examples a slice shows hardly more than its own noise; see docs/statistics.md for coverage.
+# With fewer examples a slice is mostly noise; see docs/statistics.md for coverage.
 LEAST = 30
 MOST_SLICES = 50
-# A column of more different numbers is cut at its quartiles.
+# A column with more distinct numbers is cut at its quartiles.
 _MOST_NUMBERS = 12
 
 
 @dataclass(frozen=True)
 class Slice:
-    """One slice of the examples: its scores, its difference, and how that differs from the rest's.
+    """One slice of the examples: scores, difference, and difference from the rest.
 
     Attributes:
-      base, experiment: scores on it, None where the score is 0/0 in every run; no experiment in a
-        `single` design.
-      estimate: the difference of the two; the base's score in a `single` design.
-      ci: its recommended interval, with the comparison's seeds and clusters; None below `Slices.least`,
-        and where an arm has no score.
-      p_value: two-sided, of this slice alone; None without an interval, and in a `single` design.
-      p_holm: corrected for the number of slices with an interval.
-      against_rest: estimate minus that of all other examples (the interaction); None without an
-        interval here or there, or where clusters lie in both.
-      against_rest_p, against_rest_p_holm: whether it is 0, alone and corrected.
-      undefined: of the base and the experiment, why it has no score here; empty where it has one.
-      undefined_seeds: of the base and the experiment, seeds whose score here is 0/0 and counts with the
-        value defined for that.
+      base, experiment: scores on the slice; None if the score is 0/0 in every run, and for the experiment
+        in a `single` design.
+      estimate: difference of the scores; the base's score in a `single` design.
+      ci: recommended interval, with the comparison's seeds and clusters; None below `Slices.least`
+        examples, or if an arm has no score.
+      p_value: two-sided p of this slice alone; None without an interval, and in a `single` design.
+      p_holm: p corrected for the number of slices with an interval.
+      against_rest: estimate minus that of all other examples (the interaction); None if either has no
+        interval, or if clusters are in both.
+      against_rest_p, against_rest_p_holm: p of `against_rest`, alone and corrected.
+      undefined: reasons why base and experiment have no score here; empty if they have one.
+      undefined_seeds: seeds of base and experiment whose score here is 0/0 and counts with its defined
+        value.
       rest_undefined: whether an arm has no score on all other examples.
     """
 
@@ -92,14 +92,13 @@ class Slices(FurtherAnswer):
     """Slices of the examples by one column.
 
     Attributes:
-      by: the name of the column.
-      least: examples (clusters, where these are drawn) below which a slice has no interval.
-      slices: in the order of their names, or of their numbers.
-      level: of all intervals.
-      clusters_cross: whether some cluster lies in several slices, so that none can be set against the
-        rest.
-      made_from: `base` or `experiment` where the slices go with that arm's answers and not with the other's,
-        so that they may have been made from them; else empty.
+      by: name of the column.
+      least: smallest number of examples (or drawn clusters) of a slice with an interval.
+      slices: slices sorted by name or number.
+      level: level of all intervals.
+      clusters_cross: whether a cluster is in several slices; no slice is then compared with the rest.
+      made_from: `base` or `experiment` if only that arm's answers predict the slices, which may have been
+        made from them; else empty.
 
     See also: `slices`.
     """
@@ -118,16 +117,18 @@ class Slices(FurtherAnswer):
         names = [arm.name for arm in arms_of(self.comparison)]
         if not self.made_from:
             return []
-        arm, other = names if self.made_from == "base" else names[::-1]
+        arm, partner = names if self.made_from == "base" else names[::-1]
         return [
-            f"The slices by {self.by} go with the answers of {arm} and far less with those of {other}. If "
+            f"The slices by {self.by} go with the answers of {arm} and far less with those of {partner}. If "
             f"they were made from the results of {arm}, their differences are regression to the mean: "
-            f"examples that {arm} got wrong by chance are easier for {other}. Make slices from something "
+            f"examples that {arm} got wrong by chance are easier for {partner}. Make slices from something "
             "that is known before either arm answers, or from the answers of a third."
         ]
 
     def columns(self) -> dict[str, Any]:
-        by_name = {one.name: plain_value(replace(one, undefined_seeds=())) for one in self.slices}
+        by_name = {
+            part.name: plain_value(replace(part, undefined_seeds=())) for part in self.slices
+        }
         values = flat_values({self.key: by_name})
         return {name: value for name, value in values.items() if not isinstance(value, list)}
 
@@ -138,18 +139,18 @@ class Slices(FurtherAnswer):
         item, level = self.comparison, f"{self.level:.0%} CI"
         rows: list[dict[str, Cell]] = []
         paired = item.experiment is not None
-        for one in self.slices:
-            row: dict[str, Cell] = {self.by: one.name, "examples": one.num_examples}
+        for part in self.slices:
+            row: dict[str, Cell] = {self.by: part.name, "examples": part.num_examples}
             if paired:
                 row |= {
-                    "base": one.base, "experiment": one.experiment, "difference": one.estimate,
+                    "base": part.base, "experiment": part.experiment, "difference": part.estimate,
                 }  # fmt: skip
             else:
-                row |= {"score": one.estimate}
-            row |= {level: one.ci} | ({"p (Holm)": one.p_holm} if paired else {})
+                row |= {"score": part.estimate}
+            row |= {level: part.ci} | ({"p (Holm)": part.p_holm} if paired else {})
             row |= {
-                "against the rest": one.against_rest, f"its {level}": one.against_rest_ci,
-                "its p (Holm)": one.against_rest_p_holm,
+                "against the rest": part.against_rest, f"its {level}": part.against_rest_ci,
+                "its p (Holm)": part.against_rest_p_holm,
             }  # fmt: skip
             rows.append(row)
         share, points = score_format(item.metric), score_format(item.metric, True)
@@ -168,24 +169,24 @@ class Slices(FurtherAnswer):
         return replace(Table.from_records(rows, formats), note=" ".join([note, *self._undefined()]))
 
     def _undefined(self) -> Iterator[str]:
-        """Says on which slices a score is 0/0: in every seed, so that there is none, or in some."""
+        """Yields sentences on slices whose score is 0/0 in all seeds or in some."""
         metric, names = (
             metric_at_start(self.comparison.metric),
             [arm.name for arm in arms_of(self.comparison)],
         )
-        without_rest = [one.name for one in self.slices if one.rest_undefined]
-        for one in self.slices:
-            for why in dict.fromkeys(filter(None, one.undefined)):
+        without_rest = [item.name for item in self.slices if item.rest_undefined]
+        for item in self.slices:
+            for why in dict.fromkeys(filter(None, item.undefined)):
                 undefined = [
-                    name for name, own in zip(names, one.undefined, strict=True) if own == why
+                    name for name, text in zip(names, item.undefined, strict=True) if text == why
                 ]
                 of = "" if len(undefined) == len(names) else f" of {undefined[0]}"
-                yield f"{metric}{of} has no value where {self.by} is {one.name}: {why}."
-            for name, why, seeds in zip(names, one.undefined, one.undefined_seeds, strict=False):
+                yield f"{metric}{of} has no value where {self.by} is {item.name}: {why}."
+            for name, why, seeds in zip(names, item.undefined, item.undefined_seeds, strict=False):
                 if seeds and not why:
                     yield (
-                        f"{metric} of {name} is 0/0 in {seed_names(seeds)} where {self.by} is {one.name} and "
-                        "counts there with the value defined for that."
+                        f"{metric} of {name} is 0/0 in {seed_names(seeds)} where {self.by} is {item.name} "
+                        "and counts there with the value defined for that."
                     )
         if without_rest:
             yield (
@@ -206,15 +207,15 @@ class Slices(FurtherAnswer):
 
 @knows_guesses
 def slices(result: ComparisonResult | FurtherAnswer, by: Any) -> Slices:
-    """Compares the arms on slices of the examples, each by itself and against the rest.
+    """Compares the arms on slices of the examples, each alone and against the rest.
 
     Args:
-      result: a comparison.
-      by: the name of a column or coordinate along `example` of what was given as base (numbers are cut at
-        their quartiles); `label`; `length`, the words of an example's texts; or one value per example.
+      result: comparison of one or two arms.
+      by: name of a column or coordinate along `example` of the base data (numbers are cut at their
+        quartiles); `label`; `length`, the number of words of an example's texts; or one value per example.
 
     Raises:
-      DataError: there is no such column, it has one value or too many, or seeds are borrowed (`one_seed`).
+      DataError: no such column, one value or too many, or a borrowed spread (`one_seed`).
 
     Example:
       >>> import numpy as np
@@ -237,8 +238,8 @@ def slices(result: ComparisonResult | FurtherAnswer, by: Any) -> Slices:
         )
     if spec.prior[1]:
         raise DataError(
-            "found seed_sd with slices (by), but a borrowed spread says nothing of slices; leave one of "
-            "them out"
+            "found seed_sd with slices (by), but a borrowed standard deviation does not apply to slices; "
+            "leave one of them out"
         )
     parts = slices_of(spec, result.computed_from().data, by)
     return Slices(result, parts.by, LEAST, parts.slices, result.confidence_level, *parts[2:])
@@ -257,8 +258,8 @@ def slices_of(spec: ComparisonSpec, data: Any, by: Any) -> SlicedArms:
     """Compares arms on slices of the examples.
 
     Args:
-      spec: of the comparison on all examples.
-      data: what was given as base, in which a column may be that was not read; or None.
+      spec: spec of the comparison on all examples.
+      data: data given as base, which may have columns that were not read; or None.
       by: as in `slices`.
     """
     arm = spec.arms[0]
@@ -271,12 +272,12 @@ def slices_of(spec: ComparisonSpec, data: Any, by: Any) -> SlicedArms:
 
 
 def slice_names(by: Any, arm: Arm) -> tuple[str, NDArray]:
-    """Returns the name of the column, and each example's slice [examples].
+    """Returns the name of the column and the slice of each example [examples].
 
     Args:
-      by: the name of a column of examples; `label`; `length`, the number of words of an example's texts;
-        or one value per example, as clusters are given.
-      arm: whose examples they are.
+      by: name of a column of examples; `label`; `length`, the number of words of an example's texts; or one
+        value per example, in the forms of clusters.
+      arm: arm with the examples.
     """
     if isinstance(by, str) and by == "label":
         name, values = by, arm.of_examples.get(by, arm.labels)
@@ -286,7 +287,7 @@ def slice_names(by: Any, arm: Arm) -> tuple[str, NDArray]:
         values, name = values_of_clusters("base", by, arm)
     values = np.asarray(values)
     check_named(values, f"a value of {name or 'by'}", "give each example one")
-    # One by one: NumPy makes a table of values that are sequences.
+    # In a loop, because NumPy would make a table of values that are sequences.
     words = np.array([str(value) for value in values.tolist()])
     texts = _quartiles(values) if values.dtype.kind in "iuf" else words
     number = len({*texts.tolist()})
@@ -312,7 +313,7 @@ def _lengths(arm: Arm) -> NDArray:
 
 
 def _quartiles(values: NDArray) -> NDArray:
-    """Returns the names of few different numbers, or of the quarters of many."""
+    """Returns the names of a few distinct numbers, or of the quarters of many."""
     different = np.unique(values)
     if len(different) <= _MOST_NUMBERS:
         return np.array([f"{value:g}" for value in values])
@@ -329,45 +330,45 @@ def _sliced(spec: ComparisonSpec, by: str, names: NDArray) -> SlicedArms:
     """Compares the arms on each slice.
 
     Args:
-      names: each example's slice [examples].
+      names: slice of each example [examples].
     """
     arms, clusters = spec.arms, spec.arms[0].clusters
     order = _in_order(names)
     crossed = clusters is not None and len(
         np.unique(np.stack([clusters, [order.index(name) for name in names.tolist()]]), axis=1).T
     ) > len(np.unique(clusters))
-    found = []
+    rows = []
     for name in order:
         inside = np.flatnonzero(names == name)
-        rest = np.flatnonzero(names != name)
-        own = _part(spec, inside, f"{name} ")
-        experiment = own.scores[1] if len(own.scores) > 1 else None
-        made = Slice(
-            name, len(inside), own.scores[0], experiment, own.estimate,
-            undefined=own.undefined, undefined_seeds=own.undefined_seeds,
+        outside = np.flatnonzero(names != name)
+        part = _part(spec, inside, f"{name} ")
+        experiment = part.scores[1] if len(part.scores) > 1 else None
+        piece = Slice(
+            name, len(inside), part.scores[0], experiment, part.estimate,
+            undefined=part.undefined, undefined_seeds=part.undefined_seeds,
         )  # fmt: skip
-        if own.crossing is not None and own.ci is not None:
-            made = replace(made, ci=own.ci, p_value=own.p_value)
-            others = None if crossed else _part(spec, rest, "rest ")
+        if part.crossing is not None and part.ci is not None:
+            piece = replace(piece, ci=part.ci, p_value=part.p_value)
+            others = None if crossed else _part(spec, outside, "rest ")
             if others is not None and others.crossing is not None:
-                made = replace(made, **_against(own, others, spec))
-            made = replace(made, rest_undefined=others is not None and any(others.undefined))
-        found.append(made)
+                piece = replace(piece, **_against(part, others, spec))
+            piece = replace(piece, rest_undefined=others is not None and any(others.undefined))
+        rows.append(piece)
     for plain, corrected in (("p_value", "p_holm"), ("against_rest_p", "against_rest_p_holm")):
-        places = [place for place, item in enumerate(found) if getattr(item, plain) is not None]
-        if places:
-            holm = adjusted_p_values([getattr(found[place], plain) for place in places], "holm")
-            for place, p in zip(places, holm.tolist(), strict=True):
-                found[place] = replace(found[place], **{corrected: p})
+        tested = [row for row, item in enumerate(rows) if getattr(item, plain) is not None]
+        if tested:
+            holm = adjusted_p_values([getattr(rows[row], plain) for row in tested], "holm")
+            for row, p in zip(tested, holm.tolist(), strict=True):
+                rows[row] = replace(rows[row], **{corrected: p})
     behind = None if by in ("label", "length") else arm_behind(arms, spec.metric, names)
     made_from = "" if behind is None else ("base", "experiment")[behind]
-    return SlicedArms(by, tuple(found), crossed, made_from)
+    return SlicedArms(by, tuple(rows), crossed, made_from)
 
 
 @dataclass
 class _Part:
-    """Scores, difference and interval on some of the examples; no crossing where these are too few, or
-    where a score is 0/0 in every run, and so None.
+    """Scores, difference and interval on a part of the examples; crossing is None if these are too few or a
+    score is 0/0 in every run.
     """
 
     scores: list[float | None]
@@ -379,7 +380,7 @@ class _Part:
 
     @property
     def estimate(self) -> float | None:
-        """Returns the difference, or the score of one arm."""
+        """Returns the difference, or the score of a single arm."""
         first, last = self.scores[0], self.scores[-1]
         if first is None or last is None:
             return None
@@ -414,14 +415,14 @@ def _part(whole: ComparisonSpec, rows: NDArray, name: str) -> _Part:
     return part
 
 
-def _against(own: _Part, rest: _Part, spec: ComparisonSpec) -> Mapping[str, Any]:
-    """Returns the fields of a slice against the rest: the difference of differences, by the t."""
-    assert own.crossing is not None and rest.crossing is not None
-    assert own.estimate is not None and rest.estimate is not None
-    parts = [replace(part, weight=-part.weight) for part in rest.crossing.parts]
-    variance = Crossing([*own.crossing.parts, *parts]).unbiased_variance()
-    estimate, level = own.estimate - rest.estimate, spec.settings.confidence_level
-    reach = spec.kind.width * len(own.scores)
+def _against(inside: _Part, outside: _Part, spec: ComparisonSpec) -> Mapping[str, Any]:
+    """Returns the fields of a slice against the rest: the difference of differences, by the t test."""
+    assert inside.crossing is not None and outside.crossing is not None
+    assert inside.estimate is not None and outside.estimate is not None
+    parts = [replace(part, weight=-part.weight) for part in outside.crossing.parts]
+    variance = Crossing([*inside.crossing.parts, *parts]).unbiased_variance()
+    estimate, level = inside.estimate - outside.estimate, spec.settings.confidence_level
+    reach = spec.kind.width * len(inside.scores)
     if variance.variance == 0:
         return {}
     interval, p_values = interval_of_sum(estimate, variance, level, (-reach, reach))
@@ -433,7 +434,7 @@ def _against(own: _Part, rest: _Part, spec: ComparisonSpec) -> Mapping[str, Any]
 
 
 def _in_order(names: NDArray) -> list[str]:
-    """Returns the different names, those that begin with a number by it."""
+    """Sorts the distinct names, numbers first."""
 
     def key(name: str) -> tuple[float, str]:
         try:
@@ -447,25 +448,24 @@ def _in_order(names: NDArray) -> list[str]:
 def _draw(answer: Slices) -> Figure:
     """Draws the difference (or score) of each slice with its interval, below that of all examples.
 
-    Right of it, where slices are set against the rest, by how much a slice's exceeds that of the other
-    examples. Slices with too few examples for an interval are empty dots, those without a
-    score have none.
+    A second panel shows the difference from the other examples. Slices with too few examples for an
+    interval are empty dots; slices without a score have no dot.
     """
     comparison, level = answer.comparison, f"{answer.level:.0%} intervals"
     paired = comparison.experiment is not None
-    apart = any(one.against_rest_ci is not None for one in answer.slices)
-    names = ["all examples", *(f"{one.name} ({one.num_examples})" for one in answer.slices)]
+    apart = any(item.against_rest_ci is not None for item in answer.slices)
+    names = ["all examples", *(f"{item.name} ({item.num_examples})" for item in answer.slices)]
     size = (4 + 2.6 * apart, 1.3 + 0.34 * len(names))
     with canvas(*size, 1 + apart, squeeze=False) as (figure, grid):
         panels = grid[0]
         drawing.row(panels[0], 0, comparison.estimate, comparison.ci, colour=COLOURS[1], marker="D")
         panels[0].axhline(0.5, color=GREY, linewidth=0.6)
-        for place, one in enumerate(answer.slices, start=1):
-            if one.estimate is not None:
-                ends = one.ci or (one.estimate, one.estimate)
-                drawing.row(panels[0], place, one.estimate, ends, filled=one.ci is not None)
-            if one.against_rest is not None and one.against_rest_ci is not None:
-                drawing.row(panels[1], place, one.against_rest, one.against_rest_ci, marker="s")
+        for row, item in enumerate(answer.slices, start=1):
+            if item.estimate is not None:
+                ends = item.ci or (item.estimate, item.estimate)
+                drawing.row(panels[0], row, item.estimate, ends, filled=item.ci is not None)
+            if item.against_rest is not None and item.against_rest_ci is not None:
+                drawing.row(panels[1], row, item.against_rest, item.against_rest_ci, marker="s")
         for number, axes in enumerate(panels):
             difference = paired or number == 1
             unit = score_format(comparison.metric, difference)

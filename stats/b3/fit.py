@@ -19,8 +19,8 @@ from multiberts.stats.errors import DataError, check_choice
 SearchRule = Literal["largest_consistent", "smallest_residual"]
 Floats = NDArray[np.float64]
 
-# A search accepts p_0 as consistent while the sum of squares grows by at most this many noise
-# variances: about the 95 % point of a profile likelihood in one parameter.
+# A search accepts a p_0 if the sum of squares grows by at most this many noise variances: about the 95 %
+# point of a profile likelihood in one parameter.
 _SEARCH_NOISE = 4.0
 
 
@@ -29,7 +29,7 @@ class SearchProfile(NamedTuple):
 
     Attributes:
       candidates: p_0 [candidates], rising.
-      e_0: the loss on a new cluster at each.
+      e_0: loss on a new cluster at each candidate [candidates].
     """
 
     candidates: Floats
@@ -47,12 +47,12 @@ class B3Fit:
       residual: ||A e - b||, without the penalty.
       objective: the minimised value, with the penalty.
       p_0: leakage of the first level.
-      purity: leakage of draws from the sample's own observed cluster; 1 in one direction, or where
-        only leakages were given.
+      purity: leakage of draws from the sample's observed cluster; 1 in one direction, or if only leakages
+        were given.
       leakages: p_i [levels].
       losses: b [levels].
       fitted: A e [levels].
-      search: the profile over p_0, or None where p_0 was known.
+      search: profile over p_0, or None if p_0 was known.
     """
 
     e: Floats
@@ -225,8 +225,8 @@ class LossHistogram(NamedTuple):
     """The distribution of the loss on new clusters.
 
     Attributes:
-      edges: of the bins [bins + 1].
-      probabilities: of a loss on a new cluster [bins]; they sum to 1.
+      edges: edges of the bins [bins + 1].
+      probabilities: probabilities of a loss on a new cluster [bins], with sum 1.
       by_count: the same with j of n' training samples of the test sample's cluster
         [n' + 1, bins]; its first row is `probabilities`.
     """
@@ -253,7 +253,7 @@ def loss_histogram(
     Args:
       leakages: p_i [levels], as `B3Fit.leakages`.
       losses: single losses [levels, draws] or [levels, draws, tests], as `B3Result.losses`.
-      edges: of the bins, rising [bins + 1]; as in NumPy a bin includes its lower edge, the last bin
+      edges: rising edges of the bins [bins + 1]; as in NumPy a bin includes its lower edge, the last bin
         both edges.
       regularisation: as in `solve`; its bounds are replaced by 0 and 1.
     """

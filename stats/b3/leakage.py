@@ -94,7 +94,7 @@ def leakage_levels(p_0: float, injections: ArrayLike, purity: float = 1.0) -> Fl
 
 
 def matching_purity(groups: ArrayLike, p_0: float, min_size: int = 2) -> float:
-    """Computes the purity that follows from p_0 where observed clusters are as large as true ones.
+    """Computes the purity from p_0 if observed clusters are as large as true ones.
 
     A sample of an observed cluster of n among N samples has n - 1 companions in its true cluster:
     r (n - 1) in the observed cluster and p_0 (N - n) outside, so r = 1 - p_0 (N - n) / (n - 1),
@@ -103,7 +103,7 @@ def matching_purity(groups: ArrayLike, p_0: float, min_size: int = 2) -> float:
     Args:
       groups: observed clusters [samples].
       p_0: leakage of draws from other observed clusters.
-      min_size: smaller clusters are left out, as they are not tested.
+      min_size: smallest tested cluster; smaller ones are left out.
     """
     _, sizes = np.unique(np.asarray(groups), return_counts=True)
     total = sizes.sum()
@@ -177,7 +177,7 @@ class LeakageDesign:
         if num_test is None and (sizes >= 2).any():
             num_test = min(_MAX_TESTS, max(1, int(sizes[sizes >= 2].min()) // 2))
         num_test = num_test or 0
-        for wrong, found, expected in (
+        for wrong, actual, expected in (
             (
                 len(names) < 2,
                 f"one observed cluster only ({names.tolist()[0]!r}) in groups",
@@ -211,7 +211,7 @@ class LeakageDesign:
             ),
         ):
             if wrong:
-                raise DataError(f"found {found}, expected {expected}")
+                raise DataError(f"found {actual}, expected {expected}")
         self.num_train, self.num_draws, self.num_test = num_train, num_draws, num_test
         self.num_levels, self.rng = num_levels, sampling.rng
         self.groups = labels
@@ -220,15 +220,15 @@ class LeakageDesign:
         self._starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
         self._order = np.argsort(codes, kind="stable")  # samples, cluster by cluster
         self._tested = np.flatnonzero(sizes > num_test)
-        self._kept: tuple[int, int, Indices] | None = None
+        self._last_members: tuple[int, int, Indices] | None = None
 
     @cached_property
     def clusters(self) -> Indices:
         """Returns the tested cluster of each draw [num_draws], the same at every level."""
         ends = np.cumsum(self._sizes[self._tested])
         # A Weyl sequence spreads any number of draws evenly over the samples.
-        places = (np.arange(self.num_draws) * _GOLDEN + 0.5) % 1 * ends[-1]
-        return np.asarray(self._tested[np.searchsorted(ends, places, side="right")])
+        points = (np.arange(self.num_draws) * _GOLDEN + 0.5) % 1 * ends[-1]
+        return np.asarray(self._tested[np.searchsorted(ends, points, side="right")])
 
     @property
     def min_size(self) -> int:
@@ -248,27 +248,27 @@ class LeakageDesign:
         rank = self._members(cluster, start)
         test = np.take_along_axis(rank, np.arange(self.num_test)[None, :], axis=1)
         numbers = _uniforms(self.rng, level + 1, start, stop, 2 * self.num_train)
-        coins, places = numbers[:, : self.num_train], numbers[:, self.num_train :]
+        coins, points = numbers[:, : self.num_train], numbers[:, self.num_train :]
         inside = coins < self.injections[level]
-        outside_place = (places * (len(self.groups) - size)).astype(np.int64)
-        outside_place += size * (outside_place >= first)
-        inside_place = self.num_test + (places * (size - self.num_test)).astype(np.int64)
-        inside_place = np.take_along_axis(rank, inside_place, axis=1)
-        train = self._order[np.where(inside, first + inside_place, outside_place)]
+        outside_index = (points * (len(self.groups) - size)).astype(np.int64)
+        outside_index += size * (outside_index >= first)
+        inside_index = self.num_test + (points * (size - self.num_test)).astype(np.int64)
+        inside_index = np.take_along_axis(rank, inside_index, axis=1)
+        train = self._order[np.where(inside, first + inside_index, outside_index)]
         return LeakageDraws(train, self._order[first + test], cluster)
 
     def _members(self, cluster: Indices, start: int) -> Indices:
         """Orders the members of each draw's cluster at random [draws, largest size].
 
-        Places past the end of a cluster come last. All levels use the same order, so it is kept.
+        Indices past the end of a cluster come last. All levels use the same order, so it is cached.
         """
-        if self._kept is not None and self._kept[:2] == (start, len(cluster)):
-            return self._kept[2]
+        if self._last_members is not None and self._last_members[:2] == (start, len(cluster)):
+            return self._last_members[2]
         width = int(self._sizes[self._tested].max())
         keys = _uniforms(self.rng, 0, start, start + len(cluster), width)
         keys = np.where(np.arange(width) < self._sizes[cluster][:, None], keys, 2.0)
         order = np.argsort(keys, axis=1, kind="stable")
-        self._kept = (start, len(cluster), order)
+        self._last_members = (start, len(cluster), order)
         return order
 
 

@@ -46,11 +46,11 @@ smallest up to noise. It finds the truth where the losses are constant before th
 samples of a cluster do not help yet), and otherwise overestimates e_0. `B3Fit.search` holds the
 whole profile; a known p_0 is always better.
 
-**When not to use it.** Where p_0 is not known, or is below about .05 with few clusters, take the plain
-held-out estimate, `B3Fit.losses[0]`. With the default regularisation and p_0 = .01 on a curve that falls
-from .550 (`docs/statistics.md`, "New clusters") the plain estimate is .539, B3 with known p_0 .546 and with
-searched p_0 .704; in simulated worlds of six clusters, truth .320, they are .308, .308 and .415. With a
-known p_0 of .1 B3 gains: .452, .521 and .611.
+**When not to use it.** If p_0 is unknown, or below about .05 with few clusters, use the plain held-out
+estimate, `B3Fit.losses[0]`. With the default regularisation and p_0 = .01 on a curve that falls from .550
+(`docs/statistics.md`, "New clusters") the plain estimate is .539, B3 with known p_0 .546 and with searched
+p_0 .704; in simulated worlds of six clusters, truth .320, they are .308, .308 and .415. With a known p_0 of
+.1 B3 gains: .452, .521 and .611.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ class B3Model:
     Attributes:
       p_0: leakage of draws from other observed clusters (paper: .1), or None to search it, which
         is worse than no correction where leakage is small (see the module).
-      directions: `one` where observed clusters are parts of true ones, `two` where they also hold
-        samples of others.
+      directions: `one` if observed clusters are parts of true ones, `two` if they also hold samples of
+        others.
       purity: with `two`, the leakage of draws from the own observed cluster; None for
         `matching_purity`.
       candidates: values of p_0 for the search; 0, .01, ..., .3 by default.
@@ -110,7 +110,7 @@ class B3Model:
     regularisation: Regularisation = field(default_factory=Regularisation)
 
     def check(self, design: LeakageDesign) -> None:
-        """Refuses settings and leakages that are not possible, before anything is trained."""
+        """Refuses impossible settings and leakages before anything is trained."""
         check_choice("directions", self.directions, Directions)
         check_choice("search rule", self.search_rule, SearchRule)
         if self.directions == "one" and self.purity not in (None, 1, 1.0):
@@ -422,7 +422,7 @@ class B3CrossValidator:
           n_resamples: bootstrap samples for it.
 
         Raises:
-          DataError: there are not as many losses as splits, or one is not finite.
+          DataError: different numbers of losses and splits, or a loss that is not finite.
         """
         values = np.asarray(losses, dtype=np.float64)
         if values.shape != (self.get_n_splits(),):

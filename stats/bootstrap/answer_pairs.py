@@ -1,7 +1,7 @@
-"""Answers of two arms to the same examples: on how many they differ, and the shares gained and lost.
+"""Answers of two arms to the same examples: number of differing examples, shares gained and lost.
 
-Only answers that both arms have are compared, so neither a missing cell nor the weights of clusters change
-the number of examples on which the arms differ.
+Only answers of both arms are compared, so missing cells and weights of clusters do not change the number of
+differing examples.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from multiberts.stats.variance.score_tables import (
     score_table,
 )
 
-# Scores that differ by less, relative to their size, differ by how their runs were averaged.
+# Smaller relative differences come from averaging runs.
 _ROUNDING = 1e-12
 
 
 def paired_answers(base: ScoreJob, experiment: ScoreJob) -> AnswerPairs | None:
-    """Pairs the answers of two arms; None where they are not pairs.
+    """Pairs the answers of two arms; None if they cannot be paired.
 
-    Seeds that are drawn together are paired; of an arm whose seeds are held fixed the mean answer counts.
-    Seeds that each arm draws for itself have no pairs, nor have examples that are held fixed. A seed whose
-    arms have no example in common, because of missing cells, has none either.
+    Seeds that are drawn together are paired; if an arm's seeds are held fixed, its mean answer counts.
+    There are no pairs if the arms draw seeds separately, if examples are held fixed, or if a seed's arms
+    have no common example because of missing cells.
     """
     if base.examples is None or base.examples != experiment.examples:
         return None
@@ -56,7 +56,7 @@ def paired_answers(base: ScoreJob, experiment: ScoreJob) -> AnswerPairs | None:
 
 
 def _differences(base: ScoreJob, experiment: ScoreJob) -> ScoreTable:
-    """Returns the differences of the examples' scores [seeds, examples]; NaN where an arm lacks one."""
+    """Returns the differences of example scores [seeds, examples]; NaN if an arm lacks one."""
     first, second = _example_scores(base), _example_scores(experiment)
 
     def blocks() -> Iterator[Array]:
@@ -69,9 +69,9 @@ def _differences(base: ScoreJob, experiment: ScoreJob) -> ScoreTable:
 
 
 def _example_scores(job: ScoreJob) -> ScoreTable:
-    """Returns the scores of examples [seeds, examples], or [1, examples] where the seeds are held fixed.
+    """Returns the scores of examples [seeds, examples], or [1, examples] if the seeds are held fixed.
 
-    Runs are averaged over those that have a cell; it is NaN where none has.
+    Observed runs are averaged; NaN if there are none.
     """
     arm, metric = job.arm, cast("Metric", job.score)
     weights = arm.seed_weights.T  # [seeds, runs]
@@ -93,22 +93,22 @@ def _example_scores(job: ScoreJob) -> ScoreTable:
 
 
 def _number_unequal(differences: ScoreTable, arm: Arm) -> int:
-    """Counts units with a difference in any row, up to `FEW_DISCORDANT`."""
-    places: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+    """Counts units that differ in any row, up to `FEW_DISCORDANT`."""
+    units: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
     start = 0
     for block in differences.blocks():
         unequal = start + np.flatnonzero((np.nan_to_num(block) != 0).any(axis=0))
-        places = np.union1d(places, unequal if arm.clusters is None else arm.clusters[unequal])
+        units = np.union1d(units, unequal if arm.clusters is None else arm.clusters[unequal])
         start += block.shape[1]
-        if len(places) >= FEW_DISCORDANT:
+        if len(units) >= FEW_DISCORDANT:
             break
-    return min(len(places), FEW_DISCORDANT)
+    return min(len(units), FEW_DISCORDANT)
 
 
 def _number_unlike(base: Arm, experiment: Arm) -> int:
-    """Counts units to which runs of the arms give different answers, up to `FEW_DISCORDANT`.
+    """Counts units with different answers of the arms' runs, up to `FEW_DISCORDANT`.
 
-    For scores that are not a mean over examples.
+    Used for scores that are not a mean over examples.
     """
     groups = [{*base.seeds, *experiment.seeds}]
     if base.seeds == experiment.seeds:
@@ -131,7 +131,7 @@ def _number_unlike(base: Arm, experiment: Arm) -> int:
 
 
 def _runs_of(arm: Arm, seeds: set) -> tuple[NDArray, NDArray[np.bool_]]:
-    """Returns the answers of runs of some seeds [runs, examples], and where there is one."""
+    """Returns the answers of runs of some seeds, and whether they exist, both [runs, examples]."""
     rows = [row for row, seed in enumerate(arm.run_seeds) if seed in seeds]
     answers = arm.predictions[rows]
     observed = np.ones(answers.shape[:2], bool) if arm.observed is None else arm.observed[rows]
@@ -148,7 +148,7 @@ def _gained_and_lost(differences: ScoreTable, job: ScoreJob) -> tuple[TablePart,
     for sign in (1.0, -1.0):
         values = np.where(seen, np.maximum(sign * rows, 0.0), 0.0)
         if not seen.all():
-            # A missing cell leaves its seed's mean as it is, and the others of that seed count for more.
+            # Give missing cells the seed's mean and scale up the others, so that the mean is unchanged.
             means = values.sum(axis=1, keepdims=True) / numbers
             values = np.where(seen, means + (values - means) * rows.shape[1] / numbers, means)
         if arm.clusters is not None:

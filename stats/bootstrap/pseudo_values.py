@@ -1,9 +1,9 @@
 """The table of scores [seeds, examples] of an arm under a metric, computed block by block.
 
-For a metric that is a mean, a cell is the score of the example. For any other metric it is a
-pseudo-value: the run's score plus the influence of the example on it (the infinitesimal jackknife),
-so that the same variance formulas give the delta method's variance. The influence on a plain
-function is found by leaving examples out (the jackknife).
+For a metric that is a mean, a cell is the example's score. For any other metric it is a pseudo-value: the
+run's score plus the example's influence on it (infinitesimal jackknife). The same variance formulas then
+give the delta method's variance. For plain functions the influence is computed by leaving examples out
+(jackknife).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from multiberts.stats.metrics import FunctionMetric, MetricLike
 from multiberts.stats.runs_table import Arm
 from multiberts.stats.variance.score_tables import Array, ScoreTable, clustered_table, score_table
 
-# A function is called for each left-out unit of each run, for at most this many units.
+# A function is called once per left-out unit and run, so the number of units is limited.
 _MAX_UNITS = 1000
-# Pseudo-values of at most this many bytes are computed once and kept, others in every pass.
-_KEPT_BYTES = 2**24
+# Pseudo-values up to this many bytes are kept in memory; larger ones are computed in every pass.
+_BYTES_IN_MEMORY = 2**24
 # The step of a numerical derivative, relative to the spread of the variable.
 _RELATIVE_STEP = float(np.finfo(np.float64).eps) ** (1 / 3)
-# Its largest error, relative to the score and to the terms that it is made of.
+# Largest error of the derivative, relative to the score and its terms.
 _DERIVATIVE_ERROR = 1e-7
 
 
@@ -35,14 +35,14 @@ def arm_table(arm: Arm, metric: MetricLike) -> ScoreTable:
     """Computes pseudo-values of an arm, averaged over the runs of each seed.
 
     Returns:
-      A table [seeds, examples], or [seeds, clusters] where examples are drawn in clusters. The
-      mean of a row is the seed's score.
+      A table [seeds, examples], or [seeds, clusters] if examples are drawn in clusters. The mean of a row
+      is the seed's score.
     """
     return job_table(ScoreJob(arm, metric, None, None))
 
 
 def job_table(job: ScoreJob) -> ScoreTable:
-    """Computes `arm_table` of a job's arm and metric, from the columns that the job keeps."""
+    """Computes `arm_table` of a job's arm and metric, from the job's cached columns."""
     arm = job.arm
     if isinstance(job.score, FunctionMetric):
         return score_table(arm.seed_weights.T @ _jackknife(arm, job.score))
@@ -56,7 +56,7 @@ def job_table(job: ScoreJob) -> ScoreTable:
 
 
 def _rank_pseudo_values(arm: Arm, metric: RankMetric) -> Array:
-    """Computes pseudo-values [runs, examples]; missing cells have no influence, others more."""
+    """Computes pseudo-values [runs, examples]; missing cells have no influence, the others more."""
     if arm.observed is None:
         scores = metric.score(arm.labels, arm.predictions)
         return scores[:, None] + metric.influence(arm.labels, arm.predictions)
@@ -69,11 +69,11 @@ def _rank_pseudo_values(arm: Arm, metric: RankMetric) -> Array:
 
 
 def scored_counts(job: ScoreJob) -> tuple[float, ...]:
-    """Counts the examples (or clusters) behind each share that a score is made of.
+    """Counts the examples (or clusters) of each ratio in a score.
 
     Returns:
-      A mean over runs for each share that any example counts in, such as one number of positives for
-      recall, or one for each class of a macro average; nothing where all examples count.
+      Mean over runs for each non-empty ratio, such as the number of positives for recall, or one number per
+      class of a macro average; empty if all examples count.
     """
     arm, metric = job.arm, job.score
     if isinstance(metric, FunctionMetric) or metric.scored is None:
@@ -95,11 +95,11 @@ def scored_counts(job: ScoreJob) -> tuple[float, ...]:
 
 
 def _jackknife(arm: Arm, metric: FunctionMetric) -> Array:
-    """Computes pseudo-values [runs, units] of a function, by leaving out one unit after another.
+    """Computes pseudo-values [runs, units] of a function by leaving out each unit in turn.
 
-    Units are clusters or examples, or `_MAX_UNITS` random groups of these where there are more: the
-    function is called once per run and unit. A unit of m of n examples moves the score by
-    G (n - m) / n (score - score without it), as it does where the score is a mean.
+    Units are clusters or examples, or `_MAX_UNITS` random groups if there are more, because the function is
+    called once per run and unit. A unit of m of n examples has the influence G (n - m) / n (score - score
+    without it), which is exact for a mean.
     """
     codes = np.arange(arm.num_examples) if arm.clusters is None else arm.clusters
     if arm.num_units > _MAX_UNITS:
@@ -121,7 +121,7 @@ def _jackknife(arm: Arm, metric: FunctionMetric) -> Array:
         for unit in np.flatnonzero(sizes):
             without = scores.score(run, seen[codes[seen] != unit])
             row[unit] += number * (1 - sizes[unit] / len(seen)) * (plain - without)
-        row += plain - row.mean()  # so that the mean of the row is the score
+        row += plain - row.mean()  # makes the mean of the row the score
     if not np.isfinite(values).all():
         raise DataError(
             f"{metric.name} returned {values[~np.isfinite(values)][0]} where examples were left out, "
@@ -149,7 +149,7 @@ def _column_table(arm: Arm, metric: Metric, columns: Columns) -> ScoreTable:
             term *= gradient[:, column, None] * arm.num_examples
             influence += term
             size += np.abs(term, out=term)
-        # Terms that cancel but for the derivatives' errors: right answers where all are right.
+        # Remove errors of the derivatives where terms cancel, such as if all answers are right.
         influence[np.abs(influence) < _DERIVATIVE_ERROR * size] = 0.0
         influence += score[:, None]
         return weights @ influence
@@ -157,14 +157,14 @@ def _column_table(arm: Arm, metric: Metric, columns: Columns) -> ScoreTable:
     def blocks() -> Iterator[Array]:
         return map(seed_values, columns.example_columns())
 
-    if 8 * shape[0] * shape[1] <= _KEPT_BYTES:
-        kept = list(blocks())
-        return ScoreTable(shape, lambda: iter(kept))
+    if 8 * shape[0] * shape[1] <= _BYTES_IN_MEMORY:
+        in_memory = list(blocks())
+        return ScoreTable(shape, lambda: iter(in_memory))
     return ScoreTable(shape, blocks)
 
 
 def _linearised(columns: Columns, number: int) -> tuple[Array, Array, Array]:
-    """Computes scores [runs], means of columns, and the score's derivative by each sum [runs, K]."""
+    """Computes scores [runs], means of columns [runs, K], and derivatives by each sum [runs, K]."""
     finish, totals = columns.bound.finish, columns.totals()  # [runs, K]
     squares = np.zeros_like(totals)
     for block in columns.example_columns():
@@ -178,7 +178,7 @@ def _linearised(columns: Columns, number: int) -> tuple[Array, Array, Array]:
         above[:, column] += step
         below[:, column] -= step
         width = above[:, column] - below[:, column]
-        # A column without spread has no influence, whatever its derivative.
+        # A constant column has no influence, whatever its derivative.
         moved = width > 0
         gradient[:, column] = np.where(
             moved, (finish(above) - finish(below)) / np.where(moved, width, 1), 0

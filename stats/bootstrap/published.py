@@ -1,4 +1,4 @@
-"""`multibootstrap` and `report_ci` with the published signatures, draws and results, but fast.
+"""Fast versions of `multibootstrap` and `report_ci` with the published signatures, draws and results.
 
 Reference: Sellam et al., "The MultiBERTs" (ICLR 2022), section 4; the library published with it.
 """
@@ -42,9 +42,8 @@ def multibootstrap(
 ) -> list[tuple[float, float]]:
     """Bootstraps a score over seeds and examples, for a base and an intervention.
 
-    With an int `rng` the draws are those of the published library, replicate by replicate. Seeds
-    are taken in sorted order (the published paired mode took the order of a set: the same for small
-    ints, not reproducible for strings).
+    With an int `rng` the draws equal those of the published library. Seeds are sorted; the published paired
+    mode used the order of a set, which is the same for small ints and not reproducible for strings.
 
     Args:
       run_info: one row per run [runs], with columns `seed` (any sortable type) and `intervention`
@@ -57,12 +56,11 @@ def multibootstrap(
         (accuracy_score, zero_one_loss, mean_squared_error, mean_absolute_error, f1_score,
         matthews_corrcoef, roc_auc_score, brier_score_loss, log_loss) and pearsonr and spearmanr
         of SciPy (the coefficient only) are fast too; any other function is called in a loop.
-      paired_seeds: use the seeds both arms have, with one draw for both. Else each arm draws its
-        own.
+      paired_seeds: whether to draw the common seeds once for both arms; otherwise each arm draws its own.
       sample_seeds: whether seeds are resampled.
-      sample_examples: whether examples are resampled; both arms always share them.
+      sample_examples: whether examples are resampled; both arms share the draws.
       nboot: number of samples.
-      rng: an int to seed a new RandomState, or any object with numpy's `choice`.
+      rng: int to seed a new RandomState, or any object with numpy's `choice`.
       verbose: whether to print the seeds and runs of both arms.
       progress_indicator: wraps the range of samples, as tqdm does.
 
@@ -73,7 +71,7 @@ def multibootstrap(
       ValueError: columns are missing, lengths differ, axes are swapped, or a value is NaN.
 
     Warns:
-      UserWarning: an arm has one seed, so that resampling seeds says nothing about them.
+      UserWarning: an arm has one seed, so resampling shows no variation over seeds.
 
     Example:
       >>> import pandas as pd
@@ -184,8 +182,8 @@ def report_ci(
       c: confidence level.
       abs_threshold: also print the share of samples where the effect is at least this.
       rel_threshold: the same for the effect relative to L (useful only far from L = 0).
-      expect_negative_effect: test for L' < L; p is then the share of samples with L' >= L.
-      verbose: whether to print (the published function always prints).
+      expect_negative_effect: whether to test for L' < L; p is then the share of samples with L' >= L.
+      verbose: whether to print; the published function always prints.
 
     Returns:
       `base`, `expt` and `delta`, each with `mean`, `low` and `high`; `delta` with `p`, which is

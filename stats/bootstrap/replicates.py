@@ -1,9 +1,8 @@
 """The Multi-Bootstrap: draws of seeds and examples, and scores of the replicates.
 
-A known metric is scored by one product of the matrix of counts (how often each example was drawn)
-with its columns, block by block, so that memory stays bounded at a million examples. Any other
-function is called once per replicate. Neither the size of a block nor the number of replicates in
-memory changes a draw.
+A known metric is scored by a product of the counts (how often each example was drawn) and its columns,
+block by block, which bounds the memory for a million examples. Other functions are called once per
+replicate. Draws do not depend on the size of blocks or the number of replicates in memory.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from multiberts.stats.settings import ComparisonSettings
 _CHUNK_BYTES = 2**24
 # Elements of a block in a product: of columns, and of counts converted to floats.
 _BLOCK_ELEMENTS = 2**21
-# Examples of a block where sums are exact in any order: its counts fit into the cache as floats.
+# Examples of a block if sums are exact in any order: its counts fit into the cache as floats.
 _EXACT_BLOCK = 2**16
-# Columns of at most this many bytes are computed once and kept, others once per chunk.
-_KEPT_BYTES = 2**26
-# Integers below this are exact in float32, which is twice as fast.
+# Columns up to this many bytes are kept in memory; larger ones are computed once per chunk.
+_BYTES_IN_MEMORY = 2**26
+# Integers up to this are exact in float32, which is twice as fast as float64.
 _EXACT_FLOAT32 = 2**24
 
 
@@ -40,24 +39,24 @@ class ScoreJob:
     """A score to bootstrap: the mean over an arm's seeds.
 
     Attributes:
-      arm: its runs on one set of examples.
-      pool: jobs that name the same pool of seeds share its draws; None holds the seeds fixed.
-      examples: jobs that name the same set of examples share its draws; None holds them fixed.
+      arm: runs of the arm on one set of examples.
+      pool: name of the pool of seeds; jobs with the same pool share its draws. None: seeds are held fixed.
+      examples: name of the set of examples; jobs with the same set share its draws. None: held fixed.
     """
 
     arm: Arm
     score: MetricLike
     pool: str | None
     examples: str | None
-    # By bootstrap seed and number of replicates: what `bootstrap` found. Keyed draws of a pool and a set do
-    # not depend on the other jobs, so an arm of many comparisons is scored once.
+    # Cache of `bootstrap` by bootstrap seed and number of replicates. Keyed draws do not depend on other
+    # jobs, so an arm of many comparisons is scored once.
     replicates: dict[tuple[int, int], tuple[NDArray[np.float64], NDArray[np.bool_]]] = field(
         default_factory=dict, compare=False, repr=False
     )
 
     @cached_property
     def run_scores(self) -> Columns | _RankScores | FunctionScores:
-        """Scores the runs; made once, as it sorts or keeps what it needs."""
+        """Returns the function that scores the runs; cached, because it sorts or stores data."""
         if isinstance(self.score, Metric):
             return Columns(self.arm, self.score)
         if isinstance(self.score, FunctionMetric):
@@ -65,13 +64,13 @@ class ScoreJob:
         return _RankScores(self.arm, self.score)
 
     def by_seed(self, counts: NDArray | None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Scores every seed, its runs averaged.
+        """Scores every seed as the mean of its runs.
 
         Args:
-          counts: how often each example or cluster was drawn [size, units]; None for once each.
+          counts: number of draws of each example or cluster [size, units]; None: one each.
 
         Returns:
-          Scores, and whether they are 0/0: [size, seeds] each.
+          Scores, and whether they are 0/0, both [size, seeds].
         """
         weights = self.arm.seed_weights  # [runs, seeds]
         scores, degenerate = self.run_scores(counts)  # [size, runs] each
@@ -83,7 +82,7 @@ class ScoreJob:
         return self.by_seed(None)
 
     def __call__(self, chunk: Chunk) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Averages scores over the drawn seeds; also returns where a drawn run was 0/0."""
+        """Averages scores over the drawn seeds; also returns whether any drawn run was 0/0."""
         if isinstance(self.run_scores, FunctionScores):
             return self._by_function(chunk, self.run_scores)
         if self.examples is None:
@@ -98,7 +97,7 @@ class ScoreJob:
     def _by_function(
         self, chunk: Chunk, run_scores: FunctionScores
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Calls a function for every run of every drawn seed, on the examples in drawn order."""
+        """Calls a function for each run of each drawn seed, with the examples in drawn order."""
         weights, values = self.arm.seed_weights, np.empty(chunk.size)
         everything, scores = np.arange(self.arm.num_examples), dict[int, float]()
         for replicate in range(chunk.size):
@@ -124,8 +123,8 @@ class Replicates:
 
     Attributes:
       scores: float64 [replicates, jobs].
-      undefined: bool [replicates, jobs], where the metric was 0/0 for a drawn run and took its
-        defined value.
+      undefined: bool [replicates, jobs], whether the metric was 0/0 for a drawn run and took its defined
+        value.
     """
 
     scores: NDArray[np.float64]
@@ -133,18 +132,17 @@ class Replicates:
 
 
 class DrawSource(Protocol):
-    """A source of draws; called for one replicate after another, in a fixed order."""
+    """A source of draws, called in a fixed order, replicate by replicate."""
 
     def __call__(self, kind: str, name: str, number: int, /) -> NDArray[np.int64]:
         """Draws `number` indices below `number` with replacement, for the named pool or set."""
 
 
 class PublishedDraws:
-    """The stream of the published library: within a replicate seeds first, then examples.
+    """The single stream of the published library: in each replicate seeds first, then examples.
 
     Args:
-      rng: has `choice(n, size, replace)`: a RandomState, a Generator or the module
-        `numpy.random`.
+      rng: RandomState, Generator or the module `numpy.random`, with `choice(n, size, replace)`.
     """
 
     def __init__(self, rng: Any):
@@ -153,16 +151,16 @@ class PublishedDraws:
         self._integers = rng.randint if isinstance(rng, np.random.RandomState) else None
 
     def __call__(self, _kind: str, _name: str, number: int) -> NDArray[np.int64]:
-        """Draws from the one stream, whatever the pool or set."""
+        """Draws from the single stream for any pool or set."""
         if self._integers is not None:
             return self._integers(0, number, size=number)
         return np.asarray(self._rng.choice(number, size=number, replace=True))
 
 
 class KeyedDraws:
-    """A separate stream for every pool and every set, keyed by the bootstrap seed.
+    """A separate stream for each pool and set, keyed by the bootstrap seed.
 
-    So the draws of a comparison do not depend on what else is compared.
+    The draws of a comparison therefore do not depend on other comparisons.
     """
 
     def __init__(self, rng: int):
@@ -170,7 +168,7 @@ class KeyedDraws:
         self._streams: dict[tuple[str, str], np.random.Generator] = {}
 
     def __call__(self, kind: str, name: str, number: int) -> NDArray[np.int64]:
-        """Draws from the stream of that pool or set."""
+        """Draws from the stream of the pool or set."""
         stream = self._streams.get((kind, name))
         if stream is None:
             key = [self.rng, zlib.crc32(kind.encode()), zlib.crc32(name.encode())]
@@ -190,9 +188,9 @@ class Chunk:
     """Consecutive replicates.
 
     Attributes:
-      seeds: by pool, indices [size, seeds].
-      counts: by set, how often each example (or cluster) was drawn, uint8 [size, units].
-      indices: by set, the drawn indices [size, units], where a function needs them.
+      seeds: drawn indices by pool [size, seeds].
+      counts: number of draws of each example (or cluster) by set, uint8 [size, units].
+      indices: drawn indices by set, if a function needs them [size, units].
     """
 
     start: int
@@ -219,14 +217,13 @@ def bootstrap(
     """Scores bootstrap replicates of all jobs with shared draws.
 
     Args:
-      draws: the source of draws; called for pools in the order in which jobs name them, then
-        for sets of examples, replicate by replicate.
+      draws: source of draws, called in each replicate for pools in the order of the jobs, then for sets.
       progress: wraps the range of replicates, as tqdm does.
     """
     key = (draws.rng, n_resamples) if isinstance(draws, KeyedDraws) else None
     scores = np.empty((n_resamples, len(jobs)))
     undefined = np.zeros((n_resamples, len(jobs)), dtype=bool)
-    # Each pool and each set has a stream of its own there: only those of new jobs are drawn from.
+    # With keyed streams only the pools and sets of new jobs need draws.
     new = {column: job for column, job in enumerate(jobs) if key not in job.replicates}
     for chunk in _chunks(draws, [*new.values()], progress(range(n_resamples))):
         rows = slice(chunk.start, chunk.start + chunk.size)
@@ -282,7 +279,7 @@ def _chunks(
 
 
 class _Counts:
-    """Rows of counts [replicates, units], filled one by one."""
+    """Rows of counts [replicates, units], filled one at a time."""
 
     def __init__(self, number: int, largest: int):
         # Rows that are never filled take no memory.
@@ -305,7 +302,7 @@ class _Counts:
 
 
 class _RankScores:
-    """Scores of runs by a presorted metric, [size, runs], from counts [size, units]."""
+    """Scores [size, runs] by a presorted metric, from counts [size, units]."""
 
     def __init__(self, arm: Arm, metric: RankMetric):
         self._clusters = arm.clusters
@@ -328,35 +325,36 @@ class _RankScores:
 
 
 class Columns:
-    """The columns of a metric for all runs of an arm, computed block by block; scores runs by them.
+    """The columns of a metric for all runs of an arm, computed block by block, and scores from them.
 
     Attributes:
-      bound: the metric, bound to all labels and predictions.
+      bound: metric bound to all labels and predictions.
     """
 
     def __init__(self, arm: Arm, metric: Metric):
         self._arm = arm
         self.bound = metric.bind(arm.labels, arm.predictions)
-        # Where cells are missing, even columns of labels differ by run.
+        # With missing cells even columns of labels differ between runs.
         self._num_shared = self.bound.num_label_columns if arm.observed is None else 0
         self._num_runs = len(arm.run_seeds)
-        self._num_own = self.bound.num_columns - self._num_shared
-        self._dtype = np.dtype(np.uint8 if metric.whole else np.float64)  # in which they are kept
-        # Long blocks for few columns, by the number of runs and columns only.
+        self._num_by_run = self.bound.num_columns - self._num_shared
+        # Bytes halve the time of a comparison of a million examples.
+        self._dtype = np.dtype(np.uint8 if metric.whole else np.float64)
+        # The length depends on the numbers of runs and columns only, not on the examples.
         self._block = max(1024, _BLOCK_ELEMENTS // (self._num_runs * self.bound.num_columns))
-        width = self._num_runs * self._num_own + self._num_shared
-        self._kept: list[tuple[slice, NDArray]] | None = None
+        width = self._num_runs * self._num_by_run + self._num_shared
+        self._in_memory: list[tuple[slice, NDArray]] | None = None
         if arm.clusters is not None:
-            self._kept = [(slice(0, arm.num_units), self._of_clusters(width))]
-        elif width * arm.num_examples * self._dtype.itemsize <= _KEPT_BYTES:
-            self._kept = list(self._make())
+            self._in_memory = [(slice(0, arm.num_units), self._of_clusters(width))]
+        elif width * arm.num_examples * self._dtype.itemsize <= _BYTES_IN_MEMORY:
+            self._in_memory = list(self._make())
 
     @cached_property
     def _float32_is_exact(self) -> bool:
-        """Returns whether float32 holds sums of columns, at most their largest value times the draws."""
-        if self._dtype != np.uint8 or self._arm.clusters is not None or self._kept is None:
+        """Returns whether float32 holds sums of columns exactly (at most largest value x draws)."""
+        if self._dtype != np.uint8 or self._arm.clusters is not None or self._in_memory is None:
             return False
-        largest = max(int(rows.max()) for _, rows in self._kept)
+        largest = max(int(rows.max()) for _, rows in self._in_memory)
         return largest * self._arm.num_examples < _EXACT_FLOAT32
 
     def __call__(self, counts: NDArray | None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -365,19 +363,19 @@ class Columns:
         return self.bound.finish(sums), self.bound.degenerate(sums)  # of [size, runs, K]
 
     def example_columns(self) -> Iterator[list[NDArray]]:
-        """Yields the columns of each block, [runs, block], or [1, block] where all runs share one.
+        """Yields the columns of each block, [runs, block], or [1, block] if all runs share it.
 
-        A column is zero where a cell is missing.
+        Columns are zero in missing cells.
         """
-        # No names for blocks here: the one who asks decides how long they are needed.
+        # Keep no reference to blocks here, so that the caller decides when they are freed.
         return map(
             self._by_column, self._make() if self._arm.clusters is not None else self._blocks()
         )
 
     def _by_column(self, block: tuple[slice, NDArray]) -> list[NDArray[np.float64]]:
         rows = block[1].astype(np.float64, copy=False)
-        own = rows[self._num_shared :].reshape(self._num_own, self._num_runs, -1)
-        return [*rows[: self._num_shared, None], *own]
+        of_runs = rows[self._num_shared :].reshape(self._num_by_run, self._num_runs, -1)
+        return [*rows[: self._num_shared, None], *of_runs]
 
     def _make(self) -> Iterator[tuple[slice, NDArray]]:
         """Yields rows of shared and own columns, [shared + own * runs, block]."""
@@ -388,12 +386,12 @@ class Columns:
             if arm.observed is not None:
                 table = table * arm.observed[:, block, None]
             length = table.shape[1]
-            rows = np.empty((shared + self._num_own * self._num_runs, length), dtype=self._dtype)
+            rows = np.empty((shared + self._num_by_run * self._num_runs, length), dtype=self._dtype)
             rows[:shared] = table[0, :, :shared].T
             # The order in which columns lie in memory.
-            own = rows[shared:].reshape(self._num_own, self._num_runs, length)
-            own[...] = table[:, :, shared:].transpose(2, 0, 1)
-            del table, own  # not in memory while the rows are used
+            of_runs = rows[shared:].reshape(self._num_by_run, self._num_runs, length)
+            of_runs[...] = table[:, :, shared:].transpose(2, 0, 1)
+            del table, of_runs  # not in memory while the rows are used
             yield block, rows
             del rows  # before the next ones are made
 
@@ -406,14 +404,14 @@ class Columns:
         return np.ascontiguousarray(sums.T)
 
     def _blocks(self) -> Iterable[tuple[slice, NDArray]]:
-        return self._make() if self._kept is None else self._kept
+        return self._make() if self._in_memory is None else self._in_memory
 
     def _by_run(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
         """Reshapes [..., shared + own * runs] to [..., runs, K]."""
-        own = sums[..., self._num_shared :].reshape(*sums.shape[:-1], -1, self._num_runs)
+        of_runs = sums[..., self._num_shared :].reshape(*sums.shape[:-1], -1, self._num_runs)
         table = np.empty((*sums.shape[:-1], self._num_runs, self.bound.num_columns))
         table[..., : self._num_shared] = sums[..., None, : self._num_shared]
-        table[..., self._num_shared :] = np.swapaxes(own, -1, -2)
+        table[..., self._num_shared :] = np.swapaxes(of_runs, -1, -2)
         return table
 
     def totals(self) -> NDArray[np.float64]:
@@ -423,8 +421,8 @@ class Columns:
         )
 
     def weighted_sums(self, counts: NDArray) -> NDArray[np.float64]:
-        """Sums the columns weighted by counts [size, units]: float64 [size, runs, K]."""
-        sums = np.zeros((len(counts), self._num_shared + self._num_runs * self._num_own))
+        """Sums the columns with weights `counts` [size, units]: float64 [size, runs, K]."""
+        sums = np.zeros((len(counts), self._num_shared + self._num_runs * self._num_by_run))
         kind = np.float32 if self._float32_is_exact else np.float64
         for block, rows in self._pieces():
             step = max(1, _BLOCK_ELEMENTS // rows.shape[1])
@@ -436,7 +434,7 @@ class Columns:
         return self._by_run(sums)
 
     def _pieces(self) -> Iterator[tuple[slice, NDArray]]:
-        """Yields blocks of columns, shorter ones where the order of a sum does not change it."""
+        """Yields blocks of columns, split further if sums are exact in any order."""
         for block, rows in self._blocks():
             step = _EXACT_BLOCK if self._dtype == np.uint8 else rows.shape[1]
             for start in range(0, rows.shape[1], step):
@@ -461,13 +459,13 @@ class FunctionScores:
         return np.array([scores]), np.zeros((1, len(scores)), dtype=bool)
 
     def members(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the examples of drawn clusters, in drawn order; of drawn examples, these."""
+        """Returns the examples of drawn clusters in drawn order; drawn examples unchanged."""
         if self._clusters is None:
             return units
         return np.concatenate([self._clusters[unit] for unit in units])
 
     def score(self, run: int, chosen: NDArray[np.int64]) -> float:
-        """Scores a run on chosen examples, without those that it lacks."""
+        """Scores a run on the chosen examples that it has."""
         arm = self._arm
-        kept = chosen if arm.observed is None else chosen[arm.observed[run, chosen]]
-        return float(self._function(arm.labels[kept], arm.predictions[run, kept]))
+        seen = chosen if arm.observed is None else chosen[arm.observed[run, chosen]]
+        return float(self._function(arm.labels[seen], arm.predictions[run, seen]))

@@ -1,11 +1,10 @@
 """Compares many arms, all with each other or all with one: who is ahead, and who is tied.
 
-Every difference has the variance of the crossed design (see `stats.variance.crossing`). Of few seeds
-that is known badly, and among many differences some variance is far too small by chance. The
-variances between seeds are therefore moderated: each counts together with their mean over all arms,
-and that mean counts for more the more alike the variances are, at most as much as the arm's own
-seeds. Intervals and ranks are simultaneous by Bonferroni's correction, which is nearly exact for
-differences that have variances of their own.
+Every difference has the variance of the crossed design (see `stats.variance.crossing`). With few seeds
+variances are noisy, and among many differences some are far too small by chance. We therefore moderate the
+variances between seeds: each is averaged with the mean over all arms. The mean weighs more if the variances
+are similar, but never more than the arm's seeds. Bonferroni's correction makes intervals and ranks
+simultaneous; it is nearly exact, because each difference has its own variance.
 
 Reference: Smyth (2004), Linear models and empirical Bayes methods, for moderated variances; Mogstad,
 Romano, Shaikh & Wilhelm (2024), Inference for Ranks, for ranks from simultaneous differences.
@@ -61,7 +60,7 @@ from multiberts.stats.variance.score_tables import TablePart
 
 ManyDesign = Literal["unpaired", "paired"]
 
-# Fewer arms say too little about how alike their variances are (see `seed_prior`).
+# Fewer arms do not show how similar their variances are (see `seed_prior`).
 _LEAST_ARMS = 4
 
 
@@ -88,23 +87,23 @@ def compare_arms(  # noqa: PLR0913 -- users see every option with its default
       arms: by name, predictions or scores as `stats.compare` takes them; or a table or file with a
         column `arm` or `model` (`stats.read` takes other names).
       metric: as in `stats.compare`.
-      design: `paired` uses the seeds that all arms have, and draws them together, as of arms whose runs
-        of one seed descend from one checkpoint; `unpaired` draws the seeds of each arm separately, as
-        those of different models.
-      against: name of the arm that every other is compared with; by default all pairs are compared.
+      design: `paired` uses the seeds that all arms have and draws them together, for arms whose runs of one
+        seed descend from one checkpoint; `unpaired` draws the seeds of each arm separately, for different
+        models.
+      against: name of the reference arm; by default all pairs are compared.
       labels: as in `stats.compare`.
-      clusters: as in `stats.compare`; values are those of the first arm's examples.
+      clusters: as in `stats.compare`; values follow the first arm's examples.
       missing: as in `stats.compare`.
       resample: as in `stats.compare`.
       confidence_level: as in `stats.compare`.
       n_resamples: as in `stats.compare`.
       rng: as in `stats.compare`.
-      name: of the comparison in tables and texts.
-      evaluation_set: its name there.
+      name: name of the comparison in tables and texts.
+      evaluation_set: name of the evaluation set in tables and texts.
 
     Raises:
-      DataError: there are fewer than two arms, none is called `against`, they do not fit together,
-        or one has too few seeds.
+      DataError: fewer than two arms, no arm named `against`, arms that do not fit together, or too few
+        seeds.
 
     Example:
       >>> import numpy as np
@@ -130,22 +129,22 @@ def compare_arms(  # noqa: PLR0913 -- users see every option with its default
     settings = ComparisonSettings(
         design, resample, n_resamples, whole_number(rng), confidence_level
     )
-    given = _by_name(arms)
-    if len(given) < 2:
+    by_name = _by_name(arms)
+    if len(by_name) < 2:
         raise DataError(
-            f"found {counted(len(given), 'arm')} ({', '.join(given) or 'none'}), expected two or more; "
+            f"found {counted(len(by_name), 'arm')} ({', '.join(by_name) or 'none'}), expected two or more; "
             "stats.compare with design='single' describes one"
         )
-    if against is not None and against not in given:
-        raise DataError(f"found no arm {against!r} to compare with, only {', '.join(given)}")
-    result = compare_given(
-        given, TaskData(None, None, metric, labels, clusters, missing), settings, against
+    if against is not None and against not in by_name:
+        raise DataError(f"found no arm {against!r} to compare with, only {', '.join(by_name)}")
+    result = compare_named_arms(
+        by_name, TaskData(None, None, metric, labels, clusters, missing), settings, against
     )
     return replace(result, name=name, evaluation_set=evaluation_set)
 
 
-def compare_given(
-    given: Mapping[str, Any],
+def compare_named_arms(
+    data_of: Mapping[str, Any],
     task: TaskData,
     settings: ComparisonSettings,
     against: str | None = None,
@@ -154,13 +153,15 @@ def compare_given(
     """Compares arms by name; see `compare_arms`.
 
     Args:
-      given: what `compare` takes, by name.
-      task: metric, labels, clusters and how missing cells count.
+      data_of: data of each arm by name, as `compare` takes them.
+      task: metric, labels, clusters and treatment of missing cells.
       against: as in `compare_arms`.
     """
     shared = shared or SharedArms()
     read_for = metric_as_read(task.metric)
-    tables = {name: shared.table(name, data, read_for, task.labels) for name, data in given.items()}
+    tables = {
+        name: shared.table(name, data, read_for, task.labels) for name, data in data_of.items()
+    }
     # The labels are the tables' own now.
     task = replace(task, metric=metric_of(tables, task.metric), labels=None)
     settings = settings_of([*tables.values()], settings)
@@ -179,7 +180,7 @@ def compare_given(
     order = sorted(arms, key=lambda name: sign * summaries[name].estimate)
     pairs = [(worse, better) for better, worse in itertools.combinations(order, 2)]
     if against is not None:
-        pairs = [(against, other) for other in order if other != against]
+        pairs = [(against, arm_name) for arm_name in order if arm_name != against]
     differences, weight = _differences(pairs, scored, summaries, settings)
     return ArmComparisons(
         name="",
@@ -201,30 +202,30 @@ def compare_given(
 
 
 def seed_prior(variances: ArrayLike, degrees_of_freedom: ArrayLike) -> Term:
-    """Estimates the variance that seeds have in common, and for how many seeds it counts.
+    """Estimates the common variance of seeds and its weight in degrees of freedom.
 
-    Were all true variances the same, the logarithms of the estimated ones would vary by a known
-    amount (trigamma of half their degrees of freedom). What they vary beyond that is the spread of
-    the true ones, and determines the weight of their mean; the weight is at most that of an arm's
-    own seeds.
+    If all true variances were equal, the logarithms of the estimates would have a known variance (trigamma
+    of half their degrees of freedom). Any excess is the spread of the true variances and sets the weight of
+    their mean. The weight never exceeds that of an arm's seeds.
 
     Args:
-      variances: between the seeds of each arm, or of the differences of each pair of arms [n].
-      degrees_of_freedom: of each [n].
+      variances: variance between the seeds of each arm, or between the differences of each pair of arms
+        [n].
+      degrees_of_freedom: degrees of freedom of each variance [n].
 
     Returns:
-      The mean variance, and the degrees of freedom that it counts for: 0 where some variance is 0.
+      The mean variance and its degrees of freedom; both 0 if any variance is 0.
 
     Reference: Smyth (2004), section 6.2.
     """
     from scipy.optimize import brentq
     from scipy.special import polygamma
 
-    found, freedoms = np.asarray(variances, float), np.asarray(degrees_of_freedom, float)
-    if not found.all():
+    estimates, freedoms = np.asarray(variances, float), np.asarray(degrees_of_freedom, float)
+    if not estimates.all():
         return 0.0, 0.0
-    mean, most = float(freedoms @ found / freedoms.sum()), float(freedoms.min())
-    spread = float(np.log(found).var(ddof=1) - polygamma(1, freedoms / 2).mean())
+    mean, most = float(freedoms @ estimates / freedoms.sum()), float(freedoms.min())
+    spread = float(np.log(estimates).var(ddof=1) - polygamma(1, freedoms / 2).mean())
     if spread <= polygamma(1, most / 2):
         return mean, most
     return mean, float(brentq(lambda weight: polygamma(1, weight / 2) - spread, 1e-6, most))
@@ -239,10 +240,10 @@ class _ScoredArm:
 
 
 def _by_name(arms: Any) -> dict[str, Any]:
-    held = arms_in(arms, "arms")
-    if held is None and isinstance(arms, Mapping) and not hasattr(arms, "coords"):
-        held = {str(name): data for name, data in arms.items()}
-    if held is None or "" in held:
+    by_name = arms_in(arms, "arms")
+    if by_name is None and isinstance(arms, Mapping) and not hasattr(arms, "coords"):
+        by_name = {str(name): data for name, data in arms.items()}
+    if by_name is None or "" in by_name:
         names = getattr(arms, "columns", ())
         columns = f" of columns {', '.join(map(str, names))}" * bool(len(names))
         raise DataError(
@@ -250,16 +251,16 @@ def _by_name(arms: Any) -> dict[str, Any]:
             "or a long table with columns such as arm, seed, example and score; "
             "stats.read(table, arm='COLUMN') takes columns of other names"
         )
-    return held
+    return by_name
 
 
 def _prepared(
     tables: Mapping[str, ArmTable], task: TaskData, settings: ComparisonSettings, shared: SharedArms
 ) -> tuple[dict[str, Arm], MetricLike, tuple[str, ...]]:
-    """Aligns all arms with the first one, and keeps the seeds that all have where these are paired.
+    """Aligns all arms with the first; a paired design keeps the seeds that all arms have.
 
     Returns:
-      The arms by name, their score, and what readers must know of them.
+      The arms by name, their metric, and notes for readers.
     """
     (first, base), *others = tables.items()
     check_tables(tables, settings.design)
@@ -268,9 +269,9 @@ def _prepared(
     notes: list[str] = []
     for name, data in others:
         with as_data_errors(f"{name} (experiment) against {first} (base)"):
-            found = prepare_arms(replace(task, base=base, experiment=data), unpaired, shared)
-        prepared |= dict(zip((first, name), found.arms, strict=True))
-        notes += named_notes(found.notes, (first, name))
+            pair = prepare_arms(replace(task, base=base, experiment=data), unpaired, shared)
+        prepared |= dict(zip((first, name), pair.arms, strict=True))
+        notes += named_notes(pair.notes, (first, name))
     arms = {name: prepared[name] for name in tables}
     if settings.design == "paired":
         common = common_seeds(arms.values())
@@ -289,7 +290,7 @@ def _prepared(
 def _scored_arms(
     arms: Mapping[str, Arm], metric: MetricLike, settings: ComparisonSettings, shared: SharedArms
 ) -> dict[str, _ScoredArm]:
-    """Makes the table of each arm; all draw the same examples, and the same seeds where paired."""
+    """Makes the table of each arm; all arms draw the same examples, and paired arms the same seeds."""
     examples = None if settings.resample == "seeds" else " examples"
     scored = {}
     for name, arm in arms.items():
@@ -312,7 +313,7 @@ def _differences(
     prior = _prior(scored, settings)
     level = 1 - (1 - settings.confidence_level) / len(pairs)
     kind = kind_of(next(iter(scored.values())).job.score)
-    found = []
+    differences = []
     for base, experiment in pairs:
         pair = [summaries[base], summaries[experiment]]
         parts = [replace(scored[base].part, weight=-1.0), scored[experiment].part]
@@ -323,7 +324,7 @@ def _differences(
             pair, crossing, answers, kind, settings.drawn, level
         )
         p = p_values.two_sided
-        found.append(
+        differences.append(
             ArmDifference(
                 base,
                 experiment,
@@ -335,14 +336,14 @@ def _differences(
                 p_values={"uncorrected": p},
             )
         )
-    holm = adjusted_p_values([item.p_values["uncorrected"] for item in found], "holm")
-    for item, p in zip(found, holm.tolist(), strict=True):
+    holm = adjusted_p_values([item.p_values["uncorrected"] for item in differences], "holm")
+    for item, p in zip(differences, holm.tolist(), strict=True):
         item.p_values["holm"] = p
-    return found, prior[1]
+    return differences, prior[1]
 
 
 def _prior(scored: Mapping[str, _ScoredArm], settings: ComparisonSettings) -> Term:
-    """Returns what all arms (of a paired design all pairs) say about the variance of seeds."""
+    """Returns `seed_prior` of all arms, or of all pairs in a paired design."""
     if len(scored) < _LEAST_ARMS or settings.resample == "examples":
         return 0.0, 0.0
     parts = [arm.part for arm in scored.values()]
@@ -351,5 +352,5 @@ def _prior(scored: Mapping[str, _ScoredArm], settings: ComparisonSettings) -> Te
     if settings.design == "paired":
         deviations = [second - first for first, second in itertools.combinations(deviations, 2)]
         freedoms = [freedoms[0]] * len(deviations)
-    variances = [float(found @ found) / (len(found) - 1) for found in deviations]
+    variances = [float(deviation @ deviation) / (len(deviation) - 1) for deviation in deviations]
     return seed_prior(variances, freedoms)

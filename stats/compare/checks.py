@@ -1,6 +1,6 @@
-"""Checks that the arms of a comparison are of one kind, and notes what readers must know of them.
+"""Checks that the arms of a comparison are of one kind, and writes notes for readers.
 
-Every comparison passes here, from files or from arrays (`stats.compare.question.prepare_arms`).
+Every comparison is checked here, from files or arrays (`stats.compare.question.prepare_arms`).
 """
 
 from __future__ import annotations
@@ -26,57 +26,57 @@ from multiberts.stats.presentation.words import seed_names
 from multiberts.stats.runs_table import Arm
 from multiberts.stats.settings import ComparisonSettings
 
-# With fewer examples two good models may well agree on all.
+# With fewer examples two good models can agree on all of them.
 _FEWEST_EXAMPLES = 20
 
 
 def are_repeats(data: ArmTable | Arm) -> bool:
-    """Returns whether the seeds of an arm are logs of one model, in order of time."""
+    """Returns whether the seeds of an arm are logs of one model, ordered by time."""
     return data.read.columns.get("seed") == BY_TIME
 
 
 def settings_of(data: Sequence[ArmTable | Arm], settings: ComparisonSettings) -> ComparisonSettings:
-    """Returns the settings with the design of the data, and what these allow to resample if it is not given.
+    """Fills in the design and the resampled units that the data allow.
 
-    One score per run can only be of new seeds, and one run of each drawn arm only of new examples.
+    One score per run allows new seeds only; one run of each drawn arm allows new examples only.
 
     Args:
-      data: the base, then the others.
+      data: the base, then the other arms.
     """
     design, resample = settings.design, settings.resample
-    # The first log of one model and the first of another have nothing in common.
+    # The first logs of two models are unrelated, so logs cannot be paired.
     if design == "paired" and any(map(are_repeats, data)):
         design = "unpaired"
-    # Seeds that pairing left out are of the data, too.
+    # Seeds left out by pairing count as data, too.
     seeds = [{*arm.seeds, *getattr(arm, "left_out", ())} for arm in data]
     sizes = {arm.num_examples if isinstance(arm, Arm) else arm.values.shape[1] for arm in data}
     if resample is None and sizes == {1}:
         resample = "seeds"
-    elif resample is None and all(len(own) == 1 for own in seeds[design == "fixed_baseline" :]):
+    elif resample is None and all(len(each) == 1 for each in seeds[design == "fixed_baseline" :]):
         resample = "examples"
-        # Where no seed is drawn none needs a partner.
+        # Seeds that are not drawn need no partner.
         if design == "paired" and seeds.count(seeds[0]) < len(seeds):
             design = "unpaired"
     return replace(settings, design=design, resample=resample or "both")
 
 
 def check_tables(tables: Mapping[str, ArmTable], design: str) -> None:
-    """Refuses tables that cannot be arms of one comparison.
+    """Refuses tables that cannot be compared with each other.
 
     Args:
-      tables: by arm.
+      tables: table of each arm by name.
     """
     if len(tables) < 2:
         return
     kinds = {name: table.kind for name, table in tables.items() if table.kind}
     if len({*kinds.values()}) > 1:
         columns = {name: tables[name].read.columns.get(kind) for name, kind in kinds.items()}
-        found = " and ".join(
+        kinds_read = " and ".join(
             f"{kind}s of {name}" + f" ({columns[name]!r})" * bool(columns[name])
             for name, kind in kinds.items()
         )
         raise DataError(
-            f"found {found}, expected the same of all; give predictions and labels of both "
+            f"found {kinds_read}, expected the same of all; give predictions and labels of both "
             "(prediction='COLUMN', label='COLUMN'), or each example's own score of both (score='COLUMN')"
         )
     unnamed: dict[str, list[str]] = {}
@@ -85,13 +85,15 @@ def check_tables(tables: Mapping[str, ArmTable], design: str) -> None:
             unnamed.setdefault(str(by), []).append(name)
     numbers = {name: table.seeds for name, table in tables.items()}
     if design == "paired" and unnamed and len({*map(frozenset, numbers.values())}) > 1:
-        found = ", ".join(f"{counted(len(own), 'seed')} of {name}" for name, own in numbers.items())
-        known = " and ".join(
+        seeds_read = ", ".join(
+            f"{counted(len(each), 'seed')} of {name}" for name, each in numbers.items()
+        )
+        origins = " and ".join(
             f"those of {' and '.join(names)} are known only by the {by}"
             for by, names in unnamed.items()
         )
         raise DataError(
-            f"found {found}, and {known}, so that pairs may be of different seeds; "
+            f"found {seeds_read}, and {origins}, so that pairs may be of different seeds; "
             "name the seeds (a column or coordinate, files seed_0.csv), or use design='unpaired'"
         )
 
@@ -100,24 +102,24 @@ def check_aligned(arms: Sequence[Arm]) -> None:
     """Refuses arms that give one id to different examples.
 
     Args:
-      arms: with their examples in one order; columns that identify them, such as the harness's hash of the
-        document, must be alike.
+      arms: base and experiment, examples in one order. Columns that identify an example, such as the
+        harness's hash of the document, must be equal.
     """
     base, experiment = arms
     for name in base.read.identifying:
         if not all(name in arm.read.identifying and name in arm.of_examples for arm in arms):
             continue
-        own, other = base.of_examples[name], experiment.of_examples[name]
-        empty = is_empty(own) & is_empty(other)  # in both; nan is not equal to itself
-        different = np.flatnonzero((own != other) & ~empty)
-        # Texts that differ as a set, such as prompts, do not say which examples belong together.
-        is_fact = name in FACT_NAMES or {*own.tolist()} == {*other.tolist()}
+        first, second = base.of_examples[name], experiment.of_examples[name]
+        empty = is_empty(first) & is_empty(second)  # nan != nan
+        different = np.flatnonzero((first != second) & ~empty)
+        # Columns with different sets of texts, such as prompts, do not identify examples.
+        is_fact = name in FACT_NAMES or {*first.tolist()} == {*second.tolist()}
         if different.size and is_fact:
-            place = int(different[0])
-            shown = place if base.example_ids is None else base.example_ids.tolist()[place]
+            row = int(different[0])
+            shown = row if base.example_ids is None else base.example_ids.tolist()[row]
             raise DataError(
                 f"base and experiment have different {name!r} for {counted(different.size, 'example')} of "
-                f"one id, first {shown!r}: {own[place]!r} and {other[place]!r}; compare runs on the same "
+                f"one id, first {shown!r}: {first[row]!r} and {second[row]!r}; compare runs on the same "
                 "data, or name the column of ids with example='COLUMN'"
             )
 
@@ -132,7 +134,7 @@ def is_empty(values: NDArray) -> NDArray[np.bool_]:
 
 
 def check_scales(arms: Sequence[Arm], metric: MetricLike) -> None:
-    """Refuses scores from 0 to 1 beside scores from 0 to 100."""
+    """Refuses scores from 0 to 1 mixed with scores from 0 to 100."""
     if metric.uses_labels or any(arm.predictions.dtype.kind not in "biuf" for arm in arms):
         return
     scales: dict[str, list[str]] = {"0 to 1": [], "0 to 100": []}
@@ -145,12 +147,12 @@ def check_scales(arms: Sequence[Arm], metric: MetricLike) -> None:
                 scales["0 to 100"].append(f"{name}, seed {seed}")
     runs = sum(len(arm.run_seeds) for arm in arms)
     if all(scales.values()) and sum(map(len, scales.values())) == runs:
-        found = " and ".join(f"from {scale} ({names[0]})" for scale, names in scales.items())
-        raise DataError(f"found scores {found}, expected one scale; divide per cent by 100")
+        examples = " and ".join(f"from {scale} ({names[0]})" for scale, names in scales.items())
+        raise DataError(f"found scores {examples}, expected one scale; divide per cent by 100")
 
 
 def answers_of(arms: Sequence[Arm], metric: MetricLike) -> list[Answers]:
-    """Returns the answers of arms for `check_answers`; none where it knows nothing of the metric."""
+    """Returns the arms' answers for `check_answers`; empty for a metric that it does not know."""
     if metric is not METRICS.get(metric.name) or any(arm.predictions.ndim != 2 for arm in arms):
         return []
     roles = ("base", "experiment") if len(arms) > 1 else ("",)
@@ -161,7 +163,7 @@ def answers_of(arms: Sequence[Arm], metric: MetricLike) -> list[Answers]:
 
 
 def check_labels(arms: Sequence[Arm], metric: MetricLike) -> list[list[str]]:
-    """Looks at the answers of each arm against the labels; see `check_answers`."""
+    """Compares the answers of each arm with the labels; see `check_answers`."""
     answers = answers_of(arms, metric)
     if not answers:
         return [[] for _ in arms]
@@ -169,19 +171,19 @@ def check_labels(arms: Sequence[Arm], metric: MetricLike) -> list[list[str]]:
         return check_answers(metric.name, arms[0].labels, answers)
 
 
-def check_named(values: NDArray, what: str, cure: str) -> None:
-    """Refuses examples without a value, whose cell is empty."""
+def check_named(values: NDArray, lacking: str, cure: str) -> None:
+    """Refuses examples with an empty cell."""
     missing = int(is_empty(values).sum())
     if values.dtype.kind in "OU":
         missing += sum(isinstance(value, str) and not value.strip() for value in values.tolist())
     if missing:
         raise DataError(
-            f"found {counted(missing, 'example')} of {len(values)} without {what}; {cure}"
+            f"found {counted(missing, 'example')} of {len(values)} without {lacking}; {cure}"
         )
 
 
 def notes_of_clusters(arm: Arm) -> list[str]:
-    """Notes a cluster that holds a tenth of the examples or more."""
+    """Returns a note if one cluster holds a tenth of the examples or more."""
     sizes = arm.cluster_sizes
     if sizes is None or sizes.max() < 0.1 * sizes.sum():
         return []
@@ -194,38 +196,38 @@ def notes_of_clusters(arm: Arm) -> list[str]:
 
 
 def notes_of(arm: Arm, design: str) -> list[str]:
-    """Returns what a reader must know of an arm; `{arm}` stands for its name."""
-    found = []
+    """Returns notes for readers on an arm; `{arm}` is replaced by its name."""
+    notes = []
     seed, is_file = arm.read.columns.get("seed"), arm.read.files is not None
     if seed in UNNAMED and is_file and design == "paired":
-        found.append(f"Seeds of {{arm}} are paired by the {seed}: nothing else names them.")
+        notes.append(f"Seeds of {{arm}} are paired by the {seed}: nothing else names them.")
     if arm.read.columns.get("example") == POSITION and is_file:
-        found.append(
+        notes.append(
             "Examples of {arm} are known by the order of rows: no column has one value for each example "
             "of every run; name one if there is."
         )
     if arm.read.one_checkpoint:
-        found.append(
+        notes.append(
             "The seeds of {arm} are fine-tuning seeds of one checkpoint: the result is about this "
             "checkpoint only, and not about pre-training again."
         )
     if arm.observed is not None:
         missing = int((~arm.observed).sum())
-        found.append(
+        notes.append(
             f"{missing:,} of {arm.observed.size:,} predictions of {{arm}} are missing and left out, as if "
             "they were missing at random."
         )
-    return [*found, *_copies(arm)]
+    return [*notes, *_copies(arm)]
 
 
 def _is_constant(values: np.ndarray) -> bool:
-    if values.dtype.kind == "O":  # perhaps tuples, which NumPy would compare item by item
+    if values.dtype.kind == "O":  # NumPy would compare tuples item by item
         return len({*values.ravel().tolist()}) == 1
     return bool((values == values.flat[0]).all())
 
 
 def _copies(arm: Arm) -> list[str]:
-    """Notes different seeds whose runs have the same predictions throughout."""
+    """Returns notes on different seeds whose predictions are all equal."""
     if arm.num_examples < _FEWEST_EXAMPLES:
         return []
     seeds: dict[Any, list] = {}
@@ -235,9 +237,9 @@ def _copies(arm: Arm) -> list[str]:
         ):
             continue
         key = tuple(values.tolist()) if values.dtype.kind == "O" else values.tobytes()
-        own = seeds.setdefault(key, [])
-        if seed not in own:
-            own.append(seed)
+        twins = seeds.setdefault(key, [])
+        if seed not in twins:
+            twins.append(seed)
     return [
         f"Seeds {', '.join(map(str, alike[:-1]))} and {alike[-1]} of {{arm}} have the same predictions on "
         f"all {arm.num_examples} examples; if they are copies of one run, keep one."
@@ -248,14 +250,14 @@ def _copies(arm: Arm) -> list[str]:
 
 # --- Scores that are 0/0: arms that have none, and seeds whose score is the value defined for that ---
 
-# Without a positive label these are 0 whatever is predicted, and 0/0 only where no positive is.
+# Without a positive label these are 0, or 0/0 if no positive is predicted either.
 _OF_POSITIVES = ("f1", "f2", "f0_5", "precision")
 
 
 def undefined_why(job: ScoreJob) -> str:
-    """Returns why an arm has no score; nothing where some run has one."""
+    """Returns why an arm has no score; empty if any run has one."""
     arm = job.arm
-    # The metric's own knowledge: a function of the caller has none.
+    # We do not know when a caller's function is undefined.
     if isinstance(job.score, FunctionMetric):
         return ""
     if job.plain[1].all() and job.run_scores(None)[1].all():
@@ -267,17 +269,17 @@ def undefined_why(job: ScoreJob) -> str:
 
 
 def undefined_seeds(job: ScoreJob) -> tuple:
-    """Returns the seeds of which some run's score is 0/0, and so is the value defined for that."""
+    """Returns the seeds with a run whose score is 0/0 and counts with its defined value."""
     return tuple(
         seed for seed, flag in zip(job.arm.seeds, job.plain[1][0].tolist(), strict=True) if flag
     )
 
 
 def check_defined(name: str, job: ScoreJob) -> None:
-    """Refuses an arm without a score.
+    """Refuses an arm that has no score.
 
     Raises:
-      UndefinedScore: it has none.
+      UndefinedScore: the score is 0/0 in every run, or 0 whatever is predicted.
     """
     why = undefined_why(job)
     if not why:
@@ -291,7 +293,7 @@ def check_defined(name: str, job: ScoreJob) -> None:
 
 
 def notes_of_undefined(job: ScoreJob) -> list[str]:
-    """Says which seeds of an arm count with a defined value; `{arm}` stands for its name."""
+    """Returns a note on seeds that count with a defined value; `{arm}` is replaced by the arm's name."""
     seeds = undefined_seeds(job)
     if not seeds:
         return []
@@ -311,11 +313,11 @@ _ECE_DECIMALS = 3
 def notes_of_calibration(
     metric: MetricLike, arms: Sequence[Arm], names: Sequence[str]
 ) -> list[str]:
-    """Notes of an expected calibration error what calibrated models would show; nothing of other metrics.
+    """Returns a note on the ECE that calibrated models would show; empty for other metrics.
 
     Args:
-      arms: one, base and experiment, or many.
-      names: of the arms, for readers.
+      arms: one arm, base and experiment, or many arms.
+      names: names of the arms for readers.
     """
     if metric.name != "ece":
         return []
@@ -342,7 +344,7 @@ def notes_of_calibration(
 
 
 def _by_chance(arm: Arm) -> float:
-    """Returns the error of calibrated models with the confidences of an arm, over its runs and seeds."""
+    """Returns the ECE of calibrated models with an arm's confidences, averaged over runs and seeds."""
     seen = arm.observed
     runs = np.array(
         [

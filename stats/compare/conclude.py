@@ -1,4 +1,4 @@
-"""The result of a comparison, concluded from samples, exact variances and seed scores."""
+"""Computes the result of a comparison from samples, exact variances and seed scores."""
 
 from __future__ import annotations
 
@@ -51,19 +51,19 @@ def concluded(
     pairs: AnswerPairs | None = None,
     unpaired: Crossing | None = None,
     pairing: Pairing | None = None,
-    rest: Crossing | None = None,
+    not_failed: Crossing | None = None,
 ) -> Comparison:
-    """Computes intervals and tests from samples, exact variances and the scores of seeds.
+    """Computes intervals and tests.
 
     Args:
-      arms: base, and the experiment unless the design is single.
+      arms: base and, unless the design is single, experiment.
       crossing: the tables whose sum is the estimate.
-      samples: [replicates, arms].
-      undefined: where a score was 0/0 [replicates, jobs].
+      samples: bootstrap scores [replicates, arms].
+      undefined: bool, whether a score was 0/0 [replicates, jobs].
       pairs: the arms' answers to the same examples.
-      unpaired: of a paired design, the tables with the seeds of each arm in a pool of its own.
+      unpaired: for a paired design, the same tables with one pool of seeds per arm.
       pairing: see `Comparison`.
-      rest: where seeds failed, the tables of the others.
+      not_failed: tables without the failed seeds; None if no seed failed.
     """
     base = arms[0]
     experiment = arms[1] if len(arms) > 1 else None
@@ -130,21 +130,21 @@ def concluded(
         pairing=pairing,
         variance_parts=parts,
         pooled_seeds=unbiased.pooled and len(parts.seeds) == 2,
-        without_failed=None if rest is None else without_failed(rest, level, span),
+        without_failed=None if not_failed is None else without_failed(not_failed, level, span),
         origin=Origin(kind, crossing, pairs),
     )
 
 
-def without_failed(rest: Crossing, level: float, span: tuple[float, float]) -> WithoutFailed:
-    """Returns the difference of the seeds that did not fail.
+def without_failed(crossing: Crossing, level: float, span: tuple[float, float]) -> WithoutFailed:
+    """Returns the difference without failed seeds.
 
     Args:
-      rest: the crossing without failed seeds.
-      level: of the interval, in (0, 1).
-      span: the smallest and the largest difference there can be.
+      crossing: the crossing without failed seeds.
+      level: level of the interval, in (0, 1).
+      span: smallest and largest possible difference.
     """
-    ci, p_values = interval_of_sum(rest.mean, rest.unbiased_variance(), level, span)
-    return WithoutFailed(rest.mean, ci, p_values.two_sided)
+    ci, p_values = interval_of_sum(crossing.mean, crossing.unbiased_variance(), level, span)
+    return WithoutFailed(crossing.mean, ci, p_values.two_sided)
 
 
 def percentile_of(
@@ -155,7 +155,7 @@ def percentile_of(
 
 
 def _seed_tests(arms: Sequence[ArmSummary], settings: ComparisonSettings) -> dict[str, PValues]:
-    """Tests by sign flips or permutations of seeds, where the design has them."""
+    """Tests paired seeds by sign flips and unpaired seeds by permutations."""
     first, second = (arm.seed_scores for arm in arms)
     if settings.resample == "examples":
         return {}
@@ -176,23 +176,23 @@ def _seed_floor(settings: ComparisonSettings, numbers: Sequence[int]) -> float |
 
 # --- Hedges' g ---
 
-# A spread this small relative to the scores is rounding.
+# A smaller spread, relative to the scores, is rounding error.
 _RELATIVE_ROUNDING = 1e-14
 
 
 def hedges_g(
     base: NDArray[np.float64], experiment: NDArray[np.float64], paired: bool
 ) -> float | None:
-    """Returns the difference in pooled standard deviations of seeds; of pairs in those of their differences.
+    """Returns Hedges' g: the difference in pooled standard deviations of seeds (of pairs, if paired).
 
-    It is corrected for the bias that few seeds give it (exactly, for normal scores).
+    It is corrected for the bias of few seeds, exactly for normal scores.
 
     Args:
-      base: the score of each seed, its runs averaged [R].
-      experiment: the same [R']; if paired, in the same order of seeds.
+      base: score of each seed, averaged over its runs [R].
+      experiment: the same [R'], in the same order of seeds if paired.
 
     Returns:
-      The size; None without spread, or with one degree of freedom, where there is no correction.
+      g; None without spread, or with one degree of freedom, which has no correction.
     """
     samples = [experiment - base] if paired else [base, experiment]
     freedom = sum(len(sample) - 1 for sample in samples)
@@ -206,7 +206,7 @@ def hedges_g(
 
 
 def bias_factor(degrees_of_freedom: float) -> float:
-    """Computes Gamma(m / 2) / (sqrt(m / 2) Gamma((m - 1) / 2)), the exact correction."""
+    """Computes the exact correction Gamma(m / 2) / (sqrt(m / 2) Gamma((m - 1) / 2))."""
     from scipy.special import gammaln
 
     half = degrees_of_freedom / 2

@@ -15,27 +15,28 @@ from multiberts.stats.intervals import Interval
 from multiberts.stats.variance.crossing import Crossing
 from multiberts.stats.variance.score_tables import Array
 
-# Standard errors of a seed's score from which on it is far from chance, and up to which it is at chance.
+# In standard errors of a seed's score: farther than the first is far from chance, nearer than the second is
+# chance.
 _FAR_FROM_CHANCE, _AT_CHANCE = 10, 4
-# Standard deviation of logits that is usual between seeds that train, and its degrees of freedom.
+# Usual standard deviation of logits between seeds that train, and its degrees of freedom.
 _USUAL_SPREAD, _USUAL_WEIGHT = 0.25, 2
-# Where no chance level is known, a gap is this many standard deviations of the others.
+# Without a known chance level, a gap has at least this many standard deviations of the other seeds.
 _FAR_APART = 25
-# As rarely would a seed like the others score the same on every example of a set.
+# A seed is constant only if a seed like the others would give this one score with a lower probability.
 _RARE = 1e-3
 
 
 def failures_of(
     job: ScoreJob, crossing: Crossing, scores: Array, confidence_level: float
 ) -> tuple[tuple, Interval | None, tuple]:
-    """Returns the seeds of a job that look as if their training had failed, the rate, and constant seeds."""
+    """Returns the seeds whose training seems to have failed, the failure rate, and the constant seeds."""
     metric, chance, constant = job.score, _chance(job), _constant_seeds(job)
     flags = failed_seeds(crossing, scores, chance, constant, metric.bounds)
     failed, alike = (
-        tuple(seed for seed, flag in zip(job.arm.seeds, found, strict=True) if flag)
-        for found in (flags, constant)
+        tuple(seed for seed, flag in zip(job.arm.seeds, flagged, strict=True) if flag)
+        for flagged in (flags, constant)
     )
-    # Where every seed is constant none stands out, and none can be said to have trained.
+    # If every seed is constant, none stands out and none is known to have trained.
     shown = job.pool is not None and not alike and failures_show(crossing, scores, chance)
     if not failed and not shown:
         return failed, None, alike
@@ -43,7 +44,7 @@ def failures_of(
 
 
 def _chance(job: ScoreJob) -> Interval | None:
-    """Returns the scores of guessing: each class equally often, and always the most frequent one."""
+    """Returns the scores of guessing each class equally often, and always the most frequent one."""
     metric = job.score
     if metric.name == "auc":
         return Interval(0.5, 0.5)
@@ -61,29 +62,29 @@ def _chance(job: ScoreJob) -> Interval | None:
 
 
 def _constant_seeds(job: ScoreJob) -> NDArray[np.bool_]:
-    """Finds seeds all of whose runs give every example one answer [R]; see `ArmSummary`."""
+    """Finds seeds whose runs all give every example the same answer [R]; see `ArmSummary`."""
     arm, metric = job.arm, job.score
-    own = not metric.uses_labels and math.isfinite(metric.bounds[1])  # scores of answers
+    is_score = not metric.uses_labels and math.isfinite(metric.bounds[1])  # scores of answers
     of_class = metric.name in CLASS_METRICS and isinstance(metric, Metric)
-    if not (own or of_class or metric.is_correlation or metric.name == "auc"):
+    if not (is_score or of_class or metric.is_correlation or metric.name == "auc"):
         return np.zeros(len(arm.seeds), dtype=bool)
     of_seeds, predictions = arm.seed_weights > 0, arm.predictions  # [runs, seeds], [runs, examples]
     alike = (predictions == predictions[:, :1]).reshape(len(predictions), -1).all(axis=1)  # [runs]
-    # A run whose answers are all right has not failed.
-    if own:
+    # A run with only right answers has not failed.
+    if is_score:
         alike &= predictions[:, 0] != max(1, predictions.max())
     elif of_class and (arm.labels == arm.labels[0]).all():
         alike &= predictions[:, 0] != arm.labels[0]
     constant: NDArray[np.bool_] = ~(of_seeds & ~alike[:, None]).any(axis=0)
-    if own and constant.all():
-        # Scores that differ between seeds alone, such as one per seed, do not answer examples.
+    if is_score and constant.all():
+        # Scores that differ only between seeds, such as one per seed, are not answers to examples.
         return constant if (predictions == predictions[0, 0]).all() else ~constant
-    if own:
-        # Few hard examples can be all wrong by chance: the others must be right too often for that.
+    if is_score:
+        # All answers to a few hard examples can be wrong by chance, unless the other seeds are often right.
         others = predictions[of_seeds[:, ~constant].any(axis=1)]
-        for place in np.flatnonzero(constant):
-            value = predictions[np.flatnonzero(of_seeds[:, place])[0], 0]
-            constant[place] = np.mean(others == value) ** arm.num_units < _RARE
+        for column in np.flatnonzero(constant):
+            value = predictions[np.flatnonzero(of_seeds[:, column])[0], 0]
+            constant[column] = np.mean(others == value) ** arm.num_units < _RARE
     return constant
 
 
@@ -94,45 +95,45 @@ def failed_seeds(
     constant: NDArray[np.bool_] | None = None,
     bounds: tuple[float, float] = (0.0, 1.0),
 ) -> NDArray[np.bool_]:
-    """Finds seeds that look as if their training had failed [R].
+    """Finds seeds whose training seems to have failed [R].
 
     A seed is flagged by any of three rules:
 
-    - It gives every example one answer, and other seeds do not.
-    - It is at chance, within four standard errors of a seed's score, and so are fewer than half of the
-      seeds; the median is ten standard errors or more from chance; and between those at chance and the m
-      others lies a gap of more than 1.5 + 13 / m of the others' standard deviations. All on the logit
-      scale of the score's range, where the standard deviation is pooled with a usual one, 0.25 with
-      2 degrees of freedom, as two or three seeds often lie close by chance.
-    - Where no chance level is known: fewer than half of five or more seeds lie beyond a gap of more than 25
-      standard deviations of the others.
+    - It gives every example the same answer, and other seeds do not.
+    - It is at chance (within four standard errors of a seed's score), as are fewer than half of the seeds;
+      the median is ten or more standard errors from chance; and the gap to the m other seeds exceeds 1.5 +
+      13 / m of their standard deviations. Gaps are on the logit scale of the score's range. The standard
+      deviation is pooled with a usual one (0.25, 2 degrees of freedom), because two or three seeds are
+      often close by chance.
+    - If no chance level is known: fewer than half of at least five seeds lie beyond a gap of more than 25
+      standard deviations of the other seeds.
 
-    A standard deviation is at least the standard error that examples give a seed's score, from the residual.
+    A standard deviation is never below a seed's standard error from examples (from the residual).
 
     Args:
-      scores: of its seeds [R].
-      chance: the scores of guessing; None where they are not known.
-      constant: where a seed gives every example one answer [R].
-      bounds: the smallest and the largest score there can be.
+      scores: score of each seed [R].
+      chance: range of the scores of guessing; None if unknown.
+      constant: bool, whether a seed gives every example the same answer [R].
+      bounds: smallest and largest possible score.
     """
     flagged = np.zeros(len(scores), dtype=bool)
     if constant is not None and not constant.all():
         flagged |= constant
-    noise, rest = _seed_noise(crossing), ~flagged
-    if noise is None or rest.sum() < 3:
+    noise, others = _seed_noise(crossing), ~flagged
+    if noise is None or others.sum() < 3:
         return flagged
     if chance is None:
-        if rest.sum() >= 5:
-            flagged[rest] = _beyond_a_gap(scores[rest], noise)
+        if others.sum() >= 5:
+            flagged[others] = _beyond_a_gap(scores[others], noise)
         return flagged
     at_chance = np.maximum(chance.low - scores, scores - chance.high) <= _AT_CHANCE * noise
-    failed, trained = rest & at_chance, rest & ~at_chance
-    middle, number = float(np.median(scores[rest])), int(trained.sum())
+    failed, trained = others & at_chance, others & ~at_chance
+    middle, number = float(np.median(scores[others])), int(trained.sum())
     far = max(chance.low - middle, middle - chance.high) > _FAR_FROM_CHANCE * noise
     if far and failed.any() and failed.sum() < number:
         logits, slope = _logits(scores, bounds, len(crossing.deviations[0].example))
-        own = float(logits[trained].var(ddof=1))
-        pooled = _USUAL_WEIGHT * _USUAL_SPREAD**2 + (number - 1) * own
+        variance = float(logits[trained].var(ddof=1))
+        pooled = _USUAL_WEIGHT * _USUAL_SPREAD**2 + (number - 1) * variance
         spread = math.sqrt(pooled / (_USUAL_WEIGHT + number - 1))
         spread = max(spread, noise * float(np.median(slope[trained])))
         gap = np.abs(logits[trained][:, None] - logits[failed]).min()
@@ -142,30 +143,30 @@ def failed_seeds(
 
 
 def _beyond_a_gap(scores: NDArray[np.float64], noise: float) -> NDArray[np.bool_]:
-    """Finds the smaller side of the widest gap between scores, where that is far apart from the other [R]."""
+    """Finds the seeds on the smaller side of the widest gap between scores, if it is wide enough [R]."""
     order = np.argsort(scores)
     below = 1 + int(np.argmax(np.diff(scores[order])))
     sides = order[:below], order[below:]
     few, many = sorted(sides, key=len)
-    found = np.zeros(len(scores), dtype=bool)
+    beyond = np.zeros(len(scores), dtype=bool)
     gap = scores[order[below]] - scores[order[below - 1]]
-    # Rounding errors between equal scores do not count as a distance.
+    # Rounding errors between equal scores are not a gap.
     least = _FAR_APART * max(float(scores[many].std(ddof=1)), noise) + 1e-12 * np.abs(scores).max()
-    found[few] = gap > least
-    return found
+    beyond[few] = gap > least
+    return beyond
 
 
 def _logits(
     scores: NDArray[np.float64], bounds: tuple[float, float], number: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Returns logits of scores as shares of their range, half an example from its ends, and slopes."""
+    """Returns logits of scores (as shares, clipped half an example from their range's ends), and slopes."""
     low, high = bounds
     share = np.clip((scores - low) / (high - low), 0.5 / number, 1 - 0.5 / number)
     return np.log(share / (1 - share)), 1 / ((high - low) * share * (1 - share))
 
 
 def failures_show(crossing: Crossing, scores: NDArray[np.float64], chance: Interval | None) -> bool:
-    """Returns whether scores are so far from chance that each seed can be seen not to have failed.
+    """Returns whether all seeds are so far from chance that none can have failed.
 
     Args:
       crossing: as in `failed_seeds`.
@@ -180,7 +181,7 @@ def failures_show(crossing: Crossing, scores: NDArray[np.float64], chance: Inter
 
 
 def _seed_noise(crossing: Crossing) -> float | None:
-    """Returns the standard error that examples give a seed's score; None of one seed or example."""
+    """Returns a seed's standard error from examples; None with one seed or one example."""
     parts = crossing.deviations[0]
     degrees = (len(parts.seed) - 1) * (len(parts.example) - 1)
     if not degrees:

@@ -1,4 +1,4 @@
-"""Compares two arms over seeds and examples: estimate, intervals and tests in one object."""
+"""Compares two arms over seeds and examples; one object holds the estimate, intervals and tests."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ class TaskData:
     """The predictions of two arms on one task, for `compare_tasks`.
 
     Attributes:
-      base, experiment: predictions or scores, as in `stats.compare`; no experiment in a `single`
+      base, experiment: predictions or scores, as in `stats.compare`; experiment is None in a `single`
         design.
       metric, labels, clusters, missing: as in `stats.compare`.
-      examples_of: tasks that give the same name here share their draws of examples (as one
-        evaluation set under two metrics does); by default the task's own name.
+      examples_of: name of the set of examples; tasks with the same name share its draws, such as one
+        evaluation set under two metrics. By default the task's name.
 
     Example:
       >>> from xarray import DataArray
@@ -104,8 +104,8 @@ def compare(
 ) -> Comparison:
     """Compares two arms, or describes one.
 
-    Further questions take the result: `same` (equal within a margin?), `slices` of the examples, `one_seed`
-    (with a borrowed spread of seeds), `early_look`, `reproduce`. `Comparison.named` names the arms.
+    Further functions take the result: `same` (equality within a margin), `slices`, `one_seed` (with a
+      borrowed spread of seeds), `early_look`, `reproduce`. `Comparison.named` names the arms.
 
     Args:
       base: predictions, or each example's own scores, as any of: an array, tensor or nested list
@@ -115,40 +115,35 @@ def compare(
         one column per run; a frame whose rows are seeds and whose columns are examples; the path of
         anything that `multiberts compare` reads; an xarray Dataset (as
         `evaluate.prediction_files.predictions.read_predictions` returns it) or DataArray with dims run or
-        pretrain_seed, and example. Runs of one pre-training seed are averaged, level by level; seeds
-        may have different numbers of runs.
-      experiment: the same for the other arm, aligned by example id. None where the base is a table, file
-        or dict that holds two arms ({"RoBERTa": ..., "Ours": ...} names them), or a list or tuple of two
-        arrays or frames: the first is then the base. Without a second arm the design is `single`, and so is
-        a nested list: one arm.
+        pretrain_seed, and example. Runs of one pre-training seed are averaged level by level; their number
+        may differ between seeds.
+      experiment: the same for the other arm, aligned by example id. None if the base is a table, file or
+        dict of two arms ({"RoBERTa": ..., "Ours": ...}), or a list or tuple of two arrays or frames; the
+        first is then the base. With one arm, such as a nested list, the design is `single`.
       metric: a key of `evaluate.metrics.register.METRICS`, a metric, or a function of (labels
-        [examples], predictions [examples]), which is slow: it is called for every run of every
-        replicate and without each example in turn. By default the metric of a task or log that names one,
-        else `accuracy` of predictions with labels, and `mean` of scores.
-      design: `paired` uses the seeds that both arms have, but for repeated evaluations (logs in order of
-        time), which are unpaired; `unpaired` draws the seeds of each arm separately; `fixed_baseline`
-        takes the base's runs as they are; `single` has no experiment.
-      labels: one per example, instead of the arms' own: a DataArray with example ids, a Series with an
-        index, a mapping, a data frame of ids and labels or the path of such a table, which are put in the
-        order of the predictions. Other values count by position, and are refused beside ids.
-      clusters: examples that belong together (such as sentences of one template) and are drawn
-        together: the name of a coordinate or variable along `example`, or one value per example
-        of the base, given as labels are. A table's column `cluster` or `template` is used without
-        being named, as the command does.
-      missing: `omit` takes a NaN prediction as a missing cell, which its run's score leaves out, as if
-        cells were missing at random.
-      resample: what the result is to hold for: new seeds and new examples (`both`), or `seeds` or
-        `examples` alone, with the other held fixed. By default `both`, but `examples` of one run of each
-        arm and `seeds` of one score per run, as these allow no more.
+        [examples], predictions [examples]), which is slow: it is called for every run of every replicate,
+        and once with each example left out. By default the metric that the task or log names, else
+        `accuracy` for predictions with labels and `mean` for scores.
+      design: `paired` uses the seeds that both arms have (repeated evaluations, known as logs in order of
+        time, are unpaired); `unpaired` draws the seeds of each arm separately; `fixed_baseline` holds the
+        base's runs fixed; `single` has no experiment.
+      labels: one label per example, which replaces the arms' labels: a DataArray with example ids, a Series
+        with an index, a mapping, a data frame of ids and labels or its path; all are sorted into the order
+        of the predictions. Other values are matched by position and refused if the examples have ids.
+      clusters: groups of examples that are drawn together, such as sentences of one template: the name of a
+        coordinate or variable along `example`, or one value per example of the base, in the forms of
+        `labels`. A table's column `cluster` or `template` is used by default.
+      missing: `omit` leaves a NaN prediction out of its run's score, as if missing at random.
+      resample: units that the result generalises to: new seeds and new examples (`both`), or `seeds` or
+        `examples` with the other held fixed. By default `both`; `examples` for one run of each arm, and
+        `seeds` for one score per run.
       confidence_level: level of the intervals, in (0, 1).
       n_resamples: bootstrap replicates, 39 or more for intervals at 95 %.
-      rng: a whole number that identifies the bootstrap draws: the same number, the same result. A
-        NumPy Generator gives one from its stream. There is no other state, and no None: a result
-        must be repeatable.
+      rng: whole number that identifies the bootstrap draws: equal numbers give equal results. A NumPy
+        Generator supplies one number. None is not allowed, because results must be repeatable.
 
     Raises:
-      DataError: the arrays do not fit together, or an arm has too few seeds to estimate how seeds
-        vary.
+      DataError: arrays that do not fit together, or an arm with too few seeds to estimate their variance.
 
     Example:
       >>> from multiberts import stats
@@ -167,18 +162,18 @@ def compare(
         design, resample, n_resamples, whole_number(rng), confidence_level
     )
     data, names = base, Names()
-    held: dict[str, Any] = {}
+    arms: dict[str, Any] = {}
     if experiment is not None:
-        held = named_arms({"base": base, "experiment": experiment})
+        arms = named_arms({"base": base, "experiment": experiment})
     elif design != "single":
-        held = arms_in(base, "base") or arms_of_arrays(base)
-        if len(held) > 2:
+        arms = arms_in(base, "base") or arms_of_arrays(base)
+        if len(arms) > 2:
             raise DataError(
-                f"found {len(held)} arms ({', '.join([*held][:9])}), expected two; give them to "
+                f"found {len(arms)} arms ({', '.join([*arms][:9])}), expected two; give them to "
                 "stats.compare_arms, or one as base and one as experiment"
             )
-    if len(held) == 2:
-        (first, base), (second, experiment) = held.items()
+    if len(arms) == 2:
+        (first, base), (second, experiment) = arms.items()
         names = Names(base=first, experiment=second)
     elif design == "paired":
         settings = replace(settings, design="single")
@@ -201,8 +196,7 @@ class PreparedArms(NamedTuple):
     """The arms of a comparison, checked, with their examples in one order.
 
     Attributes:
-      notes: of each arm, for readers; `{arm}` stands for its name, `{base}` and `{experiment}` for those
-        of both.
+      notes: notes on each arm for readers; `{arm}`, `{base}` and `{experiment}` are replaced by names.
     """
 
     arms: tuple[Arm, ...]
@@ -213,26 +207,28 @@ class PreparedArms(NamedTuple):
 def prepare_arms(
     task: TaskData, settings: ComparisonSettings, shared: SharedArms | None = None
 ) -> PreparedArms:
-    """Checks the arms of a task, aligns their examples and pairs seeds where the design does."""
-    design, experiment, made = settings.design, task.experiment, shared or SharedArms()
+    """Checks the arms of a task, aligns their examples and, in a paired design, pairs their seeds."""
+    design, experiment, cache = settings.design, task.experiment, shared or SharedArms()
     if (experiment is None) != (design == "single"):
         raise DataError(
             f"found design {design!r} {'without' if experiment is None else 'with'} an experiment; "
             "a single design has none, the others have one"
         )
-    given = (
+    by_role = (
         {"base": task.base} if experiment is None else {"base": task.base, "experiment": experiment}
     )
     read_for = metric_as_read(task.metric)
-    tables = {name: made.table(name, data, read_for, task.labels) for name, data in given.items()}
+    tables = {
+        name: cache.table(name, data, read_for, task.labels) for name, data in by_role.items()
+    }
     chosen = metric_of(tables, task.metric)
     metric = named_metric(chosen)
     design = settings_of([*tables.values()], settings).design
     check_tables(tables, design)
-    arms = [made.read(name, table, metric, task.missing) for name, table in tables.items()]
+    arms = [cache.read(name, table, metric, task.missing) for name, table in tables.items()]
     if len(arms) > 1:
         if any(table.labels is None for table in tables.values()):
-            # Scores need none, and one arm's cannot be held against nothing.
+            # Scores need no labels, and the labels of one arm alone cannot be checked.
             arms = [replace(arm, labels=np.zeros(arm.num_examples)) for arm in arms]
         arms = list(align(arms[0], arms[1]))
         check_aligned(arms)
@@ -242,7 +238,7 @@ def prepare_arms(
     if clusters is None and any("cluster" in arm.read.columns for arm in arms):
         clusters = "cluster"
     if clusters is not None:
-        arms = _in_clusters(clusters, arms, made)
+        arms = _in_clusters(clusters, arms, cache)
         notes[0] += notes_of_clusters(arms[0])
     if design == "paired":
         unpaired, arms = arms, list(pair(*arms))
@@ -253,16 +249,17 @@ def prepare_arms(
             )
     used = bounded_mean(named_metric(chosen, arms), arms)
     notes = [
-        [*of_answers, *own] for of_answers, own in zip(check_labels(arms, used), notes, strict=True)
+        [*of_answers, *more]
+        for of_answers, more in zip(check_labels(arms, used), notes, strict=True)
     ]
     return PreparedArms(tuple(arms), used, tuple(map(tuple, notes)))
 
 
 def bounded_mean(metric: MetricLike, arms: Sequence[Arm]) -> MetricLike:
-    """Returns the mean of scores with the bounds that are known of them; another metric as it is.
+    """Returns the metric `mean` with the known bounds of its scores; other metrics unchanged.
 
-    Scores that are all 0 or 1 are answers, right or wrong. Others have the bounds of the metric that
-    their column is named after, unless one lies beyond them.
+    Scores that are all 0 or 1 are right or wrong answers. Other scores have the bounds of the metric that
+    their column is named after, unless a score exceeds them.
     """
     if metric is not METRICS["mean"]:
         return metric
@@ -279,48 +276,48 @@ def bounded_mean(metric: MetricLike, arms: Sequence[Arm]) -> MetricLike:
     return metric
 
 
-def _in_clusters(clusters: Any, arms: Sequence[Arm], made: SharedArms) -> list[Arm]:
-    """Groups the examples of all arms, which are in one order, by the clusters of one of them."""
+def _in_clusters(clusters: Any, arms: Sequence[Arm], shared: SharedArms) -> list[Arm]:
+    """Groups the aligned examples of all arms by the clusters of one arm."""
     import pandas
 
     names = ["base", "experiment"][: len(arms)]
-    # The base is asked where no arm has the column.
-    held = [
+    # If no arm has the column, the base reports that.
+    with_column = [
         number
         for number, arm in enumerate(arms)
         if isinstance(clusters, str) and clusters in arm.of_examples
     ] or [0]
-    found = [values_of_clusters(names[number], clusters, arms[number]) for number in held]
-    groupings = [pandas.factorize(values)[0] for values, _ in found]  # names may differ
+    columns = [values_of_clusters(names[number], clusters, arms[number]) for number in with_column]
+    groupings = [pandas.factorize(values)[0] for values, _ in columns]  # names may differ
     if (groupings[0] != groupings[-1]).any():
-        places = np.flatnonzero(groupings[0] != groupings[-1])
+        differing = np.flatnonzero(groupings[0] != groupings[-1])
         raise DataError(
             f"base and experiment have different clusters {clusters!r} for "
-            f"{counted(places.size, 'example')}; use one column of clusters for both, or leave it out "
+            f"{counted(differing.size, 'example')}; use one column of clusters for both, or leave it out "
             "of one"
         )
-    values, called = found[0]
+    values, called = columns[0]
     check_named(
         values,
         f"a cluster (an empty {called!r})" if called else "a cluster",
         "name them, each example that belongs to no other as a cluster of its own, or leave the column out",
     )
     return [
-        made.clustered(arm, values, name, called) for arm, name in zip(arms, names, strict=True)
+        shared.clustered(arm, values, name, called) for arm, name in zip(arms, names, strict=True)
     ]
 
 
 class ComparisonSpec:
-    """Arms, a metric and a design, as jobs for the bootstrap and as a crossing of tables.
+    """Arms, metric and design as bootstrap jobs and as a crossing of tables.
 
     Attributes:
-      prepared, settings: what it is made of.
-      examples: the set that the examples are drawn from, or None.
-      jobs: for each arm the bootstrap of its score.
+      prepared, settings: arguments that it was made from.
+      examples: name of the set that examples are drawn from, or None.
+      jobs: bootstrap of each arm's score.
       crossing: tables whose sum is the estimate.
-      crossings: for each arm the crossing of its table alone.
-      pairs: the arms' answers to the same examples; None where they are not paired.
-      unpaired: of a paired design, the crossing with the seeds of each arm in a pool of its own.
+      crossings: crossing of each arm's table alone.
+      pairs: the arms' answers to the same examples; None if they are not paired.
+      unpaired: for a paired design, the crossing with one pool of seeds per arm.
       pairing: see `Comparison`.
     """
 
@@ -340,7 +337,7 @@ class ComparisonSpec:
 
         Args:
           examples: name of the set of examples; specs with the same name share its draws.
-          prior: of arms with one seed, as in `Crossing`.
+          prior: variance between seeds for arms with one seed, as in `Crossing`.
         """
         arms, metric, self._notes = prepared[:3]
         settings = settings_of(arms, settings)
@@ -377,11 +374,11 @@ class ComparisonSpec:
             part_of(job, weight) for job, weight in zip(self.jobs, weights, strict=True)
         ]
         self.crossing = Crossing(parts, prior)
-        # An arm with several seeds shows their spread itself.
+        # An arm with several seeds needs no borrowed variance.
         priors = [prior if part.table.shape[0] == 1 else (0.0, 0.0) for part in parts]
         self.crossings = [
-            Crossing([replace(part, weight=1.0)], own)
-            for part, own in zip(parts, priors, strict=True)
+            Crossing([replace(part, weight=1.0)], arm_prior)
+            for part, arm_prior in zip(parts, priors, strict=True)
         ]
         self.pairs = paired_answers(*self.jobs) if len(arms) > 1 else None
         self.unpaired = None
@@ -395,10 +392,10 @@ class ComparisonSpec:
         self.pairing = pairing_of(arms, settings)
 
     def without(self, summaries: Sequence[ArmSummary]) -> Crossing | None:
-        """Returns the crossing without failed seeds; None where none failed, or too few are left.
+        """Returns the crossing without failed seeds; None if no seed failed or too few are left.
 
-        None of a single arm, too: should its lowest seeds have trained after all, the score of the others is
-        too high, and a difference is not.
+        None for a single arm, too: if its lowest seeds did train after all, leaving them out biases a score
+          upwards, but not a difference.
         """
         if len(self.jobs) == 1:
             return None
@@ -409,30 +406,30 @@ class ComparisonSpec:
             return None
         parts = []
         for part, arm, lost in zip(self._parts, self.arms, failed, strict=True):
-            kept = [place for place, seed in enumerate(arm.seeds) if seed not in lost]
-            if len(kept) < (1 if part.pool is None else 2):
+            rows = [row for row, seed in enumerate(arm.seeds) if seed not in lost]
+            if len(rows) < (1 if part.pool is None else 2):
                 return None
-            parts.append(replace(part, table=rows_of(part.table, kept)))
+            parts.append(replace(part, table=rows_of(part.table, rows)))
         return Crossing(parts, self.prior)
 
     def over_labels(self) -> tuple[float, ...]:
-        """Returns what `Comparison.over_labels` holds."""
+        """Returns `Comparison.over_labels`."""
         answers = answers_of(self.arms, self.metric)
         return labelled_averages(self.metric.name, self.arms[0].labels, answers) if answers else ()
 
     def notes(self, summaries: Sequence[ArmSummary]) -> tuple[str, ...]:
-        """Returns what readers must know of the arms, by their names."""
+        """Returns notes for readers with the names of the arms."""
         names = [arm.name for arm in summaries]
         undefined = map(notes_of_undefined, self.jobs)
-        found = named_notes(
-            [(*own, *more) for own, more in zip(self._notes, undefined, strict=False)], names
+        texts = named_notes(
+            [(*data, *more) for data, more in zip(self._notes, undefined, strict=False)], names
         )
-        return (*found, *notes_of_calibration(self.metric, self.arms, names))
+        return (*texts, *notes_of_calibration(self.metric, self.arms, names))
 
     def summaries(
         self, samples: Array, names: Names, settings: ComparisonSettings
     ) -> list[ArmSummary]:
-        """Summarises each arm, from its samples [replicates, arms]."""
+        """Summarises each arm from its samples [replicates, arms]."""
         called = (names.base, names.experiment)
         return [
             summarise_arm(job, crossing, drawn, name, settings)
@@ -443,17 +440,17 @@ class ComparisonSpec:
 
 
 def part_of(job: ScoreJob, weight: float = 1.0) -> TablePart:
-    """Returns the table of an arm [seeds, examples] as a part of a sum."""
+    """Returns an arm's table [seeds, examples] as a part of a sum."""
     pools = job.pool, job.examples
     return TablePart(job_table(job), weight, *pools, scored_counts(job), job.arm.cluster_sizes)
 
 
 def named_notes(notes: Sequence[Iterable[str]], names: Sequence[str]) -> tuple[str, ...]:
-    """Returns the notes of each arm with the names of the arms in them; see `PreparedArms`."""
+    """Inserts the names of the arms into their notes; see `PreparedArms`."""
     return tuple(
         text.replace("{arm}", name).replace("{base}", names[0]).replace("{experiment}", names[-1])
-        for own, name in zip(notes, names, strict=False)
-        for text in own
+        for texts, name in zip(notes, names, strict=False)
+        for text in texts
     )
 
 
@@ -463,7 +460,7 @@ def summarise_arm(
     """Summarises one arm.
 
     Args:
-      samples: of its bootstrap [replicates].
+      samples: bootstrap scores [replicates].
     """
     arm, scores, confidence_level = job.arm, job.plain[0][0], settings.confidence_level
     estimate = float(scores.mean())
@@ -490,10 +487,10 @@ def summarise_arm(
 
 
 def _num_scored(job: ScoreJob, estimate: float) -> float:
-    """Returns how many examples a score rests on near its bounds.
+    """Returns the effective number of examples of a score near its bounds.
 
-    An average of shares rests on as many as each share would have, were all as few as the fewest. Near
-    the lower bound an F1 grows faster than the share of right ones, as if there were fewer.
+    For an average of ratios it is the smallest denominator times the number of ratios. Near the lower bound
+    F1 grows faster than the share of right answers, as if there were fewer examples.
     """
     counts = scored_counts(job)
     if not counts or isinstance(job.score, FunctionMetric):
@@ -504,7 +501,7 @@ def _num_scored(job: ScoreJob, estimate: float) -> float:
 
 
 def check_finite(replicates: Replicates, metrics: Sequence[MetricLike]) -> None:
-    """Refuses bootstrap scores that are not numbers."""
+    """Refuses bootstrap scores that are nan or infinite."""
     if not np.isfinite(replicates.scores).all():
         names = sorted({metric.name for metric in metrics})
         raise DataError(
@@ -514,19 +511,19 @@ def check_finite(replicates: Replicates, metrics: Sequence[MetricLike]) -> None:
 
 
 def pairing_of(arms: Sequence[Arm], settings: ComparisonSettings) -> Pairing | None:
-    """Returns what pairs the seeds that are drawn: a parent that each two arms share, or their number."""
+    """Returns what pairs the drawn seeds: a common parent in every two arms, or only their number."""
     if settings.design != "paired" or settings.resample == "examples":
         return None
     shared = (
-        one.shares_parent(other, seed)
-        for one, other in itertools.combinations(arms, 2)
-        for seed in one.seeds
+        first.shares_parent(second, seed)
+        for first, second in itertools.combinations(arms, 2)
+        for seed in first.seeds
     )
     return "parent" if all(shared) else "seed number"
 
 
 def kind_of(metric: MetricLike) -> ScoreKind:
-    """Returns what intervals need to know of a metric."""
+    """Returns the facts about a metric that intervals need."""
     is_mean = isinstance(metric, Metric) and metric.mean_of is not None
     direction = getattr(metric, "higher_is_better", None)
     return ScoreKind(metric.name, metric.is_correlation, metric.bounds, is_mean, direction)
@@ -535,7 +532,7 @@ def kind_of(metric: MetricLike) -> ScoreKind:
 def check_seeds(
     arms: Mapping[str, Arm], settings: ComparisonSettings, cures: Sequence[str] = ()
 ) -> None:
-    """Refuses an arm with one seed or example where these are resampled; `cures` are further ways out."""
+    """Refuses an arm with one seed or example if these are resampled; `cures` extend the advice."""
     for name, arm in arms.items():
         has_examples, has_seeds = arm.num_examples > 1, len(arm.seeds) > 1
         if not has_seeds and settings.resample != "examples":
@@ -560,7 +557,7 @@ def check_seeds(
 def compare_specs(
     specs: Sequence[ComparisonSpec], settings: ComparisonSettings, names: Sequence[Names]
 ) -> tuple[list[Comparison], Replicates]:
-    """Compares the arms of each spec, with bootstrap draws that all specs share.
+    """Compares the arms of each spec with shared bootstrap draws.
 
     Returns:
       The comparisons, and the replicates of all jobs.

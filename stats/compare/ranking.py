@@ -1,4 +1,4 @@
-"""The result of comparing many arms: their differences, their ranks, and which are tied."""
+"""The result of comparing many arms: differences, ranks and ties."""
 
 from __future__ import annotations
 
@@ -33,28 +33,28 @@ Rows = Literal["differences", "arms"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ArmComparisons(RankingResult, Readable):
-    """Many arms, ranked, with the differences of all pairs or of all against one.
+    """Many ranked arms, with the differences of all pairs or from one reference arm.
 
     `print(result)` gives the finding in words and the ranking; `to_frame()` (a row per difference;
     `to_frame("arms")` per arm), `differences_table()`, `to_dict()` (for JSON), `latex()`, `plot()` and
     `methods()` (a paragraph for a paper) give the rest.
 
     Attributes:
-      name, evaluation_set, metric: what is compared, on what, by which score.
-      higher_is_better: which way the score points; None where neither way is better, and the highest
-        comes first.
+      name, evaluation_set, metric: names of the comparison, the evaluation set and the metric.
+      higher_is_better: direction of the metric; None if neither is better, the highest score then comes
+        first.
       design: `unpaired` (own seeds) or `paired` (the same seeds, drawn together).
-      resample: what the intervals generalise to, as in `Comparison`.
-      against: name of the arm that all others are compared with; None where all pairs are compared.
+      resample: units that the intervals generalise to, as in `Comparison`.
+      against: name of the reference arm; None if all pairs are compared.
       arms: best first.
-      differences: the better arm minus the worse one, pairs of the best arms first; or each arm minus
-        the one they are compared with.
-      confidence_level: level of all intervals; those of differences and ranks hold for all together.
-      shared_degrees_of_freedom: for how many degrees of freedom the mean variance of all arms counts
-        in each arm's own (in a paired design, of all pairs in each pair's).
-      pairing: what pairs the seeds of a paired design, as in `Comparison`.
+      differences: the better arm minus the worse one, pairs of the best arms first; or each arm minus the
+        reference arm.
+      confidence_level: level of all intervals; simultaneous for differences and ranks.
+      shared_degrees_of_freedom: weight, in degrees of freedom, of the mean variance of all arms in the
+        variance of each arm (of all pairs in that of each pair, if paired).
+      pairing: basis on which seeds are paired, as in `Comparison`.
       n_resamples, rng: bootstrap replicates, and the number that identifies their draws.
-      notes: what readers must know of the data, as in `Comparison`.
+      notes: notes on the data for readers, as in `Comparison`.
 
     Example:
       >>> import numpy as np
@@ -77,7 +77,7 @@ class ArmComparisons(RankingResult, Readable):
     """
 
     def table(self) -> Table:
-        """Returns the ranking: each arm's score with its own interval, rank, rank interval and group."""
+        """Returns the ranking: score, interval, rank, rank interval and group of each arm."""
         return comparison_tables.arms_table(self)
 
     def differences_table(self) -> Table:
@@ -90,8 +90,8 @@ class ArmComparisons(RankingResult, Readable):
 
     def __repr__(self) -> str:
         """Returns the type and the ranking; `print` shows the finding."""
-        found = [f"{arm.rank}. {arm.name} {arm.estimate:.4g}" for arm in self.arms]
-        return f"<{type(self).__name__} {'; '.join(found)}>"
+        lines = [f"{arm.rank}. {arm.name} {arm.estimate:.4g}" for arm in self.arms]
+        return f"<{type(self).__name__} {'; '.join(lines)}>"
 
     def methods(self) -> str:
         """Returns the paragraph on methods for a paper, with references."""
@@ -105,7 +105,7 @@ class ArmComparisons(RankingResult, Readable):
         """Returns a data frame with a row per difference, or per arm.
 
         Args:
-          rows: what a row is.
+          rows: unit of a row, `differences` or `arms`.
 
         Raises:
           DataError: `rows` is neither.
@@ -123,20 +123,20 @@ def ranked(
 
     Args:
       arms: best first.
-      differences: of all pairs, or of all arms against one (which leaves the groups empty).
-      higher_is_better: which way the score points.
+      differences: differences of all pairs, or from one reference arm, which leaves the groups empty.
+      higher_is_better: direction of the metric.
 
     Reference: Mogstad, Romano, Shaikh & Wilhelm (2024), Inference for Ranks with Applications to
     Mobility across Neighbourhoods and Academic Achievement across Countries; Piepho (2004), An
     Algorithm for a Letter-Based Representation of All-Pairwise Comparisons.
     """
-    place = {arm.name: number for number, arm in enumerate(arms)}
+    number_of = {arm.name: number for number, arm in enumerate(arms)}
     better = np.zeros((len(arms), len(arms)), dtype=bool)  # [better, worse]
     for item in differences:
         if item.clear:
             pair = (item.experiment, item.base)
             winner, loser = pair if (item.estimate > 0) == higher_is_better else pair[::-1]
-            better[place[winner], place[loser]] = True
+            better[number_of[winner], number_of[loser]] = True
     groups: list[tuple[str, ...]] = [()] * len(arms)
     if len(differences) == len(arms) * (len(arms) - 1) // 2:
         groups = _letters(better | better.T)
@@ -155,18 +155,18 @@ def ranked(
 
 
 def _letters(differ: NDArray[np.bool_]) -> list[tuple[str, ...]]:
-    """Returns letters for each arm: two arms differ where they have none in common.
+    """Returns letters for each arm: two arms differ clearly if they share no letter.
 
-    The groups are the largest sets without a clear difference: starting from one set of all, each
-    clear difference splits the sets that hold both of its arms, and sets within others are dropped.
+    The groups are the largest sets without a clear difference. Starting from one set of all arms, each
+    clear difference splits the sets that hold both arms; subsets of other sets are dropped.
     """
     sets = [frozenset(range(len(differ)))]
     for pair in map(frozenset, np.argwhere(np.triu(differ)).tolist()):
-        split = [found - {arm} for found in sets for arm in sorted(pair) if pair <= found]
-        sets = [found for found in sets if not pair <= found]
-        sets += [part for part in dict.fromkeys(split) if not any(part <= kept for kept in sets)]
+        split = [group - {arm} for group in sets for arm in sorted(pair) if pair <= group]
+        sets = [group for group in sets if not pair <= group]
+        sets += [part for part in dict.fromkeys(split) if not any(part <= whole for whole in sets)]
     letters: list[list[str]] = [[] for _ in differ]
-    for number, found in enumerate(sorted(sets, key=sorted)):
-        for arm in found:
+    for number, group in enumerate(sorted(sets, key=sorted)):
+        for arm in group:
             letters[arm].append(chr(ord("a") + number % 26) + str(number // 26 or ""))
-    return [tuple(found) for found in letters]
+    return [tuple(group) for group in letters]

@@ -1,4 +1,4 @@
-"""Results that print themselves: in words, as tables, figures, LaTeX, JSON and a paragraph for a paper."""
+"""Results that print themselves in words and as tables, figures, LaTeX, JSON and a methods paragraph."""
 
 from __future__ import annotations
 
@@ -26,17 +26,16 @@ if TYPE_CHECKING:
 
 
 class Readable(KnowsGuesses):
-    """Methods that every result has for readers."""
+    """Methods of every result for readers."""
 
     def comparisons_shown(self) -> Sequence[ComparisonResult]:
-        """Returns the comparisons of the result, in the order in which readers see them."""
+        """Returns the comparisons of the result in display order."""
         return [cast("ComparisonResult", self)]
 
     def table(self) -> Table:
-        """Returns estimates with intervals, and the recommended p: arms, then the difference.
+        """Returns estimates with intervals and the recommended p: first the arms, then the difference.
 
-        Readers see shares in per cent, unless there are other metrics beside them; `csv()` holds them
-        as they are, from 0 to 1.
+        Shares are shown in per cent unless other metrics are in the table; `csv()` keeps them from 0 to 1.
         """
         rows: list[tuple] = []
         items = self.comparisons_shown()
@@ -70,32 +69,30 @@ class Readable(KnowsGuesses):
         return Table(columns, rows, formats)
 
     def _texts(self) -> tuple[list[str], list[str]]:
-        """Returns the finding and short answers (of several tasks, those of their mean), and notes."""
+        """Returns the finding with short answers, and notes; for several tasks, those of their mean."""
         last = self.comparisons_shown()[-1]
         return [finding(last), *needs_in_words(last)], [f"Note: {note}" for note in warnings(last)]
 
     def __str__(self) -> str:
-        """Returns the finding in words, three short answers, a small table, and notes."""
+        """Returns the finding in words, short answers, a small table and notes."""
         words, notes = self._texts()
         return "\n\n".join([*words, self.table().markdown().rstrip("\n"), *notes])
 
     def __repr__(self) -> str:
         """Returns the result's type and estimates; `print` shows the finding."""
-        found = [
+        lines = [
             f"{item.name or item.metric}: {item.estimate:.4g} ({item.ci.low:.4g} to {item.ci.high:.4g})"
             for item in self.comparisons_shown()
         ]
-        return f"<{type(self).__name__} {'; '.join(found)}>"
+        return f"<{type(self).__name__} {'; '.join(lines)}>"
 
     def _repr_html_(self) -> str:
-        """Returns the same as `print`, as HTML for notebooks."""
-        words, notes = (
-            [f"<p>{html.escape(text)}</p>" for text in found] for found in self._texts()
-        )
+        """Returns the printed text as HTML for notebooks."""
+        words, notes = ([f"<p>{html.escape(text)}</p>" for text in part] for part in self._texts())
         return "\n".join([*words, self.table().html(), *notes])
 
     def latex(self) -> str:
-        """Returns the table in LaTeX, with rules of the booktabs package."""
+        """Returns the table in LaTeX with booktabs rules."""
         return self.table().latex()
 
     def methods(self) -> str:
@@ -103,10 +100,10 @@ class Readable(KnowsGuesses):
         return methods(self.comparisons_shown())
 
     def plot(self, ax: Axes | None = None) -> Figure | Axes:
-        """Draws the arms and their difference with its intervals, or a row for each of several comparisons.
+        """Draws the arms and their difference with its intervals, or one row per comparison.
 
         Args:
-          ax: Matplotlib axes to draw into, which are returned; of two arms, the difference alone.
+          ax: Matplotlib axes to draw into, which are returned; for two arms only the difference is drawn.
 
         Example:
           >>> from matplotlib.figure import Figure
@@ -123,11 +120,11 @@ class Readable(KnowsGuesses):
         return drawn(lambda: sources_figure(items), ax)
 
     def to_html(self, path: str | Path) -> None:
-        """Writes one HTML file with the answer, its figures and all numbers, as `compare --html` does."""
-        public("write_html")(self, path)  # it lies above, as all pages do
+        """Writes one HTML file with the answer, figures and all numbers, as `compare --html` does."""
+        public("write_html")(self, path)  # by name, as pages lie above results
 
     def to_frame(self) -> pandas.DataFrame:
-        """Returns a data frame with a row per comparison and a column for every single number."""
+        """Returns a data frame with one row per comparison and one column per number."""
         import pandas
 
         return pandas.DataFrame([flat_values(item.to_dict()) for item in self.comparisons_shown()])
@@ -145,59 +142,51 @@ class Comparison(ComparisonResult, Readable):
       design: `paired` (the same seeds, drawn together), `unpaired` (own seeds),
         `fixed_baseline` (the base is exactly that set of runs, such as one published checkpoint)
         or `single` (base alone).
-      resample: what the intervals generalise to: `both` new seeds and new examples, or one of them.
+      resample: units that the intervals generalise to: `both` new seeds and new examples, or one of them.
       base, experiment: the two arms; `experiment` is None in a `single` design.
-      num_examples: examples of both arms.
-      estimate: the plug-in estimate: the difference of the two arms' scores; the base's score in a
-        `single` design.
-      bootstrap_mean: mean of its bootstrap samples.
-      bias: the bootstrap's estimate of the bias of `estimate`: bootstrap_mean - estimate.
-      ci: the recommended interval, with its level and method: estimate -+ t x standard error, within the
-        metric's bounds. For one arm it is computed on Fisher's z (correlations) or, near the
-        bounds, is Wilson's score interval; where all answers are right, or wrong, it
-        is Clopper and Pearson's on the examples. Where so few examples are wrong in both arms of a
-        difference, or so few differ between paired arms, that it is far from normal, it comes from
-        score intervals (Newcombe). It reaches from one end of the range to the other where nothing
-        varies and nothing follows from that.
-      p_value: the recommended p, two-sided, of the same interval; None in a `single` design.
-      statistic: estimate / standard_error, Student's t where `ci.method` is `t`; None without spread.
-      df: degrees of freedom of the t, Satterthwaite's with mean squares at the upper end of their range.
-      standard_error: of `estimate`, the root of an unbiased variance of the crossed design.
-      intervals: the others, by name: `percentile`, the published one, too narrow with few seeds; in a
-        paired design `unpaired`, what `ci` would be were the seeds unrelated.
-      p_values: by name, each with `greater`, `less` and `two_sided`, empty in a `single` design: `t`, the
-        recommended; `percentile`, (k + 1) / (B + 1) from the samples; `published`, k / B and at least
-        1 / B; `sign flip` of paired seeds or `permutation` of unpaired ones, randomisation tests on
-        these examples only, which do not ask whether new examples would agree; in a paired design
-        `unpaired`, of that interval.
-      bootstrap_standard_error: the exact standard deviation of the bootstrap distribution (of
-        its linear part, where the metric is not a mean).
-      hedges_g: the difference relative to the spread of seeds; None in a `single` design, and with one seed.
-      seed_floor: the smallest one-sided p that the order of the seeds alone can give: 2**-R paired
-        or against a fixed baseline, else one over the number of ways to assign the seeds to the
-        two arms; None where seeds are not resampled.
-      below_seed_floor: whether the difference is significant, seeds carry it (more than half of
-        the variance) and the t's p lies under that floor, so that it relies on seeds being normally
-        distributed.
+      num_examples: number of examples, the same in both arms.
+      estimate: difference of the two arms' scores; the base's score in a `single` design.
+      bootstrap_mean: mean of the bootstrap samples of `estimate`.
+      bias: bootstrap estimate of the bias: bootstrap_mean - estimate.
+      ci: recommended interval with level and method: estimate -+ t x standard error, within the metric's
+        bounds. For one arm: on Fisher's z for correlations; Wilson's score interval near the bounds;
+        Clopper and Pearson's if all answers are right or all wrong. For a difference: Newcombe's, from
+        score intervals, if so few answers are wrong in both arms, or differ between paired arms, that it is
+        far from normal. The whole range if nothing varies.
+      p_value: recommended two-sided p, which matches `ci`; None in a `single` design.
+      statistic: estimate / standard_error, Student's t if `ci.method` is `t`; None without spread.
+      df: degrees of freedom of t: Satterthwaite's, with mean squares at the upper end of their range.
+      standard_error: root of an unbiased estimate of the crossed design's variance.
+      intervals: other intervals by name: `percentile`, as published, too narrow with few seeds; in a paired
+        design also `unpaired`, the interval if the seeds were unrelated.
+      p_values: p-values by name, each with `greater`, `less` and `two_sided`; empty in a `single` design.
+        `t`: recommended; `percentile`: (k + 1) / (B + 1) from the samples; `published`: k / B, at least 1 /
+        B; `sign flip` (paired) or `permutation` (unpaired): randomisation tests of seeds, on these examples
+        only; `unpaired` (paired designs): test of that interval.
+      bootstrap_standard_error: exact standard deviation of the bootstrap distribution (of its linear part
+        if the metric is not a mean).
+      hedges_g: difference relative to the spread of seeds; None in a `single` design or with one seed.
+      seed_floor: smallest one-sided p of a randomisation test of the seeds: 2**-R if paired or with a fixed
+        baseline, else 1 / the number of assignments of seeds to arms; None if seeds are not resampled.
+      below_seed_floor: whether the difference is significant, more than half of the variance comes from
+        seeds, and p of t is below that floor: it then relies on normally distributed seeds.
       n_resamples, rng: bootstrap replicates, and the number that identifies their draws.
       samples: bootstrap scores [replicates, 2] of (base, experiment), or [replicates, 1].
-      degenerate_replicates: replicates where a score was 0/0 and took its defined value.
-      pairing: what pairs the seeds of a paired design: `parent` where the data say that runs of one
-        seed descend from one checkpoint (by a coordinate `parent`, `procedure` or `lineage` that
-        both arms have in common), else `seed number`, which may be chance. None in other designs,
-        and where seeds are held fixed.
-      without_failed: estimate, `ci` and `p_value` of a difference without the seeds that look as if their
-        training had failed (of a paired design, without their pairs); None where there are none, or too
-        few others, and in a `single` design.
-      notes: what readers must know of the data, such as copies of one run under two seeds.
-      over_labels: of a macro average to which answers that no label has add classes, the scores of base and
-        experiment over the classes of the labels alone; empty elsewhere.
-      tasks: of a mean over tasks, their names; empty elsewhere.
-      variance_parts: the mean squares behind the standard error; None where a spread of seeds is borrowed
-        (`one_seed`).
-      origin: what it was computed from, for `same`, `slices` and other further answers.
-      pooled_seeds: whether the seeds of unpaired arms were alike enough for their mean squares to be
-        pooled, which gives 2R - 2 degrees of freedom where Welch's formula gives fewer.
+      degenerate_replicates: number of replicates in which a score was 0/0 and took its defined value.
+      pairing: basis on which seeds are paired: `parent` if the data show that runs of one seed descend from
+        one checkpoint (a common coordinate `parent`, `procedure` or `lineage`), else `seed number`, which
+        may be arbitrary. None in other designs and if seeds are held fixed.
+      without_failed: estimate, `ci` and `p_value` of the difference without seeds (pairs, if paired) whose
+        training seems to have failed; None if there are none, if too few seeds are left, or in a `single`
+        design.
+      notes: notes on the data for readers, such as copies of one run under two seeds.
+      over_labels: for a macro average, if answers outside the labels add classes: scores of base and
+        experiment over the labels' classes alone. Otherwise empty.
+      tasks: names of the tasks of a mean over tasks; otherwise empty.
+      variance_parts: mean squares of the standard error; None with a borrowed spread of seeds (`one_seed`).
+      origin: tables and data behind the result, for `same`, `slices` and other further answers.
+      pooled_seeds: whether the mean squares of unpaired arms' seeds were similar enough to be pooled: 2R -
+        2 degrees of freedom, where Welch's formula gives fewer.
 
     Example:
       >>> from xarray import DataArray
@@ -226,13 +215,13 @@ class Comparison(ComparisonResult, Readable):
         name: str | None = None,
         evaluation_set: str | None = None,
     ) -> Self:
-        """Returns the result with other names in tables and texts; those that are None stay.
+        """Returns the result with other names in tables and texts; None keeps a name.
 
         Args:
-          base: of the base.
-          experiment: of the experiment.
-          name: of the comparison.
-          evaluation_set: of the evaluation set.
+          base: name of the base.
+          experiment: name of the experiment.
+          name: name of the comparison.
+          evaluation_set: name of the evaluation set.
 
         Example:
           >>> from multiberts import stats

@@ -1,4 +1,4 @@
-"""Arms that several comparisons share: each is read, clustered and bootstrapped once."""
+"""A cache of arms: each arm of several comparisons is read, clustered and bootstrapped once."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from multiberts.stats.reading import arm_of, labelled, labels_of, table_of
 from multiberts.stats.runs_table import Arm, clustered
 from multiberts.stats.settings import Missing
 
-_Made = TypeVar("_Made")
+_Cached = TypeVar("_Cached")
 
 
 class SharedArms:
-    """Remembers what was made of each arm; one comparison alone has one of its own.
+    """Caches the tables and jobs of each arm.
 
-    Everything is known by the identity of the data, which it keeps alive for that.
+    Keys are the ids of the data, which the cache therefore keeps alive.
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple, tuple[Any, Any]] = {}
+        self._cache: dict[tuple, tuple[Any, Any]] = {}
 
-    def _once(self, key: tuple, kept: Any, make: Callable[[], _Made]) -> _Made:
-        if key not in self._known:
-            self._known[key] = make(), kept
-        return cast("_Made", self._known[key][0])
+    def _once(self, key: tuple, source: Any, make: Callable[[], _Cached]) -> _Cached:
+        if key not in self._cache:
+            self._cache[key] = make(), source
+        return cast("_Cached", self._cache[key][0])
 
     def table(
         self, name: str, data: Any, metric: MetricLike | None, labels: Any = None
     ) -> ArmTable:
-        """Returns the table of runs by examples, with labels instead of its own if these are given."""
+        """Returns the table of runs by examples; `labels` replace its labels."""
         key: tuple = ("table", id(data), metric)
         table = self._once(key, data, lambda: table_of(name, data, metric))
         if labels is None:
@@ -53,11 +53,11 @@ class SharedArms:
 
     def clustered(self, arm: Arm, values: Any, name: str, called: str) -> Arm:
         """Returns the arm with its examples in clusters; see `stats.runs_table.clustered`."""
-        # Clusters of different names may be the same groups of examples.
+        # By content: clusters of different names may be the same groups of examples.
         key = "clustered", id(arm), tuple(np.asarray(values).tolist()), called
         return self._once(key, arm, lambda: clustered(arm, values, name, called))
 
     def job(self, arm: Arm, metric: MetricLike, pool: str | None, examples: str | None) -> ScoreJob:
-        """Returns the bootstrap of an arm's score, which remembers its replicates."""
+        """Returns the bootstrap of an arm's score, which caches its replicates."""
         key = "job", id(arm), metric, pool, examples
         return self._once(key, arm, lambda: ScoreJob(arm, metric, pool, examples))

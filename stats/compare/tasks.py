@@ -38,16 +38,16 @@ from multiberts.stats.variance.crossing import Crossing
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TaskComparisons(EqualByContent, Readable):
-    """Comparisons of a family of tasks, and their mean.
+    """Comparisons of a family of tasks and of their mean.
 
     Attributes:
-      comparisons: by task; of a task that counts as the mean of several metrics by "task, metric".
-      macro_average: of the mean over tasks of their scores, each task with the same weight. Tasks are not
-        drawn: it is about these tasks.
-      adjusted: two-sided p-values of the comparisons corrected for their number, by method:
-        `holm` (recommended), `bonferroni`, `bh`, `by` from the recommended p. Each [comparisons], in the
-        order of `comparisons`. Empty in a `single` design.
-      left_out: seeds of each task that other tasks lack, and which the mean therefore leaves out.
+      comparisons: comparison by task, or by "task, metric" for a task with several metrics.
+      macro_average: comparison of the mean over tasks, with equal weights. Tasks are not drawn: the result
+        is about these tasks.
+      adjusted: recommended two-sided p-values corrected for the number of comparisons, by method: `holm`
+        (recommended), `bonferroni`, `bh`, `by`. Each [comparisons], in the order of `comparisons`; empty in
+        a `single` design.
+      left_out: seeds by task that the mean leaves out, because other tasks lack them.
 
     Example:
       >>> from xarray import DataArray
@@ -90,27 +90,26 @@ def compare_tasks(
 ) -> TaskComparisons:
     """Compares two arms on several tasks with common draws of seeds.
 
-    A seed that does well on one task may do well on another. One draw of seeds for all tasks keeps
-    that dependence in the mean over tasks.
+    A seed that is good on one task may be good on another. Drawing seeds once for all tasks keeps this
+    dependence in the mean.
 
     Args:
-      tasks: a `TaskData` by name; or a table, file or folder with two arms (or with the base alone) on
-        several tasks, as `stats.compare` takes it, such as a data frame with a column `task`.
-      experiment: such a table of the other arm.
-      metric: of such tables: of all tasks, or by task, `{"CoLA": "matthews", "MRPC": "accuracy+f1"}`; a task
-        with several counts as the mean of these. `glue`: as GLUE counts each task. By default as in
-        `stats.compare`.
+      tasks: `TaskData` by name; or a table, file or folder of one or two arms on several tasks, as
+        `stats.compare` takes it, such as a data frame with a column `task`.
+      experiment: the same kind of table of the other arm.
+      metric: metric of tables, for all tasks or by task: `{"CoLA": "matthews", "MRPC": "accuracy+f1"}`;
+        several metrics of a task are averaged. `glue`: GLUE's metrics. By default as in `stats.compare`.
       design: as in `stats.compare`.
       resample: as in `stats.compare`.
       confidence_level: as in `stats.compare`.
       n_resamples: as in `stats.compare`.
       rng: as in `stats.compare`.
-      base_name: name of the base in tables and texts, where the data name none.
-      experiment_name: name of the experiment there.
+      base_name: name of the base in tables and texts, if the data name none.
+      experiment_name: name of the experiment in tables and texts, if the data name none.
 
     Raises:
-      DataError: a task's arrays do not fit together, tasks have no seeds in common, or tasks
-        that share examples differ in their number.
+      DataError: arrays of a task that do not fit together, tasks without common seeds, or tasks that share
+        examples but differ in their number.
 
     Example:
       >>> from xarray import DataArray
@@ -148,31 +147,31 @@ def compare_tasks(
 def _tasks_of(
     base: Any, experiment: Any, metric: Any, roles: tuple[str, str]
 ) -> tuple[dict[str, TaskData], tuple[str, str]]:
-    """Returns the arms of one or two tables as tasks, and what the arms are called."""
+    """Returns the arms of one or two tables as tasks, and the names of the arms."""
     tables: list[dict[str, dict[str, ArmTable]]] = []
     names: list[str] = []
-    given = [base] if experiment is None else [base, experiment]
-    for role, data in zip(roles, given, strict=False):
-        held = tasks_in(data, role)
-        if held is None:
+    inputs = [base] if experiment is None else [base, experiment]
+    for role, data in zip(roles, inputs, strict=False):
+        tasks_read = tasks_in(data, role)
+        if tasks_read is None:
             raise DataError(
                 f"{role}: found {type(data).__name__}, expected tasks by name, {{'RTE': stats.TaskData(base, "
                 "experiment)}, or a table, file or folder with a column or names of tasks"
             )
-        of_table = [*dict.fromkeys(name for arms in held.values() for name in arms if name)]
-        has_several = len(of_table) > 1 or max(map(len, held.values())) > 1
-        if len(given) > 1 and has_several:
+        of_table = [*dict.fromkeys(name for arms in tasks_read.values() for name in arms if name)]
+        has_several = len(of_table) > 1 or max(map(len, tasks_read.values())) > 1
+        if len(inputs) > 1 and has_several:
             raise DataError(
                 f"{role}: found the arms {', '.join(of_table)}, expected one in each of two tables; give one "
                 "table with both"
             )
-        tables.append(held)
+        tables.append(tasks_read)
         names.append("" if has_several else name_carried(data, of_table) or role)
     by_task: dict[str, dict[str, ArmTable]] = {}
-    for held, role, of_one in zip(tables, roles, distinct_names(names, roles), strict=False):
-        for task, arms in held.items():
-            own = {of_one or name or role: arm for name, arm in arms.items()}
-            by_task.setdefault(task, {}).update(own)
+    for tasks_read, role, of_one in zip(tables, roles, distinct_names(names, roles), strict=False):
+        for task, arms in tasks_read.items():
+            by_name = {of_one or name or role: arm for name, arm in arms.items()}
+            by_task.setdefault(task, {}).update(by_name)
     called = [*dict.fromkeys(name for arms in by_task.values() for name in arms)]
     if len(called) > 2:
         raise DataError(
@@ -193,10 +192,10 @@ def _tasks_of(
 
 
 class CountedArms(NamedTuple):
-    """Arms that count in the mean over tasks: of one task, on one set of examples, under one metric.
+    """Arms of one task, set of examples and metric, which count in the mean over tasks.
 
     Attributes:
-      examples: name of the set; those of one name are drawn together.
+      examples: name of the set of examples; equal names share draws.
     """
 
     task: str
@@ -210,7 +209,7 @@ def compare_family(
     """Compares the two arms of several tasks; see `compare_tasks`.
 
     Args:
-      tasks: by name.
+      tasks: arms and metric of each task by name.
     """
     if not tasks:
         raise DataError("found no tasks, expected at least one")
@@ -222,31 +221,31 @@ def compare_family(
                 prepared = prepare_arms(replace(task, metric=metric), settings)
             key = f"{name}, {metric_name(str(metric))}" if len(metrics) > 1 else name
             cells[key] = CountedArms(name, task.examples_of or name, prepared)
-    specs = [_spec(own, settings) for own in cells.values()]
+    specs = [_spec(cell, settings) for cell in cells.values()]
     _check_shared_sets(dict(zip(cells, specs, strict=True)))
     called = [Names(name, name, *names) for name in cells]
     _, left_out = _common_seeds([*cells.values()])
     if left_out:  # each with all of its own
         pairs = zip(specs, called, strict=True)
-        found = [compare_specs([spec], settings, [own])[0][0] for spec, own in pairs]
+        items = [compare_specs([spec], settings, [named])[0][0] for spec, named in pairs]
         mean = mean_over_tasks([*cells.values()], settings, names)
     else:
-        found, replicates = compare_specs(specs, settings, called)
+        items, replicates = compare_specs(specs, settings, called)
         every = [*zip(cells.values(), specs, strict=True)]
-        mean = _mean(every, found, replicates.undefined, names)
-    return TaskComparisons(dict(zip(cells, found, strict=True)), mean, _adjusted(found), left_out)
+        mean = _mean(every, items, replicates.undefined, names)
+    return TaskComparisons(dict(zip(cells, items, strict=True)), mean, _adjusted(items), left_out)
 
 
 def mean_over_tasks(
     cells: Sequence[CountedArms], settings: ComparisonSettings, names: tuple[str, str]
 ) -> Comparison:
-    """Returns the mean over tasks of their scores, from the seeds that all tasks have.
+    """Returns the comparison of the mean over tasks, from the seeds that all tasks have.
 
     Raises:
-      DataError: they have none in common, or too few to estimate how seeds vary.
+      DataError: no common seeds, or too few to estimate their variance.
     """
     common, left_out = _common_seeds(cells)
-    drawn = [own.prepared.arms[settings.design == "fixed_baseline" :] for own in common]
+    drawn = [cell.prepared.arms[settings.design == "fixed_baseline" :] for cell in common]
     fewest = min(len(arm.seeds) for arms in drawn for arm in arms)
     has_seeds = any(settings_of(arms, settings).resample != "examples" for arms in drawn)
     if left_out and fewest < 2 and has_seeds:
@@ -254,9 +253,9 @@ def mean_over_tasks(
             "found one seed that all tasks have, expected two or more to estimate how seeds vary; add "
             "seeds, or give resample='examples' and claim nothing beyond these runs"
         )
-    specs = [_spec(own, settings) for own in common]
-    found, replicates = compare_specs(specs, settings, [Names("", "", *names)] * len(specs))
-    mean = _mean([*zip(common, specs, strict=True)], found, replicates.undefined, names)
+    specs = [_spec(cell, settings) for cell in common]
+    comparisons, replicates = compare_specs(specs, settings, [Names("", "", *names)] * len(specs))
+    mean = _mean([*zip(common, specs, strict=True)], comparisons, replicates.undefined, names)
     tasks_of: dict[tuple, list[str]] = {}
     for task, seeds in left_out.items():
         tasks_of.setdefault(seeds, []).append(task)
@@ -267,39 +266,39 @@ def mean_over_tasks(
     return replace(mean, notes=tuple(notes))
 
 
-def _spec(own: CountedArms, settings: ComparisonSettings) -> ComparisonSpec:
-    return ComparisonSpec(own.prepared, settings_of(own.prepared.arms, settings), own.examples)
+def _spec(cell: CountedArms, settings: ComparisonSettings) -> ComparisonSpec:
+    return ComparisonSpec(cell.prepared, settings_of(cell.prepared.arms, settings), cell.examples)
 
 
 def _common_seeds(cells: Sequence[CountedArms]) -> tuple[list[CountedArms], dict[str, tuple]]:
-    """Keeps, for each arm, the seeds that every task has; also returns those of each that are left out."""
+    """Keeps the seeds of each arm that every task has; also returns the seeds left out by task."""
     common = []
-    for place, role in enumerate(("base", "experiment")[: len(cells[0].prepared.arms)]):
-        seeds = common_seeds(own.prepared.arms[place] for own in cells)
+    for arm_number, role in enumerate(("base", "experiment")[: len(cells[0].prepared.arms)]):
+        seeds = common_seeds(cell.prepared.arms[arm_number] for cell in cells)
         if not seeds:
-            tasks = dict.fromkeys(own.task for own in cells)
+            tasks = dict.fromkeys(cell.task for cell in cells)
             raise DataError(
                 f"tasks {', '.join(tasks)} have no seed of the {role} in common; compare them separately"
             )
         common.append(seeds)
-    left_out, kept = {}, []
-    for own in cells:
-        pairs = [*zip(own.prepared.arms, common, strict=True)]
+    left_out, with_common = {}, []
+    for cell in cells:
+        pairs = [*zip(cell.prepared.arms, common, strict=True)]
         if lost := [seed for arm, seeds in pairs for seed in arm.seeds if seed not in seeds]:
-            left_out[own.task] = sorted_seeds(lost)
+            left_out[cell.task] = sorted_seeds(lost)
         arms = tuple(with_common_seeds(arm, seeds) for arm, seeds in pairs)
-        kept.append(own._replace(prepared=own.prepared._replace(arms=arms)))
-    return kept, left_out
+        with_common.append(cell._replace(prepared=cell.prepared._replace(arms=arms)))
+    return with_common, left_out
 
 
 def _check_shared_sets(specs: Mapping[str, ComparisonSpec]) -> None:
     seen: dict[str, tuple[str, int]] = {}
     for name, spec in specs.items():
         for arm in spec.arms:
-            other, number = seen.setdefault(spec.examples or "", (name, arm.num_units))
+            first_task, number = seen.setdefault(spec.examples or "", (name, arm.num_units))
             if spec.examples is not None and number != arm.num_units:
                 raise DataError(
-                    f"tasks {other!r} and {name!r} share their examples by examples_of and have "
+                    f"tasks {first_task!r} and {name!r} share their examples by examples_of and have "
                     f"{number} and {arm.num_units}; give them different names in examples_of"
                 )
 
@@ -313,11 +312,11 @@ def _mean(
     """Averages the metrics of each task, and then the tasks.
 
     Args:
-      cells: with the tables that their comparisons were made from; all have the same seeds.
-      undefined: where a score was 0/0 [replicates, jobs].
+      cells: arms and tables of each comparison, all with the same seeds.
+      undefined: bool, whether a score was 0/0 [replicates, jobs].
     """
-    of_task = Counter(own.task for own, _ in cells)
-    weights = np.array([1 / len(of_task) / of_task[own.task] for own, _ in cells])
+    of_task = Counter(cell.task for cell, _ in cells)
+    weights = np.array([1 / len(of_task) / of_task[cell.task] for cell, _ in cells])
     specs = [spec for _, spec in cells]
     settings = specs[0].settings
     if len(drawn := {spec.settings.resample for spec in specs}) > 1:
@@ -326,18 +325,18 @@ def _mean(
             "same of all; give tasks of as many seeds, or resample='examples'"
         )
     samples = np.tensordot(weights, [item.samples for item in comparisons], 1)
-    # Metrics of one task have the same examples, which are counted once.
-    once = [*{own.examples: place for place, (own, _) in enumerate(cells)}.values()]
+    # Metrics of one task share their examples, which are counted once.
+    once = [*{cell.examples: number for number, (cell, _) in enumerate(cells)}.values()]
     arms = [
         _mean_arm(
-            [arms_of(item)[place] for item in comparisons],
+            [arms_of(item)[column] for item in comparisons],
             weights,
-            samples[:, place],
-            _mean_crossing([spec.crossings[place] for spec in specs], weights),
+            samples[:, column],
+            _mean_crossing([spec.crossings[column] for spec in specs], weights),
             settings,
             once,
         )
-        for place in range(samples.shape[1])
+        for column in range(samples.shape[1])
     ]
     metric = "+".join(dict.fromkeys(item.metric for item in comparisons))
     if "+" in metric and not may_be_averaged(metric):
@@ -382,7 +381,7 @@ def _mean_arm(
     """Averages one arm over tasks.
 
     Args:
-      once: places of the comparisons whose examples are counted.
+      once: indices of the comparisons whose examples are counted.
     """
     estimate = float(weights @ [arm.estimate for arm in arms])
     error, freedom = spread_of(crossing)
@@ -396,7 +395,7 @@ def _mean_arm(
         max(arm.num_runs for arm in arms),
         1
         if all(arm.num_examples == 1 for arm in arms)
-        else sum(arms[place].num_examples for place in once),
+        else sum(arms[number].num_examples for number in once),
         standard_error=error,
         df=freedom,
         repeats=any(arm.repeats for arm in arms),

@@ -1,11 +1,11 @@
-"""Finds the inputs of the MultiBERTs paper's tables and figures among some predictions.
+"""Finds the inputs of the MultiBERTs paper's tables and figures in prediction sets.
 
 Numbers of tables and figures are those of Sellam et al. (ICLR 2022) and of its published notebooks:
 tables 1 and 2 and figure 3 belong to section 4 (coreference, gender bias), table 4 and figures 5 and
 6 to appendix D, 1M against 2M steps to appendix E.1 and the original BERT to E.2.
 
-By default the draws are those of the published library, so that the same predictions give the same
-samples; the recommended interval and p stand alongside the published ones.
+By default the draws are those of the published library, so that equal predictions give equal samples; the
+recommended interval and p are shown with the published ones.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ Pairs = Sequence[tuple[PredictionSet, PredictionSet]]
 ACCURACY = "accuracy"
 BIAS = "bias_correlation"
 HANS, NOT_ENTAILED = "hans", 0  # the label of `finetune.text.challenge_sets.TWO_WAY`
-# Its draws, so that the same predictions give the same samples.
+# The paper's draws, so that equal predictions give equal samples.
 PUBLISHED = ComparisonSettings(draws="published")
 GROUP_MEASURES = (ACCURACY, *OCCUPATION_MEASURES)
 
 
-# The base's checkpoints trained further on counterfactual data, and paired with it.
+# The base's checkpoints trained further on counterfactual data; seeds are paired with the base.
 INCREMENTAL = "cda_incr"
-# Trained on counterfactual data from the start, with seeds of its own.
+# Trained on counterfactual data from scratch, with other seeds.
 FULL = "cda_full"
 # The base's first seeds with many fine-tuning runs each.
 EXTRA = "base_extra_seeds"
@@ -55,11 +55,11 @@ EXTRA = "base_extra_seeds"
 
 @dataclass(frozen=True)
 class Roles:
-    """Procedures that may have other names than in the paper's configuration.
+    """Names of procedures, if they differ from the paper's configuration.
 
     Attributes:
-      base: pre-trained as BERT was.
-      original: the published BERT checkpoint.
+      base: procedure that is pre-trained like BERT.
+      original: procedure of the published BERT checkpoint.
     """
 
     base: str = "base"
@@ -75,7 +75,7 @@ def compare_pair(
     resample: Resample = "both",
     names: tuple[str, str] | None = None,
 ) -> Comparison:
-    """Compares two prediction sets by a measure, named by what differs between them: procedure or step."""
+    """Compares two prediction sets by a measure; their names show the difference, procedure or step."""
     settings = replace(settings or PUBLISHED, design=design, resample=resample)
     return compare_prediction_sets(
         base, experiment, measure, settings, names or _names(base, experiment)
@@ -99,12 +99,12 @@ def compare_checkpoints(
 ) -> Comparison:
     """Compares two pre-training seeds of one procedure, with only examples resampled.
 
-    The paper's table 4: such a comparison is about these two checkpoints, not about a procedure.
+    As in the paper's table 4, the result is about these two checkpoints, not about a procedure.
     """
     seeds = predictions.data["pretrain_seed"].to_numpy().tolist()
     arms = []
     for seed in (base_seed, experiment_seed):
-        rows = [row for row, own in enumerate(seeds) if own == seed]
+        rows = [row for row, run_seed in enumerate(seeds) if run_seed == seed]
         if not rows:
             raise DataError(
                 f"{predictions.set_name} of {predictions.name} has no pre-training seed {seed!r}, only "
@@ -125,7 +125,7 @@ def compare_family(
 
     Args:
       pairs: (base, experiment) prediction sets, one pair per evaluation set.
-      settings: how; by default with the draws of the published library.
+      settings: settings of the comparison; by default with the published library's draws.
     """
     tasks = {}
     for base, experiment in pairs:
@@ -137,17 +137,17 @@ def compare_family(
 
 @dataclass
 class Catalogue:
-    """Prediction sets sorted by their part in the paper, and what is made of them, each thing once.
+    """Prediction sets by role in the paper, and their cached comparisons.
 
-    All methods raise DataError where the prediction sets they need are missing.
+    All methods raise DataError if their prediction sets are missing.
 
     Attributes:
       prediction_sets: predictions of all procedures; the last step of each is used.
-      early_step: the step of the base that its last is compared with; None: half of the last.
-      steps_set: the task or evaluation set of figure 7; None: the first.
-      parts: by name of an evaluation set, the coordinate of its examples (or `label`) by which its
-        scores are drawn separately, such as {"hans": "label"}.
-      choices: how learning rates were chosen, for a table.
+      early_step: early step of the base, compared with its last; None: half of the last.
+      steps_set: task or evaluation set of figure 7; None: the first.
+      parts: coordinate of examples (or `label`) that splits an evaluation set in figures, by its name, such
+        as {"hans": "label"}.
+      choices: choices of learning rates, for a table.
     """
 
     prediction_sets: Sequence[PredictionSet]
@@ -166,37 +166,37 @@ class Catalogue:
 
     def _by_key(self, procedure: str) -> dict[Key, list[PredictionSet]]:
         """Returns the prediction sets of all steps of a procedure, by task and evaluation set."""
-        found: dict[Key, list[PredictionSet]] = {}
+        by_key: dict[Key, list[PredictionSet]] = {}
         for item in self.prediction_sets:
             if item.procedure == procedure:
-                found.setdefault((item.task, item.evaluation_set), []).append(item)
-        return found
+                by_key.setdefault((item.task, item.evaluation_set), []).append(item)
+        return by_key
 
     @property
     def trained(self) -> dict[str, list[PredictionSet]]:
         """Returns the steps of the base, by name of a set that has several."""
         steps = (
-            [item for item in found if item.step is not None]
-            for found in self._by_key(self.roles.base).values()
+            [item for item in sets if item.step is not None]
+            for sets in self._by_key(self.roles.base).values()
         )
-        return {found[0].set_name: found for found in steps if len(found) > 1}
+        return {sets[0].set_name: sets for sets in steps if len(sets) > 1}
 
     def biased(self, *procedures: str) -> list[PredictionSet]:
-        """Returns the prediction sets of some procedures that bias can be measured on, one at least."""
-        found = [
+        """Returns the prediction sets of these procedures with a bias measure; refuses none."""
+        prediction_sets = [
             predictions
             for name in procedures
             for predictions in self.last(name).values()
             if BIAS in predictions.measures
         ]
-        if not found:
+        if not prediction_sets:
             names = " or ".join(map(repr, procedures))
             raise DataError(f"found no prediction file of {names} with the measure {BIAS}")
-        return found
+        return prediction_sets
 
     @property
     def winogender_groups(self) -> list[PredictionSet]:
-        """Returns one prediction set per procedure that bias was measured on."""
+        """Returns one prediction set with a bias measure per procedure."""
         return self.biased(self.roles.base, EXTRA, INCREMENTAL, FULL)
 
     @cached_property
@@ -215,15 +215,15 @@ class Catalogue:
 
     @property
     def plain_sets(self) -> dict[Key, PredictionSet]:
-        """Sets of the base that are scored example by example, not by occupation."""
-        found = {
+        """Returns the base's sets with example scores, not occupation scores."""
+        plain = {
             key: predictions
             for key, predictions in self.last(self.roles.base).items()
             if not set(predictions.measures) & set(OCCUPATION_MEASURES)
         }
-        if not found:
+        if not plain:
             raise DataError("found no evaluation set of the base except those of gender bias")
-        return found
+        return plain
 
     @cached_property
     def panels(self) -> list[ScorePanel]:
@@ -284,10 +284,10 @@ class Catalogue:
         design: Design,
         resample: Resample = "both",
     ) -> list[Comparison]:
-        """Compares base and experiment by a measure, for each of those asked for."""
-        found = [compare_pair(*item, design, self.settings, resample) for item in asked]
-        self.made_comparisons += found
-        return found
+        """Makes each requested comparison of base and experiment by a measure."""
+        comparisons = [compare_pair(*item, design, self.settings, resample) for item in asked]
+        self.made_comparisons += comparisons
+        return comparisons
 
     def _on_winogender(
         self, base: str, experiment: str
@@ -308,13 +308,13 @@ class Catalogue:
 
     @cached_property
     def sources(self) -> list[Comparison]:
-        """Incremental against full CDA by what is resampled, the rest of table 2."""
+        """Compares incremental with full CDA by resampled units, the rest of table 2."""
         asked = self._on_winogender(INCREMENTAL, FULL)[1:]
         return [self._compare(asked, "unpaired", source)[0] for source in SOURCES]
 
     @cached_property
     def checkpoints(self) -> Comparison:
-        """Two of the seeds with many fine-tuning runs, as in the paper, or else of the base."""
+        """Compares two seeds with many fine-tuning runs, as in the paper, else two of the base."""
         name = EXTRA
         if not any(BIAS in predictions.measures for predictions in self.last(name).values()):
             name = self.roles.base
@@ -324,16 +324,16 @@ class Catalogue:
             raise DataError(
                 f"{predictions.set_name}: found one seed of {predictions.name}, expected two"
             )
-        found = compare_checkpoints(predictions, seeds[0], seeds[1], settings=self.settings)
-        self.made_comparisons.append(found)
-        return found
+        comparisons = compare_checkpoints(predictions, seeds[0], seeds[1], settings=self.settings)
+        self.made_comparisons.append(comparisons)
+        return comparisons
 
     def _pairs(
-        self, first: Mapping[Key, PredictionSet], second: Mapping[Key, PredictionSet], what: str
+        self, first: Mapping[Key, PredictionSet], second: Mapping[Key, PredictionSet], arms: str
     ) -> Pairs:
         pairs = [(first[key], second[key]) for key in first if key in second]
         if not pairs:
-            raise DataError(f"found no evaluation set with prediction files of both {what}")
+            raise DataError(f"found no evaluation set with prediction files of both {arms}")
         return pairs
 
     @cached_property
@@ -347,8 +347,8 @@ class Catalogue:
             for item in steps[key]:
                 if item.step == wanted != final:
                     early[key] = item
-        what = "half the last step" if self.early_step is None else step_name(self.early_step)
-        return self._pairs(early, last, f"the base at {what} and at its last")
+        early_name = "half the last step" if self.early_step is None else step_name(self.early_step)
+        return self._pairs(early, last, f"the base at {early_name} and at its last")
 
     @cached_property
     def steps(self) -> list[Comparison]:
@@ -371,7 +371,7 @@ class Catalogue:
     def original(self) -> list[Comparison]:
         """Compares the original BERT, a fixed baseline, with the base by every measure of both.
 
-        In the paper the one seed of the original was drawn with replacement, which leaves it as it is.
+        The paper drew the single seed of the original with replacement, which changes nothing.
         """
         pairs = self._pairs(
             self.last(self.roles.original), self.plain_sets, "the original and the base"
@@ -392,15 +392,15 @@ class Catalogue:
     @cached_property
     def agreements(self) -> dict[str, Agreement]:
         """Agreement of two runs, by evaluation set and part of it."""
-        found: dict[str, Agreement] = {}
+        shares: dict[str, Agreement] = {}
         for predictions in self.plain_sets.values():
             prediction_sets = {predictions.set_name: predictions}
             if predictions.evaluation_set in self.parts:
                 for name, part in predictions.split(self.parts[predictions.evaluation_set]).items():
                     prediction_sets[f"{predictions.set_name}, {name}"] = part
             for name, part in prediction_sets.items():
-                found[name] = agreement(part.data, confidence_level=self.settings.confidence_level)
-        return found
+                shares[name] = agreement(part.data, confidence_level=self.settings.confidence_level)
+        return shares
 
     @cached_property
     def components(self) -> dict[tuple[str, str], VarianceComponents]:
@@ -416,13 +416,13 @@ def group_scores(
 ) -> dict[tuple[str, str], list[RunScores]]:
     """Scores groups of runs on Winogender, by (evaluation set, measure).
 
-    Sellam et al. (ICLR 2022), section 4 and appendix D: of each group the mean over pre-training
-    seeds, the runs of a seed averaged first, and the deviation over seeds. For the base the published
-    notebook prints accuracy 62.7 +- 1.2 %, bias correlation 0.42 +- 0.10 and slope 0.45 +- 0.11 (the
-    appendix calls the last a correlation).
+    Sellam et al. (ICLR 2022), section 4 and appendix D: mean over pre-training seeds of each group, after
+    averaging the runs of a seed, and deviation over seeds. For the base the published notebook prints
+    accuracy 62.7 +- 1.2 %, bias correlation 0.42 +- 0.10 and slope 0.45 +- 0.11 (the appendix calls the
+    last a correlation).
 
     Args:
-      prediction_sets: on Winogender, one per group, in the order of the rows.
+      prediction_sets: prediction sets on Winogender, one per group, in row order.
     """
     names = sorted({predictions.set_name for predictions in prediction_sets})
     if len(names) != 1:

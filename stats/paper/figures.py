@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 # Components in the order of the bars, each with its `fill_style`.
 _FILLS = {"seed": 2, "run": 1, "example": 0, "residual": 4, "run_residual": 3}
-# Least numbers of runs of a seed, and of seeds, that a box summarises.
+# Smallest numbers of runs of a seed, and of seeds, for a box plot.
 _ENOUGH_FOR_BOX = 8
 _ENOUGH_SEEDS = 4
 _PANELS_A_ROW = 4
@@ -46,8 +46,8 @@ class ScorePanel:
     """Scores of procedures on one evaluation set.
 
     Attributes:
-      arms: procedures, each with a box and a dot per seed.
-      reference: one checkpoint to compare them with, such as the original BERT, or None.
+      arms: scores of procedures, drawn as a box and one dot per seed.
+      reference: scores of one checkpoint for comparison, such as the original BERT, or None.
     """
 
     title: str
@@ -64,9 +64,9 @@ def score_figure(panels: Sequence[ScorePanel], title: str = "", one_scale: bool 
     stress sets as panels.
 
     Args:
-      panels: one per evaluation set, or part of one.
+      panels: panels, one per evaluation set or part of one.
       title: a line above the figure.
-      one_scale: whether all panels share one axis of scores.
+      one_scale: whether all panels share the score axis.
     """
     if not panels or not all(panel.arms for panel in panels):
         raise DataError("found nothing to draw scores of, expected a procedure in every panel")
@@ -89,9 +89,9 @@ def score_figure(panels: Sequence[ScorePanel], title: str = "", one_scale: bool 
 
 
 def _draw_scores(axes: Axes, panel: ScorePanel, names: Sequence[str]) -> None:
-    for place, arm in enumerate(panel.arms):
+    for position, arm in enumerate(panel.arms):
         drawing.dots(
-            axes, arm.seed_scores, place, names.index(arm.name), spread=1.8, alpha=0.85,
+            axes, arm.seed_scores, position, names.index(arm.name), spread=1.8, alpha=0.85,
             box=0.62 if len(arm.seeds) >= _ENOUGH_SEEDS else 0.0, label=arm.name, markersize=5,
         )  # fmt: skip
     if panel.reference is not None:
@@ -117,18 +117,18 @@ def seeds_figure(arms: Sequence[RunScores], measure: str) -> Figure:
     """
     if not arms:
         raise DataError("found no scores to draw seeds of, expected at least one procedure")
-    order = [arms[0].seeds[place] for place in np.argsort(arms[0].seed_scores, kind="stable")]
+    order = [arms[0].seeds[position] for position in np.argsort(arms[0].seed_scores, kind="stable")]
     others = sorted_seeds([seed for arm in arms for seed in arm.seeds if seed not in order])
-    column = {seed: place for place, seed in enumerate([*order, *others])}
+    column = {seed: position for position, seed in enumerate([*order, *others])}
     shift = 0.5 / len(arms)
     width = min(10.0, 1.4 + len(column) * max(0.24, 0.12 + 0.12 * len(arms)))
     most = max(len(scores) for arm in arms for scores in arm.by_seed.values())
     if most >= _ENOUGH_FOR_BOX:
         width = min(10.0, 1.4 + 0.75 * len(column) * len(arms))
     with canvas(max(4.2, width), 3.6) as (figure, axes):
-        for seed, place in column.items():
+        for seed, position in column.items():
             means = [
-                (place + shift * (index - (len(arms) - 1) / 2), float(arm.by_seed[seed].mean()))
+                (position + shift * (index - (len(arms) - 1) / 2), float(arm.by_seed[seed].mean()))
                 for index, arm in enumerate(arms)
                 if seed in arm.by_seed
             ]
@@ -149,13 +149,13 @@ def _draw_seeds(axes: Axes, arm: RunScores, column: Mapping, shift: float, index
     colour = COLOURS[index % len(COLOURS)]
     means = []
     for seed, scores in arm.by_seed.items():
-        place = column[seed] + shift
+        position = column[seed] + shift
         if len(scores) > 1:
             drawing.dots(
-                axes, scores, place, index, box=0.4 if len(scores) >= _ENOUGH_FOR_BOX else 0.0,
+                axes, scores, position, index, box=0.4 if len(scores) >= _ENOUGH_FOR_BOX else 0.0,
                 marker=".", markersize=4, alpha=0.55, markeredgewidth=0,
             )  # fmt: skip
-        means.append((place, float(scores.mean())))
+        means.append((position, float(scores.mean())))
     runs = sorted({len(scores) for scores in arm.by_seed.values()})
     number = str(runs[0]) if len(runs) == 1 else f"{runs[0]} to {runs[-1]}"
     axes.plot(
@@ -240,9 +240,9 @@ def variance_figure(
     example, and of the mean score.
 
     Args:
-      components: by evaluation set.
-      sizes: by evaluation set the numbers of seeds, of runs per seed and of examples over which the
-        mean was taken; None leaves the second panel out.
+      components: variance components by evaluation set.
+      sizes: numbers of seeds, runs per seed and examples of the mean by evaluation set; None: no second
+        panel.
     """
     if not components:
         raise DataError("found no variance components to draw, expected at least one set")
@@ -268,9 +268,9 @@ def variance_figure(
 
 def _draw_shares(axes: Axes, parts: Mapping[str, Mapping[str, float]]) -> None:
     rows, left = np.arange(len(parts)), np.zeros(len(parts))
-    totals = np.array([sum(found.values()) for found in parts.values()])
+    totals = np.array([sum(of_measure.values()) for of_measure in parts.values()])
     for name, fill in _FILLS.items():
-        values = np.array([found[name] for found in parts.values()])
+        values = np.array([of_measure[name] for of_measure in parts.values()])
         shares = 100 * np.divide(values, totals, out=np.zeros(len(parts)), where=totals > 0)
         axes.barh(rows, shares, 0.66, left, label=COMPONENT_NAMES[name], **drawing.fill_style(fill))
         left += shares
@@ -295,13 +295,13 @@ def power_figure(
     from matplotlib.ticker import MaxNLocator
 
     with canvas(5.4, 3.9) as (figure, axes):
-        for place, (effect, curve) in enumerate(zip(effects, table.T, strict=True)):
+        for line, (effect, curve) in enumerate(zip(effects, table.T, strict=True)):
             reached = np.flatnonzero(curve >= plan.target_power)
             enough = f"{seeds[reached[0]]} seeds" if reached.size else f"over {seeds[-1]} seeds"
             axes.plot(
                 seeds, curve, linewidth=1.7, markersize=5,
-                markevery=(place, max(1, len(seeds) // 6)),
-                label=f"effect {effect:.3g}: {enough}", **drawing.curve_style(place),
+                markevery=(line, max(1, len(seeds) // 6)),
+                label=f"effect {effect:.3g}: {enough}", **drawing.curve_style(line),
             )  # fmt: skip
         axes.axhline(plan.target_power, color=GREY, linewidth=0.9, linestyle=":")
         axes.set_ylim(0, 1.02)

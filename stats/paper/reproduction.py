@@ -3,7 +3,7 @@
     multiberts paper --gin_param='paper.run_dir = "results/paper"'
         --gin_param='paper.predictions = "results"'
 
-What the runs do not allow is left out, and the report says why.
+Tables and figures that the runs do not allow are left out with a reason.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ Section = tuple[str, str, str, Callable[[], "Table | Figure"]]
 
 def _settle(parameters: Values, _: Values) -> None:
     parameters["parts"] = dict(parameters["parts"] or {})
-    # They came later: reports made without them keep their identity.
+    # Left out at their defaults, so that reports made before they existed keep their identity.
     for name, default in (("steps_set", None), ("figures", "svg")):
         if parameters[name] == default:
             del parameters[name]
@@ -80,18 +80,18 @@ class PaperSettings:
     """Arguments of `paper`.
 
     Attributes:
-      run_dir: of this report.
+      run_dir: run directory of the report.
       predictions: folder (or folders) with finished fine-tuning runs, at any depth.
-      base: which procedure is the base (see `stats.paper.catalogue.Roles`).
-      original: which one is the published checkpoint.
-      early_step: the earlier step that the base's last is compared with; None: half of the last.
+      base: name of the base procedure (see `stats.paper.catalogue.Roles`).
+      original: name of the procedure of the published checkpoint.
+      early_step: early step of the base, compared with its last; None: half of the last.
       steps_set: task or evaluation set on which both steps' bootstrap distributions are drawn (figure 7);
         None: the first.
-      parts: by evaluation set, the coordinate of its examples (or `label`) by which scores are
-        drawn separately, such as {"hans": "label"}.
+      parts: coordinate of examples (or `label`) that splits an evaluation set in figures, by its name, such
+        as {"hans": "label"}.
       n_resamples: bootstrap replicates of every comparison.
-      rng: number that identifies the draws: the same number, the same draws.
-      figures: kind of the files of figures: LaTeX takes `pdf`.
+      rng: number that identifies the draws: equal numbers give equal draws.
+      figures: file format of the figures, such as `pdf` for LaTeX.
     """
 
     run_dir: str
@@ -110,13 +110,13 @@ class PaperSettings:
 def paper(settings: PaperSettings) -> None:
     """Writes `run_dir/report/` with `index.html`, `index.md`, `tables/`, `figures/` and `comparisons.csv`.
 
-    What cannot be made from these runs is left out, and `index.md` gives the reason.
+    Tables and figures that these runs do not allow are left out; `index.md` gives the reasons.
 
     Args:
       settings: the fields of `PaperSettings`.
 
     Raises:
-      UserError: there are no runs, none of the base, or a file is damaged.
+      UserError: no runs, no runs of the base, or a damaged file.
 
     Reference: Sellam et al., "The MultiBERTs" (ICLR 2022).
     """
@@ -149,97 +149,97 @@ def paper_report(
       prediction_sets: predictions of all procedures (see `stats.report.prediction_sets`).
       **options: further fields of `stats.paper.catalogue.Catalogue`.
     """
-    made = Catalogue(prediction_sets, roles or Roles(), **options)
+    catalogue = Catalogue(prediction_sets, roles or Roles(), **options)
     procedures = {predictions.procedure for predictions in prediction_sets}
-    if made.roles.base not in procedures:
+    if catalogue.roles.base not in procedures:
         raise DataError(
-            f"found no prediction files of the base procedure {made.roles.base!r}, only "
+            f"found no prediction files of the base procedure {catalogue.roles.base!r}, only "
             f"{', '.join(sorted(procedures)) or 'none at all'}; name the base with --base"
         )
-    numbers = {"comparisons.csv": lambda: full_table(made.made_comparisons).csv()}
-    return Report("Tables and figures", _sections(made), further_files=numbers)
+    numbers = {"comparisons.csv": lambda: full_table(catalogue.made_comparisons).csv()}
+    return Report("Tables and figures", _sections(catalogue), further_files=numbers)
 
 
-def _sections(made: Catalogue) -> Iterator[ReportSection]:
+def _sections(catalogue: Catalogue) -> Iterator[ReportSection]:
     """Yields every table and figure."""
-    base = made.roles.base
+    base = catalogue.roles.base
     sections: list[Section] = [
         ("scores", "", "Scores over pre-training seeds, the numbers of figure_scores",
-         lambda: score_table(made.scores)),
+         lambda: score_table(catalogue.scores)),
         ("winogender_paired", "table 1", "Incremental CDA against base, paired",
-         lambda: comparison_table(made.paired, "Paired", "less")),
+         lambda: comparison_table(catalogue.paired, "Paired", "less")),
         ("winogender_unpaired", "table 2",
          "Full against incremental CDA, unpaired, and with seeds or examples alone resampled",
-         lambda: comparison_table([made.unpaired[0], *made.sources], "Unpaired", "less")),
+         lambda: comparison_table([catalogue.unpaired[0], *catalogue.sources], "Unpaired", "less")),
         ("winogender_checkpoints", "table 4", "Two single checkpoints, examples alone",
-         lambda: comparison_table([made.checkpoints], "Two checkpoints")),
+         lambda: comparison_table([catalogue.checkpoints], "Two checkpoints")),
         ("winogender_groups", "",
          "Winogender scores of every group of runs (the base's spread: appendix D of the paper)",
-         lambda: score_table(group_scores(made.winogender_groups))),
+         lambda: score_table(group_scores(catalogue.winogender_groups))),
         ("steps", "table 5", "Early against late checkpoints, paired",
-         lambda: comparison_table(made.steps, "Steps")),
+         lambda: comparison_table(catalogue.steps, "Steps")),
         ("original", "",
          "Against the original BERT, a fixed baseline (appendix E.2 of the paper)",
-         lambda: comparison_table(made.original, "Against one checkpoint")),
+         lambda: comparison_table(catalogue.original, "Against one checkpoint")),
         ("agreement", "table 3",
          "Agreement of two runs: the share of equal answers, or Pearson's correlation for STS-B",
-         lambda: agreement_table(made.agreements)),
+         lambda: agreement_table(catalogue.agreements)),
         ("family_steps", "", "Early against late checkpoints, corrected for the number of tasks",
-         lambda: family_table(made.family_of_steps)),
+         lambda: family_table(catalogue.family_of_steps)),
         ("components", "", "Where the variance of the base's scores comes from",
-         lambda: component_table(made.components)),
+         lambda: component_table(catalogue.components)),
         ("learning_rates", "", "Learning rates and the scores they were chosen by",
-         lambda: learning_rate_table(made.choices)),
+         lambda: learning_rate_table(catalogue.choices)),
         ("figure_scores", "figure 1 and figure 2",  # GLUE and SQuAD
          "Scores over pre-training seeds, with the original BERT",
-         lambda: score_figure(made.panels)),
+         lambda: score_figure(catalogue.panels)),
         *((f"figure_parts_{slug(name)}", "",
            f"Scores over pre-training seeds on the parts of {name} by {by}",
-           partial(lambda *key: score_figure(made.part_panels(*key), key[0], True), name, by))
-          for name, by in made.parts.items()),
+           partial(lambda *key: score_figure(catalogue.part_panels(*key), key[0], True), name, by))
+          for name, by in catalogue.parts.items()),
         ("figure_hans_by_seed", "figure 4",
          "HANS, pairs that are not entailed: a column per pre-training seed, a dot per run",
-         lambda: seeds_figure([made.hans.run_scores(measure := made.hans.measures[0])], measure)),
+         lambda: seeds_figure([catalogue.hans.run_scores(measure := catalogue.hans.measures[0])], measure)),
         ("figure_bias_by_seed", "figure 5",
          "Bias correlation of every seed before and after incremental CDA",
-         lambda: _by_seed([made.biased(name)[0] for name in (base, INCREMENTAL)], BIAS)),
+         lambda: _by_seed([catalogue.biased(name)[0] for name in (base, INCREMENTAL)], BIAS)),
         ("figure_bias_noise", "figure 6",
          "Bias correlation of seeds with many fine-tuning runs each",
-         lambda: _by_seed(made.biased(EXTRA)[:1], BIAS)),
+         lambda: _by_seed(catalogue.biased(EXTRA)[:1], BIAS)),
         ("figure_winogender_groups", "figure 3",
          "Winogender scores of every group of runs, a dot per seed",
-         lambda: score_figure(group_panels(made.winogender_groups))),
+         lambda: score_figure(group_panels(catalogue.winogender_groups))),
         ("figure_bootstrap_paired", "", "Base and incremental CDA: bootstrap distributions",
-         lambda: bootstrap_figure(made.paired[-1])),
+         lambda: bootstrap_figure(catalogue.paired[-1])),
         ("figure_bootstrap_unpaired", "", "Incremental and full CDA: bootstrap distributions",
-         lambda: bootstrap_figure(made.unpaired[-1])),
+         lambda: bootstrap_figure(catalogue.unpaired[-1])),
         ("figure_bootstrap_steps", "figure 7",
          "Early and late checkpoints: bootstrap distributions",
-         lambda: bootstrap_figure(made.shown_steps)),
+         lambda: bootstrap_figure(catalogue.shown_steps)),
         ("figure_bootstrap_checkpoints", "", "Two single checkpoints: bootstrap distributions",
-         lambda: bootstrap_figure(made.checkpoints)),
+         lambda: bootstrap_figure(catalogue.checkpoints)),
         ("figure_steps", "figure 8",
          "Scores over pre-training seeds of early and of late checkpoints",
-         lambda: score_figure(made.step_panels)),
+         lambda: score_figure(catalogue.step_panels)),
         ("figure_sources", "",
          "Bootstrap distributions when seeds, examples or both are resampled",
-         lambda: sources_figure(made.sources)),
+         lambda: sources_figure(catalogue.sources)),
         ("figure_occupations", "", "Bias of occupations against their share of women",
-         lambda: occupations_figure(made.biased(base, INCREMENTAL, FULL), BIAS)),
+         lambda: occupations_figure(catalogue.biased(base, INCREMENTAL, FULL), BIAS)),
         *((f"figure_training_{slug(name)}", "", f"Score on {name} during pre-training",
-           partial(_training, made.settings.confidence_level, name, steps))
-          for name, steps in made.trained.items()),
+           partial(_training, catalogue.settings.confidence_level, name, steps))
+          for name, steps in catalogue.trained.items()),
         ("figure_agreement", "",
          "Agreement of two runs with the same and with different pre-training seeds",
-         lambda: agreement_figure(made.agreements)),
+         lambda: agreement_figure(catalogue.agreements)),
         ("figure_family_steps", "", "Early against late checkpoints on all tasks",
-         lambda: family_figure(made.family_of_steps)),
-        ("figure_variance", "", "Where the variance comes from", lambda: _variance(made)),
+         lambda: family_figure(catalogue.family_of_steps)),
+        ("figure_variance", "", "Where the variance comes from", lambda: _variance(catalogue)),
         ("figure_power", "", "Power of a paired comparison by number of seeds",
-         lambda: _power(made)),
+         lambda: _power(catalogue)),
     ]  # fmt: skip
     for name, number, caption, make in sections:
-        if name != "learning_rates" or made.choices:
+        if name != "learning_rates" or catalogue.choices:
             of_paper = f" ({number} of the paper)" if number else ""
             yield ReportSection(name, f"{caption}{of_paper}.", make)
 
@@ -255,9 +255,9 @@ def _training(level: float, name: str, steps: Sequence[PredictionSet]) -> Figure
     return training_figure([curve], name, measure, level)
 
 
-def _variance(made: Catalogue) -> Figure:
+def _variance(catalogue: Catalogue) -> Figure:
     components, sizes = {}, {}
-    for predictions in made.last(made.roles.base).values():
+    for predictions in catalogue.last(catalogue.roles.base).values():
         measure = predictions.measures[0]
         name = f"{predictions.set_name}, {measure.replace('_', ' ')}"
         components[name] = predictions.components(measure)
@@ -267,17 +267,17 @@ def _variance(made: Catalogue) -> Figure:
     return variance_figure(components, sizes)
 
 
-def _power(made: Catalogue) -> Figure:
+def _power(catalogue: Catalogue) -> Figure:
     try:
-        arms = [made.biased(name)[0] for name in (made.roles.base, INCREMENTAL)]
+        arms = [catalogue.biased(name)[0] for name in (catalogue.roles.base, INCREMENTAL)]
         measure = BIAS
     except DataError:
-        arms = list(made.pairs_of_steps[0])
+        arms = list(catalogue.pairs_of_steps[0])
         measure = arms[0].measures[0]
-    found = arms[0].difference_components(arms[1], measure)
+    components = arms[0].difference_components(arms[1], measure)
     size = arms[0].measured(measure)[0].sizes["example"]
     number = len(arms[0].run_scores(measure).seeds)
-    plan = found.plan(number, num_examples=size)
+    plan = components.plan(number, num_examples=size)
     least = plan.minimum_detectable_effect()
     effects = [float(f"{least * factor:.2g}") for factor in (0.75, 1, 1.25, 1.5)]
     title = f"{arms[1].procedure} against {arms[0].procedure}, {measure.replace('_', ' ')}"

@@ -83,14 +83,14 @@ def comparison_table(
 
 
 def _without_repeats(table: Table) -> Table:
-    """Moves set, base and experiment from columns to the title where all rows have the same."""
+    """Moves set, base and experiment from columns to the title if they are equal in all rows."""
     values = dict(zip(table.columns, map(list, zip(*table.rows, strict=True)), strict=True))
     same = {name: values[name][0] for name in _PREFIXES if len(set(values[name])) == 1}
-    kept = [place for place, name in enumerate(table.columns) if name not in same]
+    columns = [column for column, name in enumerate(table.columns) if name not in same]
     title = [table.title, *(f"{_PREFIXES[name]}{value}" for name, value in same.items())]
     return Table(
-        [table.columns[place] for place in kept],
-        [[row[place] for place in kept] for row in table.rows],
+        [table.columns[column] for column in columns],
+        [[row[column] for column in columns] for row in table.rows],
         table.formats,
         ", ".join(filter(None, title)),
     )
@@ -102,11 +102,11 @@ def family_table(family: TaskComparisons) -> Table:
     items = [*family.comparisons.items(), ("macro-average", family.macro_average)]
     level = f"{family.macro_average.confidence_level:.0%}"
     kinds = method_names([item.ci for _, item in items])
-    for place, (task, item) in enumerate(items):
+    for row, (task, item) in enumerate(items):
         if item.experiment is None:
             raise DataError("found tasks of a single design, expected comparisons of two arms")
         corrected = {
-            f"p ({CORRECTION_NAMES[method]})": float(p_values[place])
+            f"p ({CORRECTION_NAMES[method]})": float(p_values[row])
             if item is not items[-1][1]
             else None
             for method, p_values in family.adjusted.items()
@@ -127,7 +127,7 @@ def agreement_table(agreements: Mapping[str, Agreement]) -> Table:
     The paper's table of instance-level agreement (appendix); the intervals are ours.
 
     Args:
-      agreements: by evaluation set, see `stats.zhong.run_agreement.agreement`.
+      agreements: agreement by evaluation set, see `stats.zhong.run_agreement.agreement`.
     """
     kinds = {"classes": "equal answers", "correlation": "correlation"}
     records: list[dict[str, Cell]] = []
@@ -155,7 +155,7 @@ def score_table(scores: Mapping[tuple[str, str], Sequence[RunScores]]) -> Table:
     The numbers behind the paper's figures of GLUE and SQuAD scores.
 
     Args:
-      scores: by (evaluation set, measure), the procedures that were scored.
+      scores: scored procedures by (evaluation set, measure).
     """
     records: list[dict[str, Cell]] = []
     for (name, measure), arms in scores.items():
@@ -178,7 +178,7 @@ def score_table(scores: Mapping[tuple[str, str], Sequence[RunScores]]) -> Table:
 
 
 def _deviation_of_runs(arm: RunScores) -> float | None:
-    """Returns the deviation pooled over seeds; None where no seed has two runs."""
+    """Returns the deviation of runs pooled over seeds; None if no seed has two runs."""
     freedom = sum(len(scores) - 1 for scores in arm.by_seed.values())
     if not freedom:
         return None
@@ -187,27 +187,27 @@ def _deviation_of_runs(arm: RunScores) -> float | None:
 
 
 def _deviation_without_seeds(arm: RunScores) -> float | None:
-    """Returns the SD of means of as many runs as a seed has, drawn from all runs whatever their seed.
+    """Returns the SD of means of random sets of runs that are as large as a seed's.
 
-    Appendix D of the paper draws such sets with replacement; this is the value that many draws approach.
+    Appendix D of the paper draws such sets with replacement; this is the limit of many draws.
     """
     if arm.num_runs == len(arm.by_seed):
         return None
     variance = np.concatenate(list(arm.by_seed.values())).var()
-    return float(np.sqrt(variance * np.mean([1 / len(own) for own in arm.by_seed.values()])))
+    return float(np.sqrt(variance * np.mean([1 / len(scores) for scores in arm.by_seed.values()])))
 
 
 def component_table(components: Mapping[tuple[str, str], VarianceComponents]) -> Table:
     """Makes a table of the variances of one run's score on one example, by their source.
 
     Args:
-      components: by (evaluation set, measure).
+      components: variance components by (evaluation set, measure).
     """
     rows: list[Sequence[Cell]] = []
-    for (name, measure), found in components.items():
-        values = [getattr(found, part) for part in COMPONENT_NAMES]
-        cut = ", ".join(COMPONENT_NAMES[part] for part in found.truncated) or "none"
-        rows.append((name, measure, *values, found.total, found.seed_share, cut))
+    for (name, measure), parts in components.items():
+        values = [getattr(parts, part) for part in COMPONENT_NAMES]
+        cut = ", ".join(COMPONENT_NAMES[part] for part in parts.truncated) or "none"
+        rows.append((name, measure, *values, parts.total, parts.seed_share, cut))
     names = [name.capitalize() for name in COMPONENT_NAMES.values()]
     columns = ("Set", "Metric", *names, "Total", "Share of seeds", "Estimated below 0")
     return Table(columns, rows, {"Share of seeds": ".3%"})

@@ -1,7 +1,7 @@
-"""The base of answers to further questions about a comparison.
+"""The base class of answers to further questions about a comparison.
 
-An answer is a file of `stats/answers`: its numbers, its sentences, its table and its figure. Terminal, page,
-JSON and CSV loop over the answers of `answers.listed.ANSWERS` and know none of them by name.
+Each answer is a file of `stats/answers` with its numbers, sentences, table and figure. Terminal, page, JSON
+and CSV loop over `answers.listed.ANSWERS`.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ class FurtherAnswer(EqualByContent, KnowsGuesses):
     """An answer to a further question about a finished comparison.
 
     Attributes:
-      key: of its numbers in JSON; the names of its columns in CSV begin with it.
-      parameter: the setting that asks the question, such as `margin`.
-      replaces: whether `comparison` is another than that which was asked about.
-      occasion: of a sentence that says how often studies come out so, such as " at this look".
-      list_column: heading of a column in the list of comparisons, what it holds where this was not asked,
-        and what the legend says of it; empty where there is none.
-      of_means: whether it is asked of a mean over tasks, too.
-      no_ranking: why three arms or more are not ranked where this is asked; empty where they are.
-      comparison: that readers see it with.
+      key: key of its numbers in JSON, and prefix of its columns in CSV.
+      parameter: setting that asks the question, such as `margin`.
+      replaces: whether `comparison` replaces the original comparison.
+      occasion: addition to the sentence on the rate of such studies, such as " at this look".
+      list_column: column in the list of comparisons: heading, cell without an answer, legend; empty for no
+        column.
+      of_means: whether it also applies to a mean over tasks.
+      no_ranking: reason why this question excludes a ranking of arms; empty if it does not.
+      comparison: comparison that it is shown with.
     """
 
     key: ClassVar[str]
@@ -61,26 +61,26 @@ class FurtherAnswer(EqualByContent, KnowsGuesses):
         """Returns the answers to a list of comparisons, corrected for its length.
 
         Args:
-          answers: each with the corrected p of its comparison.
+          answers: (answer, corrected p of its comparison) pairs.
         """
         return [answer for answer, _ in answers]
 
     @property
     def clear(self) -> bool | None:
-        """Returns whether the comparison is clear where the answer decides that; None: its p does."""
+        """Returns whether the comparison is clear, if the answer decides that; None: its p decides."""
         return None
 
     @property
     def claims(self) -> bool:
-        """Returns whether it shows something that the comparison does not."""
+        """Returns whether it shows something beyond the comparison."""
         return False
 
     def record(self) -> Any:
-        """Returns its numbers as JSON can hold them."""
+        """Returns its numbers in types that JSON has."""
         return self.to_dict()
 
     def columns(self) -> dict[str, Any]:
-        """Returns the single numbers and texts of its record, for CSV."""
+        """Returns the scalars of its record, for CSV."""
         values = flat_values({self.key: self.record()})
         return {name: value for name, value in values.items() if not isinstance(value, list)}
 
@@ -89,27 +89,27 @@ class FurtherAnswer(EqualByContent, KnowsGuesses):
         return ""
 
     def sentences(self) -> list[str]:
-        """Returns what it says after the finding."""
+        """Returns its sentences, which follow the finding."""
         return []
 
     def summary(self) -> list[str]:
-        """Returns those of them that belong to a short answer to many comparisons, too."""
+        """Returns its sentences for a short summary of many comparisons."""
         return []
 
     def more_needed(self) -> list[str]:
-        """Returns what more seeds or examples would do for it."""
+        """Returns sentences on the effect of more seeds or examples."""
         return []
 
     def warnings(self) -> list[str]:
-        """Returns what a reader must know before believing it."""
+        """Returns warnings for readers."""
         return []
 
     def methods(self) -> tuple[list[str], list[str]]:
-        """Returns sentences for the paragraph on methods, and their references."""
+        """Returns sentences for the methods paragraph, and their references."""
         return [], []
 
     def heading(self) -> str:
-        """Returns what stands above its table."""
+        """Returns the heading of its table."""
         return self.key
 
     def table(self) -> Table | None:
@@ -121,7 +121,7 @@ class FurtherAnswer(EqualByContent, KnowsGuesses):
         return None
 
     def plot(self, ax: Axes | None = None) -> Any:
-        """Draws its figure, or a figure of one panel into given axes, which it returns; None without one."""
+        """Draws its figure, or a one-panel figure into `ax`, which it returns; None without a figure."""
         section = self.figure()
         return None if section is None else drawn(cast("Callable[[], Figure]", section.make), ax)
 
@@ -141,14 +141,14 @@ class FurtherAnswer(EqualByContent, KnowsGuesses):
         return f"<{type(self).__name__} {': '.join(filter(None, names))}>"
 
     def _repr_html_(self) -> str:
-        """Returns the same as `print`, as HTML for notebooks."""
+        """Returns the printed text as HTML for notebooks."""
         texts, table = self._parts()
         shown = [] if table is None else [table.html()]
         return "\n".join([*(f"<p>{html.escape(text)}</p>" for text in texts if text), *shown])
 
 
 def drawn(draw: Callable[[], Figure], ax: Axes | None) -> Figure | Axes:
-    """Returns the figure that a function draws, or the axes into which it drew."""
+    """Returns the figure that a function draws, or the axes that it drew into."""
     if ax is None:
         return draw()
     with drawn_into(ax):
@@ -157,7 +157,7 @@ def drawn(draw: Callable[[], Figure], ax: Axes | None) -> Figure | Axes:
 
 
 def finished(result: Any) -> ComparisonResult:
-    """Returns the comparison that a question is about: itself, or that of an answer; refuses other data."""
+    """Returns a comparison, or the comparison of an answer; refuses other data."""
     if isinstance(result, FurtherAnswer):
         return result.comparison
     if not isinstance(result, ComparisonResult):

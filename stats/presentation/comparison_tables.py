@@ -1,4 +1,4 @@
-"""Tables of comparisons and rankings: what readers see, and every number in full."""
+"""Tables of comparisons and rankings: a readable summary, and one with all numbers in full."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from multiberts.stats.presentation.words import method_names, rank_text
 from multiberts.stats.results import ComparisonResult, RankingResult, flat_values
 
 TESTS = ("t", "percentile", "published", "sign_flip", "permutation")
-# Columns of the table in full, one row per comparison: the keys of `to_dict`, joined, and a few counts.
+# Columns of the full table, one row per comparison: joined keys of `to_dict`, and a few counts.
 FULL_COLUMNS = (
     "name", "evaluation_set", "metric", "design", "resample", "base_name", "experiment_name",
     "base_estimate", "experiment_estimate", "estimate", "ci_low", "ci_high", "ci_level", "ci_method",
@@ -35,54 +35,54 @@ FULL_COLUMNS = (
 def full_table(
     comparisons: Sequence[ComparisonResult], answers: Sequence[Sequence[FurtherAnswer]] = ()
 ) -> Table:
-    """Makes the table of `FULL_COLUMNS` and of the columns of answers; None where something does not apply.
+    """Makes the table of `FULL_COLUMNS` and the answers' columns; None in cells that do not apply.
 
     Args:
-      answers: to further questions about each comparison.
+      answers: answers to further questions about each comparison.
     """
     rows = [_full_row(comparison) for comparison in comparisons]
     further = [
-        {name: value for answer in own for name, value in answer.columns().items()}
-        for own in answers or [()] * len(rows)
+        {name: value for answer in of_row for name, value in answer.columns().items()}
+        for of_row in answers or [()] * len(rows)
     ]
-    columns = [*FULL_COLUMNS, *dict.fromkeys(name for own in further for name in own)]
-    every = [row | own for row, own in zip(rows, further, strict=True)]
+    columns = [*FULL_COLUMNS, *dict.fromkeys(name for extra in further for name in extra)]
+    every = [row | extra for row, extra in zip(rows, further, strict=True)]
     return Table(columns, [[row.get(name) for name in columns] for row in every])
 
 
 def _full_row(item: ComparisonResult) -> dict:
     values = flat_values(item.to_dict())
-    for place, (role, arm) in enumerate((("base", item.base), ("experiment", item.experiment))):
+    for index, (role, arm) in enumerate((("base", item.base), ("experiment", item.experiment))):
         if arm is not None:
             values |= {
                 f"{role}_num_seeds": len(arm.seeds),
                 f"{role}_num_constant_seeds": len(arm.constant_seeds),
-                f"{role}_bootstrap_mean": float(item.samples[:, place].mean()),
+                f"{role}_bootstrap_mean": float(item.samples[:, index].mean()),
             }
     return values
 
 
 def metric_decimals(items: Sequence[ComparisonResult]) -> dict[str, int | None]:
-    """Returns the decimals of each metric in a table; None: each number has its own."""
-    found: dict[str, list[int]] = {}
+    """Returns the number of decimals of each metric in a table; None: chosen for each number."""
+    digits: dict[str, list[int]] = {}
     for item in items:
-        own = interval_decimals(item.ci, item.metric)
-        found.setdefault(item.metric, []).extend([] if own is None else [own])
-    return {metric: median_high(numbers) if numbers else None for metric, numbers in found.items()}
+        number = interval_decimals(item.ci, item.metric)
+        digits.setdefault(item.metric, []).extend([] if number is None else [number])
+    return {metric: median_high(numbers) if numbers else None for metric, numbers in digits.items()}
 
 
 def summary_table(items: Sequence[ReportedComparison]) -> Table:
-    """Makes the table that readers see, with estimates and intervals in one cell.
+    """Makes the summary table, with estimates and intervals in one cell.
 
-    Rows of shares are in per cent, their differences in points; the name of the metric says so.
+    Shares are in per cent and their differences in points, as the metric's name says.
 
     Args:
-      items: one per row.
+      items: comparisons, one per row.
     """
     rows = []
-    decimals = metric_decimals([one.comparison for one in items])
-    for one in items:
-        item = one.comparison
+    decimals = metric_decimals([row.comparison for row in items])
+    for row in items:
+        item = row.comparison
         shown = with_decimals(score_format(item.metric), decimals[item.metric])
         estimate = f"{format_cell(item.estimate, shown)} ({format_cell(item.ci, shown)})"
         scores = [format_cell(item.base.estimate, shown), NONE, NONE]
@@ -92,13 +92,13 @@ def summary_table(items: Sequence[ReportedComparison]) -> Table:
             scores[1:] = [format_cell(item.experiment.estimate, shown), estimate]
         flips = item.p_values.get("sign flip")
         p_values = [
-            format_cell(p, "p") for p in (item.p_value, flips and flips.two_sided, one.adjusted)
+            format_cell(p, "p") for p in (item.p_value, flips and flips.two_sided, row.adjusted)
         ]
         metric = metric_label(item.metric)
-        rows.append([item.name, item.evaluation_set, metric, *scores, *p_values, one.result])
-    levels = sorted({one.comparison.confidence_level for one in items})
+        rows.append([item.name, item.evaluation_set, metric, *scores, *p_values, row.result])
+    levels = sorted({row.comparison.confidence_level for row in items})
     level = f"{levels[0]:.0%} CI" if len(levels) == 1 else "CI"
-    tests = [one.comparison.ci for one in items if one.comparison.experiment is not None]
+    tests = [row.comparison.ci for row in items if row.comparison.experiment is not None]
     columns = (
         "Compared", "Set", "Metric", "Base", "Experiment", f"Difference ({level})",
         f"p ({method_names(tests)})" if tests else "p", "p (sign flip)", "p (Holm)", "Result",
@@ -109,17 +109,18 @@ def summary_table(items: Sequence[ReportedComparison]) -> Table:
 
 
 def _of_means(items: Sequence[ReportedComparison]) -> str:
-    if not any(one.comparison.tasks and one.adjusted is not None for one in items):
+    if not any(reported.comparison.tasks and reported.adjusted is not None for reported in items):
         return ""
     return "A mean over tasks is a question of its own: its p is not corrected for the number of tasks."
 
 
 def unclear_beyond_zero(items: Sequence[ReportedComparison]) -> str:
-    """Explains intervals that exclude 0 beside the result "not clear"; nothing where there are none."""
+    """Explains intervals that exclude 0 next to the result "not clear"; empty if there are none."""
     beyond = [
-        one
-        for one in items
-        if one.result == "not clear" and not one.comparison.ci.low <= 0 <= one.comparison.ci.high
+        reported
+        for reported in items
+        if reported.result == "not clear"
+        and not reported.comparison.ci.low <= 0 <= reported.comparison.ci.high
     ]
     if not beyond:
         return ""

@@ -1,4 +1,4 @@
-"""Parts that figures share: dots over boxes by group, rows of a forest plot, looks of curves and bars."""
+"""Common parts of figures: dots over boxes, rows of a forest plot, styles of curves and bars."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-# Fills of bars that differ in grey, light to dark, with hatches of their own.
+# Fills of bars from light to dark, with different hatches, distinct in grey.
 _FILLS = (
     ("#E6E6E6", ""),
     ("#56B4E9", "///"),
@@ -27,7 +27,7 @@ _FILLS = (
 
 
 def _jitter(count: int) -> NDArray:
-    """Returns small fixed shifts [count] that separate the dots of equal scores."""
+    """Returns small fixed offsets [count] that separate dots of equal scores."""
     return ((np.arange(count) * 0.618034) % 1 - 0.5) * 0.16
 
 
@@ -40,7 +40,7 @@ def curve_style(index: int) -> dict[str, Any]:
 
 
 def dot_style(index: int, size: float = 6, edge: float = 0.5) -> dict[str, Any]:
-    """Returns the look of single dots with white edges, at this place in the order of use."""
+    """Returns the style number `index` of single dots with white edges."""
     return curve_style(index) | {
         "linestyle": "none",
         "markersize": size,
@@ -50,7 +50,7 @@ def dot_style(index: int, size: float = 6, edge: float = 0.5) -> dict[str, Any]:
 
 
 def fill_style(index: int) -> dict[str, Any]:
-    """Returns the look of the parts of stacked bars at this place in the order of use."""
+    """Returns the style number `index` of parts of stacked bars."""
     colour, hatch = _FILLS[index]
     return {"color": colour, "hatch": hatch, "edgecolor": "black", "linewidth": 0.6}
 
@@ -58,28 +58,28 @@ def fill_style(index: int) -> dict[str, Any]:
 def legend_below(
     figure: Figure, panels: Iterable[Axes], ncols: int, first: Sequence[str] = ()
 ) -> None:
-    """Puts one legend below all panels, with each label once, those of `first` in front."""
-    known: dict[str, Any] = {}
+    """Puts one legend below all panels, with distinct labels, starting with `first`."""
+    entries: dict[str, Any] = {}
     for axes in panels:
         handles, labels = axes.get_legend_handles_labels()
-        known |= dict(zip(labels, handles, strict=True))
-    known = {name: known[name] for name in first if name in known} | known
-    if (given := given_axes()) is not None:
-        given.legend(list(known.values()), list(known), loc="best", fontsize="small")
+        entries |= dict(zip(labels, handles, strict=True))
+    entries = {name: entries[name] for name in first if name in entries} | entries
+    if (axes_in_use := given_axes()) is not None:
+        axes_in_use.legend(list(entries.values()), list(entries), loc="best", fontsize="small")
     else:
-        figure.legend(list(known.values()), list(known), loc="outside lower left", ncols=ncols)
+        figure.legend(list(entries.values()), list(entries), loc="outside lower left", ncols=ncols)
 
 
 def title_above(figure: Figure, title: str) -> None:
     """Puts a title above all panels, unless it is empty."""
-    if title and (given := given_axes()) is not None:
-        given.set_title(title)
+    if title and (axes_in_use := given_axes()) is not None:
+        axes_in_use.set_title(title)
     elif title:
         figure.suptitle(title, x=0.01, ha="left", fontsize=11)
 
 
 def show_unit(axis: Axis, number_format: str) -> None:
-    """Writes the numbers of an axis of scores as tables do: those of shares a hundred times as large."""
+    """Formats the numbers of a score axis as in tables: shares in per cent."""
     from matplotlib.ticker import FuncFormatter
 
     if number_format:
@@ -87,7 +87,7 @@ def show_unit(axis: Axis, number_format: str) -> None:
 
 
 def finish_rows(axes: Axes, names: Sequence[str], label: str, title: str = "") -> None:
-    """Names the rows of a forest plot from top to bottom, what they show, and the panel."""
+    """Labels the rows of a forest plot from top to bottom, its axis and its panel."""
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.set_xlabel(label)
@@ -96,7 +96,7 @@ def finish_rows(axes: Axes, names: Sequence[str], label: str, title: str = "") -
 
 def row(
     axes: Axes,
-    place: float,
+    position: float,
     estimate: float,
     interval: Sequence[float],
     *,
@@ -106,9 +106,9 @@ def row(
     label: str | None = None,
 ) -> None:
     """Draws an estimate and its interval in a row of a forest plot."""
-    axes.plot([*interval], [place] * 2, color=colour, linewidth=2)
+    axes.plot([*interval], [position] * 2, color=colour, linewidth=2)
     axes.plot(
-        estimate, place, marker, markersize=7, color=colour, label=label,
+        estimate, position, marker, markersize=7, color=colour, label=label,
         markerfacecolor=colour if filled else "white", markeredgewidth=1.6,
     )  # fmt: skip
 
@@ -116,7 +116,7 @@ def row(
 def dots(
     axes: Axes,
     values: NDArray,
-    place: float,
+    position: float,
     style: int,
     *,
     spread: float = 1.0,
@@ -124,18 +124,18 @@ def dots(
     box_line: float = 0.8,
     **look: Any,
 ) -> NDArray:
-    """Draws a dot per value of a group around its place, over a grey box plot of the width `box`.
+    """Draws one dot per value of a group around `position`, over a grey box plot of width `box`.
 
-    Returns where the dots are on the horizontal axis [values]; `look` changes their `dot_style`.
+    Returns the horizontal positions of the dots [values]; `look` changes their `dot_style`.
     """
     if box:
         grey = {"color": GREY, "linewidth": box_line}
         drawn = axes.boxplot(
-            [values], positions=[place], widths=box, showfliers=False, patch_artist=True,
+            [values], positions=[position], widths=box, showfliers=False, patch_artist=True,
             zorder=1, manage_ticks=False, medianprops={"color": "black", "linewidth": 1.4},
             boxprops=dict(grey), whiskerprops=grey, capprops=grey,
         )  # fmt: skip
         drawn["boxes"][0].set_facecolor("#F2F2F2")
-    where: NDArray = place + spread * _jitter(len(values))
+    where: NDArray = position + spread * _jitter(len(values))
     axes.plot(where, values, **dot_style(style) | {"zorder": 3} | look)
     return where

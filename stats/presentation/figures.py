@@ -31,9 +31,9 @@ class Curve:
     """Scores of one procedure over pre-training.
 
     Attributes:
-      steps: pre-training steps [steps], increasing.
-      scores: by seed, the score at each step [steps], NaN where the seed was not scored.
-      bounds: the smallest and the largest possible score; no band leaves them.
+      steps: increasing pre-training steps [steps].
+      scores: score at each step by seed [steps]; NaN if not scored.
+      bounds: smallest and largest possible score; bands stay within.
     """
 
     name: str
@@ -44,13 +44,13 @@ class Curve:
 
 @dataclass(frozen=True)
 class OccupationScores:
-    """Occupations of one procedure.
+    """Bias of one procedure on each occupation.
 
     Attributes:
       share: share of women [occupations] in [0, 1].
       values: mean over seeds of the bias score or probe [occupations].
-      truth: the true slope of synthetic data, or None where it is not known.
-      interval: of the slope, over seeds and occupations, or None.
+      truth: true slope of synthetic data, or None if unknown.
+      interval: interval of the slope over seeds and occupations, or None.
     """
 
     name: str
@@ -63,22 +63,22 @@ class OccupationScores:
 def _draw_difference(
     axes: Axes, row: int, item: ComparisonResult, colour: str, marker: str
 ) -> None:
-    """Draws the estimate and interval of a row; the marker is filled where it excludes 0."""
+    """Draws estimate and interval in a row; the marker is filled if the interval excludes 0."""
     clear = item.ci.low > 0 or item.ci.high < 0
     drawing.row(axes, row, item.estimate, item.ci, colour=colour, marker=marker, filled=clear)
 
 
 def seed_figure(comparison: ComparisonResult) -> Figure:
-    """Draws a dot per seed and a box per procedure; thin lines join the scores of a paired seed."""
+    """Draws one dot per seed and one box per procedure; thin lines join paired seeds."""
     arms = [arm for arm in (comparison.base, comparison.experiment) if arm is not None]
     with canvas(1.3 + 1.15 * len(arms), 3.2) as (figure, axes):
         scores = [arm.seed_scores for arm in arms]
-        places = [
-            drawing.dots(axes, values, place, place, box=0.5, box_line=1.0, markeredgewidth=0.6)
-            for place, values in enumerate(scores)
+        seed_rows = [
+            drawing.dots(axes, values, row, row, box=0.5, box_line=1.0, markeredgewidth=0.6)
+            for row, values in enumerate(scores)
         ]
         if comparison.design == "paired" and len(arms) == 2:
-            axes.plot(np.array(places), np.array(scores), color=GREY, linewidth=0.8, zorder=2)
+            axes.plot(np.array(seed_rows), np.array(scores), color=GREY, linewidth=0.8, zorder=2)
         names = [f"{arm.name}\n({counted(len(arm.seeds), 'seed')})" for arm in arms]
         axes.set_xticks(range(len(arms)), names)
         axes.set_xlim(-0.6, len(arms) - 0.4)
@@ -88,14 +88,14 @@ def seed_figure(comparison: ComparisonResult) -> Figure:
     return figure
 
 
-# Quartiles of a violin: percentage, half the length of its line, and the line's style.
+# Quartiles of a violin: percentage, half the line's length, line style.
 _QUARTILES = ((25, 0.13, ":"), (50, 0.2, "-"), (75, 0.13, ":"))
 
 
-def _draw_violin(axes: Axes, samples: NDArray, place: float, index: int, across: bool) -> None:
-    """Draws the distribution of bootstrap samples, with its quartiles as lines."""
+def _draw_violin(axes: Axes, samples: NDArray, position: float, index: int, across: bool) -> None:
+    """Draws the distribution of bootstrap samples with quartile lines."""
     violin: Any = axes.violinplot(
-        [samples], positions=[place], widths=0.75 if across else 0.6, showextrema=False,
+        [samples], positions=[position], widths=0.75 if across else 0.6, showextrema=False,
         orientation="vertical" if across else "horizontal",
     )  # fmt: skip
     for body in violin["bodies"]:
@@ -103,17 +103,16 @@ def _draw_violin(axes: Axes, samples: NDArray, place: float, index: int, across:
     draw: Any = axes.hlines if across else axes.vlines
     for share, reach, line in _QUARTILES:
         draw(
-            np.percentile(samples, share), place - reach, place + reach, color="black",
+            np.percentile(samples, share), position - reach, position + reach, color="black",
             linewidth=1.1, linestyles=line,
         )  # fmt: skip
 
 
 def bootstrap_figure(comparison: ComparisonResult) -> Figure:
-    """Draws the bootstrap distributions of two arms, and of their difference with the recommended
-    and the published interval.
+    """Draws the bootstrap distributions of two arms and of their difference, with two intervals.
 
-    The paper's published notebooks draw such figures of incremental against full CDA and of 1M
-    against 2M steps.
+    The intervals are the recommended and the published one. The paper's notebooks draw this figure for
+    incremental against full CDA and for 1M against 2M steps.
     """
     if comparison.experiment is None:
         raise UserError(
@@ -122,9 +121,9 @@ def bootstrap_figure(comparison: ComparisonResult) -> Figure:
         )
     arms = (comparison.base, comparison.experiment)
     with canvas(5.1, 3.6, 2, width_ratios=[2, 1.15]) as (figure, (left, right)):
-        for place, arm in enumerate(arms):
-            _draw_violin(left, comparison.samples[:, place], place, place, True)
-            left.plot(place, arm.estimate, zorder=4, **drawing.dot_style(place, size=7, edge=1))
+        for index, arm in enumerate(arms):
+            _draw_violin(left, comparison.samples[:, index], index, index, True)
+            left.plot(index, arm.estimate, zorder=4, **drawing.dot_style(index, size=7, edge=1))
         left.set_xticks(
             range(2), [f"{arm.name}\n({counted(len(arm.seeds), 'seed')})" for arm in arms]
         )
@@ -144,9 +143,9 @@ def bootstrap_figure(comparison: ComparisonResult) -> Figure:
 
 
 def _draw_intervals(
-    axes: Axes, item: ComparisonResult, place: float, apart: float, across: bool
+    axes: Axes, item: ComparisonResult, position: float, apart: float, across: bool
 ) -> None:
-    """Draws the recommended and the published interval next to each other, each with its centre."""
+    """Draws the recommended and the published interval side by side, with their centres."""
     level = f"{item.confidence_level:.0%}"
     kinds = (
         (item.ci, item.estimate, f"estimate, {level} {item.ci.method} interval (recommended)"),
@@ -157,18 +156,18 @@ def _draw_intervals(
     )  # fmt: skip
     for index, (interval, centre, label) in enumerate(kinds):
         style = drawing.curve_style(index) | {"linewidth": 2}
-        where = [place + apart * index]
+        where = [position + apart * index]
         line, point = (where * 2, list(interval)), (where, [centre])
         axes.plot(*(line if across else line[::-1]), **style | {"marker": None})
         axes.plot(*(point if across else point[::-1]), **style, markersize=6, label=label)
 
 
 def sources_figure(comparisons: Sequence[ComparisonResult]) -> Figure:
-    """Draws the bootstrap distributions of one difference with seeds and examples resampled, seeds
-    alone, and examples alone: what is not resampled is missing in the width of the interval.
+    """Draws the bootstrap distributions of one difference by resampled units. Resampling seeds and
+    examples, seeds alone and examples alone shows what each adds to the width.
 
     Args:
-      comparisons: of the same arms and measure; one shows its distribution alone.
+      comparisons: comparisons of the same arms and measure; a single one is drawn alone.
     """
     if not comparisons:
         raise UserError("found no comparisons to draw, expected one per source of chance")
@@ -187,10 +186,10 @@ def sources_figure(comparisons: Sequence[ComparisonResult]) -> Figure:
         label = metric_label(first.metric, first.experiment is not None)
         axes.set_xlabel(f"{label}: {experiment}{first.base.name}")
         drawing.show_unit(axes.xaxis, score_format(first.metric))
-        what = "what is resampled"
+        subtitle = "what is resampled"
         if len(comparisons) == 1:
-            what = f"{first.n_resamples} bootstrap samples"
-        axes.set_title(f"{first.evaluation_set}: {what}".removeprefix(": "))
+            subtitle = f"{first.n_resamples} bootstrap samples"
+        axes.set_title(f"{first.evaluation_set}: {subtitle}".removeprefix(": "))
         drawing.legend_below(figure, [axes], 1)
     return figure
 
@@ -202,14 +201,14 @@ def forest_figure(
     correction: str = "Holm",
     last: ComparisonResult | None = None,
 ) -> Figure:
-    """Draws differences with their intervals, one row per comparison; in points where all are of shares.
+    """Draws differences with their intervals, one row per comparison; in points if all are of shares.
 
     Args:
-      comparisons: by the name of the row.
-      title: a line above the figure.
-      p_values: one per row, written at the right; or none.
-      correction: by which these are corrected.
-      last: the mean over tasks, in a row of its own below a line.
+      comparisons: comparison by name of its row.
+      title: line above the figure.
+      p_values: p-value of each row, written at the right, or empty.
+      correction: name of the correction of the p-values.
+      last: mean over tasks, in a separate row below a line.
     """
     items = [*comparisons.values(), *([last] if last is not None else [])]
     room = 0.4 if len(p_values) else 0.0
@@ -221,13 +220,13 @@ def forest_figure(
             _draw_difference(axes, len(items) - 1, last, COLOURS[1], "D")
         if len(p_values):
             words = [*map(_p_text, p_values), *(["-"] if last is not None else [])]
-            for place, text in [*enumerate(words), (-0.85, f"p ({correction})")]:
+            for height, text in [*enumerate(words), (-0.85, f"p ({correction})")]:
                 axes.text(
-                    1.02, place, text, va="center", transform=axes.get_yaxis_transform(),
+                    1.02, height, text, va="center", transform=axes.get_yaxis_transform(),
                     fontsize=9,
                 )  # fmt: skip
         axes.axvline(0, color="black", linewidth=0.9, linestyle=":")
-        # A mean over tasks counts correlations and shares alike.
+        # A mean over tasks mixes correlations and shares.
         units = {score_format(item.metric, True) for item in ([last] if last else items)}
         unit = units.pop() if len(units) == 1 else ""
         drawing.show_unit(axes.xaxis, unit)
@@ -248,12 +247,12 @@ def _p_text(p: float) -> str:
 def training_figure(
     curves: Sequence[Curve], evaluation_set: str, metric: str, confidence_level: float | None = None
 ) -> Figure:
-    """Draws scores against pre-training steps: seeds as thin lines, their mean as a thick one.
+    """Draws scores against pre-training steps: seeds as thin lines, their mean as a thick line.
 
     Args:
-      curves: one per procedure.
-      confidence_level: level of a band of intervals of the mean over seeds, at steps with two seeds
-        or more; None draws no band.
+      curves: curves, one per procedure.
+      confidence_level: level of a band around the mean over seeds, at steps with two or more seeds; None:
+        no band.
     """
     from matplotlib.ticker import EngFormatter
 
@@ -285,7 +284,7 @@ def training_figure(
 def _draw_band(
     axes: Axes, curve: Curve, table: NDArray[np.float64], confidence_level: float, colour: str
 ) -> None:
-    """Draws intervals of the mean over seeds [seeds, steps], where two seeds were scored."""
+    """Draws intervals of the mean of `table` [seeds, steps] at steps with two or more seeds."""
     numbers = np.isfinite(table).sum(axis=0)
     several = np.flatnonzero(numbers > 1)
     if not several.size:
@@ -294,7 +293,7 @@ def _draw_band(
     for step in several:
         scores = table[np.isfinite(table[:, step]), step]
         error = float(scores.std(ddof=1)) / np.sqrt(len(scores))
-        # Seeds that agree have no interval to bound.
+        # Seeds with equal scores have no spread, so there is no interval to bound.
         kind = ScoreKind("score", bounds=curve.bounds if error else UNBOUNDED)
         spread = float(scores.mean()), error, len(scores) - 1
         intervals.append(
@@ -307,8 +306,8 @@ def _draw_band(
 
 
 def bias_figure(arms: Sequence[OccupationScores], label: str, title: str = "") -> Figure:
-    """Draws the bias of every occupation against its share of women, with the fitted slope and,
-    where it is known, the true one.
+    """Draws each occupation's bias against its share of women, with the fitted and the true slope, if
+    known.
     """
     options = {"sharex": True, "sharey": True, "squeeze": False}
     with canvas(1 + 3.0 * len(arms), 3.5, len(arms), **options) as (figure, panels):
@@ -347,7 +346,7 @@ def _draw_occupations(axes: Axes, arm: OccupationScores, index: int) -> None:
 
 
 def _draw_fit_band(axes: Axes, arm: OccupationScores, slope: float) -> None:
-    """Draws the 95% band of the fitted line over occupations like these, the seeds held fixed."""
+    """Draws the 95% band of the fitted line over new occupations, with the seeds held fixed."""
     number, centre = len(arm.share), arm.share.mean()
     if number < 3:
         return
@@ -368,9 +367,7 @@ def _draw_fit_band(axes: Axes, arm: OccupationScores, slope: float) -> None:
 
 
 def draw_ranking(result: RankingResult) -> Figure:
-    """Draws a row per arm, best first, with its score (or its difference from the one that all are
-    compared with), its possible ranks, and the letters of its groups.
-    """
+    """Draws one row per arm, best first: score (or difference from the reference arm), ranks and groups."""
     level, arms = f"{result.confidence_level:.0%}", result.arms
     against = {item.experiment: item for item in result.differences if result.against}
     with canvas(7.2, 1.5 + 0.34 * len(arms), 2, width_ratios=[1.4, 1]) as (figure, (left, right)):

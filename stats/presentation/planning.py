@@ -1,4 +1,4 @@
-"""The power of a comparison in plain words: what it can show, and what more seeds or examples would do."""
+"""The power of a comparison in words: what it can show, and the effect of more seeds or examples."""
 
 from __future__ import annotations
 
@@ -29,14 +29,13 @@ if TYPE_CHECKING:
 def needs_in_words(
     item: ComparisonResult, adjusted: float | None = None, answers: Sequence[FurtherAnswer] = ()
 ) -> list[str]:
-    """Says whether one seed would have misled, what these data can show, and what more is needed.
+    """Describes the risk of using one seed, the power of these data, and the seeds or examples needed.
 
     Args:
       adjusted, answers: as in `finding`.
 
     Returns:
-      A paragraph of answers, where there are any, and that of `unseen_failures`, where it has something
-      to say.
+      A paragraph of answers and the paragraph of `unseen_failures`, without empty ones.
     """
     needs = item.needs
     if needs is None or item.standard_error == 0:
@@ -44,12 +43,12 @@ def needs_in_words(
     opposite = ""
     if needs.opposite_chance is not None:
         unit = drawn_unit(arms_of(item))
-        one = (
+        one_seed = (
             f"One random {unit} per arm" if item.design == "unpaired" else f"A single random {unit}"
         )
         chance = 100 * needs.opposite_chance
         shown = f"{chance:.0f}" if chance >= 1 else "below 1"
-        opposite = f"{one} would have shown the opposite sign with probability {shown} %."
+        opposite = f"{one_seed} would have shown the opposite sign with probability {shown} %."
     sentences = (opposite, what_is_needed(item, adjusted, answers), _doubled(item, needs))
     return not_empty(" ".join(not_empty(*sentences)), unseen_failures(item))
 
@@ -57,7 +56,7 @@ def needs_in_words(
 def what_is_needed(
     item: ComparisonResult, adjusted: float | None = None, answers: Sequence[FurtherAnswer] = ()
 ) -> str:
-    """Says what difference these data can show and what it takes to show more; nothing where nothing varies.
+    """Describes the detectable difference and what a smaller one takes; empty if nothing varies.
 
     Args:
       adjusted, answers: as in `finding`.
@@ -80,7 +79,7 @@ def what_is_needed(
 
 
 def _too_few(item: ComparisonResult, needs: Needs) -> tuple[float, str]:
-    """Returns the number of what there is too little of to plan from, and its name."""
+    """Returns the number and the name of the units that are too few to plan from."""
     if item.variance_parts is None or too_few(item.variance_parts) == "seeds":
         return needs.num_seeds, f"{drawn_unit(arms_of(item))}s"
     arm = min(arms_of(item), key=lambda arm: arm.num_scored)
@@ -91,7 +90,7 @@ def _too_few(item: ComparisonResult, needs: Needs) -> tuple[float, str]:
 
 
 def _needed(item: ComparisonResult, needs: Needs, detectable: float) -> str:
-    """Says how many seeds or examples would find a difference of this size, where that can be planned."""
+    """Says how many seeds or examples would detect a difference of this size, if that can be planned."""
     seeds = f"{drawn_unit(arms_of(item))}s"
     drawn = [seeds] * (item.resample != "examples") + [units_of(item)] * (item.resample != "seeds")
     if abs(item.estimate) <= item.standard_error:
@@ -99,8 +98,8 @@ def _needed(item: ComparisonResult, needs: Needs, detectable: float) -> str:
         return f"The estimate is {close} {drawn[0]} for it."
     of_seeds = seeds + " per arm" * (item.design == "unpaired")
     ways = [
-        f"about {number:,} {what} ({range_text(likely, count_text)})"
-        for number, likely, what in (
+        f"about {number:,} {unit} ({range_text(likely, count_text)})"
+        for number, likely, unit in (
             (needs.seeds_needed, needs.seeds_needed_range, of_seeds),
             (needs.examples_needed, needs.examples_needed_range, units_of(item)),
         )
@@ -110,23 +109,23 @@ def _needed(item: ComparisonResult, needs: Needs, detectable: float) -> str:
         ways = [
             f"more of both {' and '.join(drawn)}" if len(drawn) > 1 else f"many more {drawn[0]}"
         ]
-    # No way: the present numbers are enough.
+    # Empty: the present numbers are enough.
     size = estimate_text(item, abs(item.estimate))
     takes = f"Detecting a true difference of {size} with 80 % power takes"
     return filled(f"{takes} {{}}.", " or ".join(ways))
 
 
 def _doubled(item: ComparisonResult, needs: Needs) -> str:
-    """Says what twice the seeds or examples would do for the standard error, the better one first."""
+    """Says how twice the seeds or examples would reduce the standard error, the better option first."""
     pairs = (
         (needs.error_of_twice_the_seeds, f"{drawn_unit(arms_of(item))}s"),
         (needs.error_of_twice_the_examples, units_of(item)),
     )
-    errors = sorted((error, what) for error, what in pairs if error is not None)
+    errors = sorted((error, unit) for error, unit in pairs if error is not None)
     if needs.detectable_difference is None or not errors:
         return ""
     now, (first, *others) = error_text(item, item.standard_error), errors
-    more = "".join(f", doubling the {what} to {error_text(item, error)}" for error, what in others)
+    more = "".join(f", doubling the {unit} to {error_text(item, error)}" for error, unit in others)
     return (
         f"Doubling the {first[1]} would reduce the standard error from {now} to "
         f"{error_text(item, first[0])}{more}."

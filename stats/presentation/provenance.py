@@ -1,4 +1,4 @@
-"""Provenance of a page: commit, versions and processor, and the checksum and date of its data."""
+"""Provenance of a page: commit, versions, processor, and checksum and date of its data."""
 
 from __future__ import annotations
 
@@ -15,26 +15,25 @@ from typing import Any
 from multiberts.runs.files import sha256_of_file
 
 
-def data_facts(files: Sequence[Path], what: str) -> dict[str, str]:
-    """Returns a checksum of the data and their date.
+def data_facts(files: Sequence[Path], files_are: str) -> dict[str, str]:
+    """Returns a checksum and a date of the data.
 
-    The date is that of the newest file and not that of the page, so that a page made again from the
-    same data has the same bytes.
+    The date is that of the newest file, not of the page, so that the same data give the same bytes.
 
     Args:
-      files: that hold the data, or their checksums.
+      files: files of the data, or of their checksums.
     """
     digests = sorted({sha256_of_file(file) for file in files})
     newest = max(file.stat().st_mtime for file in files)
     return {
         "Data": f"SHA-256 {hashlib.sha256(''.join(digests).encode()).hexdigest()} over the sorted "
-        f"SHA-256 of {what} ({len(files)})",
+        f"SHA-256 of {files_are} ({len(files)})",
         "Date of the data": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(newest)),
     }
 
 
 def _commit() -> str:
-    """Returns the commit of the checkout that the package is, or why there is none."""
+    """Returns the commit of the package's checkout, or why there is none."""
     here = Path(__file__).resolve().parents[2]
     git = ("git", "-C", str(here))
     try:
@@ -52,7 +51,7 @@ def _commit() -> str:
 
 
 def made_with() -> dict[str, str]:
-    """Returns commit, processor, threads and versions that the numbers of a page come from."""
+    """Returns the commit, processor, threads and versions behind a page's numbers."""
     packages = ("multiberts", "numpy", "scipy", "xarray", "matplotlib")
     threads = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
     return {
@@ -66,7 +65,7 @@ def made_with() -> dict[str, str]:
 
 
 def _processor() -> str:
-    """Returns the name of the processor; its kind, such as x86_64, where no name is known."""
+    """Returns the name of the processor, or its architecture, such as x86_64."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -1,19 +1,19 @@
-"""Names for people in place of those of code, on the page of a report."""
+"""Readable names for names in code, on the page of a report."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-# Marks between a procedure and its step, and a task and its evaluation set, and how they are shown.
+# Separators of procedure and step, and of task and evaluation set, with their readable forms.
 _PARTS = ((", step ", ", step "), ("/", ", "))
 
 
 def readable(name: str, names: Mapping[str, str]) -> str:
-    """Returns the name that people read: the given one, or that of its parts, without underscores.
+    """Returns the readable name: the one in `names`, or that of its parts, without underscores.
 
     Args:
-      name: a procedure, a task or an evaluation set; with a step, or a task before a set.
-      names: by name in code, the one for people.
+      name: procedure, task or evaluation set, possibly with a step after or a task before it.
+      names: readable name by name in code.
 
     Example:
       >>> readable("cda_incr, step 250", {"cda_incr": "After CDA"})
@@ -24,7 +24,7 @@ def readable(name: str, names: Mapping[str, str]) -> str:
     if name in names:
         return names[name]
     for mark, joint in _PARTS:
-        first, found, rest = name.partition(mark)
-        if found:
-            return f"{readable(first, names)}{joint}{readable(rest, names)}"
+        first, separator, ending = name.partition(mark)
+        if separator:
+            return f"{readable(first, names)}{joint}{readable(ending, names)}"
     return name.replace("_", " ")

@@ -1,4 +1,4 @@
-"""Comparisons as a report lists them: each with its corrected p, its result in words, and its figures."""
+"""Comparisons as a report lists them, with corrected p, result in words and figures."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from multiberts.stats.significance import adjusted_p_values
 
 @dataclass(frozen=True)
 class ReportedComparison:
-    """One comparison of a list, judged among all of the list.
+    """One comparison of a list, judged by its corrected p.
 
     Attributes:
-      adjusted: its recommended two-sided p, corrected for the length of the list (Holm); None in a
-        `single` design.
-      result: in a word or two, by the corrected p; a dash in a `single` design.
-      answers: to further questions, corrected for the length of the list.
+      adjusted: recommended two-sided p, corrected for the length of the list (Holm); None in a `single`
+        design.
+      result: result in one or two words, by the corrected p; a dash in a `single` design.
+      answers: answers to further questions, corrected for the length of the list.
     """
 
     comparison: ComparisonResult
@@ -39,11 +39,11 @@ class ReportedComparison:
 
     @property
     def is_decided(self) -> bool:
-        """Returns whether an answer decides whether it is clear, and not its p."""
+        """Returns whether an answer, not its p, decides whether it is clear."""
         return any(answer.clear is not None for answer in self.answers)
 
     def finding(self, pairing: bool = True) -> str:
-        """Returns `words.finding` of it."""
+        """Returns `words.finding` of the comparison."""
         return words.finding(self.comparison, self.adjusted, self.answers, pairing=pairing)
 
 
@@ -52,11 +52,11 @@ def judged(
     answers: Sequence[Sequence[FurtherAnswer]] | None = None,
     figures: Sequence[Sequence[ReportSection]] | None = None,
 ) -> list[ReportedComparison]:
-    """Judges each comparison of a list by its p, corrected for the length of the list.
+    """Judges each comparison by its p, corrected for the length of the list.
 
     Args:
-      answers: to further questions about each.
-      figures: of each.
+      answers: answers to further questions about each comparison.
+      figures: figures of each comparison.
     """
     number = len(comparisons)
     tested = [item.p_value for item in comparisons if item.p_value is not None]
@@ -70,57 +70,57 @@ def judged(
             p,
             NONE
             if p is None
-            else words.verdict(item, p, higher_is_better(item.metric), own_answers),
-            own_answers,
-            own_figures,
+            else words.verdict(item, p, higher_is_better(item.metric), row_answers),
+            row_answers,
+            row_figures,
         )
-        for item, p, own_answers, own_figures in rows
+        for item, p, row_answers, row_figures in rows
     ]
 
 
 def _corrected(
     answers: Sequence[Sequence[FurtherAnswer]], p_values: Sequence[float | None]
 ) -> list[list[FurtherAnswer]]:
-    """Returns the answers to each comparison, those of one kind corrected for their number."""
-    every = [list(own) for own in answers]
-    for kind in dict.fromkeys(type(answer) for own in every for answer in own):
-        places = [
-            (row, place)
-            for row, own in enumerate(every)
-            for place, answer in enumerate(own)
+    """Corrects the answers of each kind for their number."""
+    every = [list(of_row) for of_row in answers]
+    for kind in dict.fromkeys(type(answer) for of_row in every for answer in of_row):
+        cells = [
+            (row, column)
+            for row, of_row in enumerate(every)
+            for column, answer in enumerate(of_row)
             if type(answer) is kind
         ]
-        corrected = kind.corrected([(every[row][place], p_values[row]) for row, place in places])
-        for (row, place), answer in zip(places, corrected, strict=True):
-            every[row][place] = answer
+        corrected = kind.corrected([(every[row][column], p_values[row]) for row, column in cells])
+        for (row, column), answer in zip(cells, corrected, strict=True):
+            every[row][column] = answer
     return every
 
 
 def clearest(items: Sequence[ReportedComparison]) -> ReportedComparison:
-    """Returns the comparison with the smallest corrected p; of single arms, the first."""
-    return min(items, key=lambda one: 0.0 if one.adjusted is None else one.adjusted)
+    """Returns the comparison with the smallest corrected p, or the first of single arms."""
+    return min(items, key=lambda item: 0.0 if item.adjusted is None else item.adjusted)
 
 
 def means_of(items: Sequence[ReportedComparison]) -> list[ReportedComparison]:
-    """Returns the means over tasks, which stand below the comparisons of the tasks."""
-    return [one for one in items if one.comparison.tasks]
+    """Returns the means over tasks."""
+    return [item for item in items if item.comparison.tasks]
 
 
 def tally(items: Sequence[ReportedComparison]) -> str:
-    """Counts the results of a list but for means over tasks, such as `better on 3, not clear on 2`."""
-    counts = Counter(one.result for one in items if not one.comparison.tasks)
+    """Counts the results of a list without means over tasks, such as `better on 3, not clear on 2`."""
+    counts = Counter(item.result for item in items if not item.comparison.tasks)
     results = ("better", "worse", "higher", "lower", "not clear")
     return ", ".join(f"{word} on {counts[word]}" for word in results if counts[word])
 
 
 def answer(items: Sequence[ReportedComparison], asked: ReportedComparison) -> str:
-    """Returns one or two sentences on a list of comparisons: how many are clear, and what is asked."""
+    """Returns one or two sentences on a list of comparisons: the tally, and the one that is asked about."""
     first, number = asked, len(items) - len(means_of(items))
     item = first.comparison
     if first.adjusted is None:
         return f"{item.evaluation_set}: {first.finding()}"
     assert item.experiment is not None
-    arms = {one.comparison.experiment.name for one in items if one.comparison.experiment}
+    arms = {row.comparison.experiment.name for row in items if row.comparison.experiment}
     contrast, named = f"{item.experiment.name} against {item.base.name}", ""
     if len(arms) > 1:
         contrast, named = f"{len(arms)} arms against {item.base.name}", f"{item.experiment.name}, "
@@ -131,9 +131,9 @@ def answer(items: Sequence[ReportedComparison], asked: ReportedComparison) -> st
         score_text(arm.estimate, item.metric, interval_decimals(item.ci, item.metric))
         for arm in (item.experiment, item.base)
     ]
-    place = "" if item.tasks else f" on {item.evaluation_set}"
+    where = "" if item.tasks else f" on {item.evaluation_set}"
     sentence = (
-        f"{contrast}, {lead} {named}{metric_name(item.metric)}{place}, "
+        f"{contrast}, {lead} {named}{metric_name(item.metric)}{where}, "
         f"{' against '.join(scores)}: difference "
         f"{words.estimate_text(item, item.estimate)} ({words.level_text(item.confidence_level)} "
         f"{words.estimate_text(item, item.ci)}, {words.p_text(first.adjusted)}"

@@ -1,4 +1,4 @@
-"""The model of every report: named tables and figures, written as files, Markdown and HTML."""
+"""Reports: named tables and figures, written as files, Markdown and HTML."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-_NAMES = ("Set", "Task", "Procedure")  # columns whose cells are names of code
+_NAMES = ("Set", "Task", "Procedure")  # columns whose cells are names in code
 _COLOURS_OF_THE_PAGE = {
     "#000000": "--ink", "black": "--ink", "#ffffff": "--ground", "white": "--ground", "#f2f2f2": "--raised",
     GREY: "--soft",
@@ -36,10 +36,10 @@ class ReportSection:
     """A table or figure of a report.
 
     Attributes:
-      name: of its files, without an ending; the heading in Markdown.
-      caption: what it shows, also for readers who cannot see a figure.
-      make: makes the table or figure; raises UserError where the data do not allow it.
-      is_wide: whether a figure of a comparison stands below its words, not beside them.
+      name: name of its files without extension, and heading in Markdown.
+      caption: description, also for readers who cannot see a figure.
+      make: makes the table or figure; raises UserError if the data do not allow it.
+      is_wide: whether a figure of a comparison is placed below its text instead of beside it.
     """
 
     name: str
@@ -53,9 +53,9 @@ class Report:
     """A page of tables and figures.
 
     Attributes:
-      sections: made and written in this order.
-      findings: what it comes to, in sentences, which stand before all sections.
-      further_files: by name, the text of files that are made after the sections.
+      sections: sections, made and written in this order.
+      findings: main results in sentences, shown before the sections.
+      further_files: makers of further text files by name, called after the sections are made.
     """
 
     title: str
@@ -73,18 +73,18 @@ def write_report(
     """Writes all sections that can be made: `tables/`, `figures/`, `index.md` and the page `index.html`.
 
     Args:
-      directory: is replaced where it is such a report already.
-      made_by: names and values for the page's end, such as the command.
-      kind: of the files of figures; the page shows SVG.
+      directory: folder to write; an existing report of this kind is replaced.
+      made_by: facts for the end of the page by name, such as the command.
+      kind: file format of the figures; the page always shows SVG.
 
     Returns:
-      By the name of a section that is left out, why.
+      Reason by name of each section left out.
     """
     if directory.exists() and not (directory / "index.md").is_file():
         raise UserError(f"{directory} exists and is not a report of this kind; give another folder")
     left_out: dict[str, str] = {}
-    lines = [f"# {report.title}", "", *(line for one in report.findings for line in (one, ""))]
-    # Each with its HTML and the number of rows of a table.
+    lines = [f"# {report.title}", "", *(line for each in report.findings for line in (each, ""))]
+    # (section, HTML, number of rows of a table)
     blocks: list[tuple[ReportSection, str, int | None]] = []
     files: dict[str, bytes] = {}
     for section in report.sections:
@@ -112,7 +112,7 @@ def write_report(
         Path(__file__).with_name("sections.html.j2"),
         {"slug": slug},
         title=report.title,
-        findings=[with_minus(one) for one in report.findings],
+        findings=[with_minus(each) for each in report.findings],
         blocks=blocks,
         left_out=left_out,
         made_with={**(made_by or {}), **made_with()},
@@ -128,13 +128,13 @@ def write_report(
 
 
 def drawn_figure(section: ReportSection, figure: Figure, kind: FigureKind) -> tuple[str, bytes]:
-    """Returns HTML that holds the figure of a section as SVG, and its file."""
+    """Returns HTML with the figure of a section as SVG, and the figure's file."""
     svg = figure_bytes(figure)
     return _figure_html(svg.decode(), section), svg if kind == "svg" else figure_bytes(figure, kind)
 
 
 def _with_readable_names(table: Table) -> Table:
-    """Returns a table for the page; its files keep the names of code."""
+    """Returns a table with readable names for the page; its files keep the names in code."""
 
     def cell(column: str, value: Cell) -> Cell:
         if not isinstance(value, str):
@@ -147,25 +147,24 @@ def _with_readable_names(table: Table) -> Table:
 
 
 def _figure_html(svg: str, section: ReportSection) -> str:
-    """Returns HTML that holds the figure of a section, in the colours of the page's scheme."""
+    """Returns HTML with the figure of a section, in the page's colours."""
     text = svg[svg.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    # Nothing refers to groups; other ids become short, and unique in the page by the section's name.
+    # Ids of groups are unused; the section's name makes other ids unique in the page.
     text = re.sub(r'<g id="[^"]*"', "<g", text)
     prefix = f"f{zlib.crc32(section.name.encode()):x}"
     numbers: dict[str, int] = {}
 
-    def renamed(found: re.Match[str]) -> str:
-        return f"{found[1]}{prefix}-{numbers.setdefault(found[2], len(numbers)):x}"
+    def renamed(match: re.Match[str]) -> str:
+        return f"{match[1]}{prefix}-{numbers.setdefault(match[2], len(numbers)):x}"
 
     text = re.sub(r'(\bid="|href="#|url\(#)([^")]+)', renamed, text)
-    # The list of fonts and the colours of ink and ground are those of the page.
+    # Fonts and the colours of text and background come from the page.
     text = re.sub(r'; font-family: [^;"]*', "", text)
     for colour, variable in _COLOURS_OF_THE_PAGE.items():
         text = re.sub(rf"(fill|stroke): {colour}(?=[;\"])", rf"\1: var({variable})", text)
     caption = escape(with_minus(section.caption))
-    # On a narrow screen a wide figure scrolls rather than that its letters, of ten units, become smaller
-    # than eight pixels.
+    # Scroll wide figures on narrow screens instead of shrinking text (10 units) below 8 px.
     [width] = re.findall(r'viewBox="0 0 ([\d.]+) ', text[: text.index(">")])
     label = f'role="img" aria-label="{caption}" class="figure" style="min-width: {0.8 * float(width):.0f}px" '
     drawn = text.replace("<svg ", f"<svg {label}", 1)
@@ -174,5 +173,5 @@ def _figure_html(svg: str, section: ReportSection) -> str:
 
 
 def slug(text: str) -> str:
-    """Returns text as part of a file name: lower case, with dashes for all other characters."""
+    """Returns text for a file name: lower case, with dashes for other characters."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

@@ -1,4 +1,4 @@
-"""Tables of any content, written as Markdown, LaTeX, HTML or CSV from the same cells."""
+"""Tables that are written as Markdown, LaTeX, HTML or CSV from the same cells."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from multiberts.stats.intervals import Interval
 class Table:
     """Rows of cells under named columns.
 
-    A cell is text, a number, an `Interval` or None (no value). Readers see rounded numbers; CSV holds
+    A cell is text, a number, an `Interval` or None (no value). Numbers are rounded for readers; CSV holds
     them in full, and an interval as two columns, `<name> low` and `<name> high`.
 
     Attributes:
-      rows: each has as many cells as there are columns.
-      formats: by column, how readers see its numbers (see `format_cell`); `PERCENT` and `POINTS` are
-        added to the column's name where readers see it.
-      title: a line above the table, or nothing.
-      note: a line below it, or nothing.
+      rows: rows with one cell per column.
+      formats: number format by column (see `format_cell`); `PERCENT` and `POINTS` add their unit to the
+        heading.
+      title: line above the table, or empty.
+      note: line below the table, or empty.
     """
 
     columns: Sequence[str]
@@ -54,24 +54,24 @@ class Table:
     def from_records(
         cls, records: Sequence[Mapping[str, Cell]], formats: Mapping[str, str], title: str = ""
     ) -> Table:
-        """Makes a table of records with the same keys, which are its columns.
+        """Makes a table of records with equal keys, which become the columns.
 
         Args:
-          records: one per row.
-          formats: by column; those of other columns are left out.
+          records: cells by column, one record per row.
+          formats: number format by column; other keys are ignored.
           title: see the class.
         """
         columns = list(records[0]) if records else []
-        known = {name: text for name, text in formats.items() if name in columns}
-        return cls(columns, [tuple(record.values()) for record in records], known, title)
+        used = {name: text for name, text in formats.items() if name in columns}
+        return cls(columns, [tuple(record.values()) for record in records], used, title)
 
     @property
     def headings(self) -> list[str]:
-        """Returns the names of columns as readers see them, with units."""
+        """Returns the headings of columns with units."""
         return [heading(name, self.formats.get(name, "")) for name in self.columns]
 
     def texts(self) -> list[tuple[str, ...]]:
-        """Returns the cells as readers see them, without the names of the columns."""
+        """Returns the formatted cells, without headings."""
         return [
             tuple(
                 format_cell(cell, self.formats.get(name, ""))
@@ -86,7 +86,7 @@ class Table:
             tuple(cell.replace("|", "\\|") for cell in row)
             for row in (tuple(self.headings), *self.texts())
         ]
-        widths = [max(3, *(len(row[place]) for row in lines)) for place in range(len(self.columns))]
+        widths = [max(3, *(len(row[index]) for row in lines)) for index in range(len(self.columns))]
         texts = [
             "| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |"
             for row in lines
@@ -99,16 +99,16 @@ class Table:
         return "\n".join([*title, *texts, *note]) + "\n"
 
     def aligned(self) -> str:
-        """Writes columns of text, for the terminal."""
+        """Writes aligned columns of text for the terminal."""
         rows = [tuple(self.headings), *self.texts()]
-        widths = [max(len(row[place]) for row in rows) for place in range(len(self.columns))]
+        widths = [max(len(row[index]) for row in rows) for index in range(len(self.columns))]
         return "\n".join(
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
             for row in rows
         )
 
     def latex(self) -> str:
-        """Writes a LaTeX tabular with rules of the booktabs package."""
+        """Writes a LaTeX tabular with booktabs rules."""
         layout = "".join("r" if right else "l" for right in self._numeric())
         lines = [f"% {self.title}"] if self.title else []
         lines += [rf"\begin{{tabular}}{{{layout}}}", r"\toprule"]
@@ -123,7 +123,7 @@ class Table:
         """Writes an HTML table; cells of numeric columns have the class `n`.
 
         Args:
-          identity: the table's id in its page, with which the page's script sorts it; empty: not sorted.
+          identity: id of the table, by which the page's script sorts it; empty: not sortable.
         """
         numeric = self._numeric()
         rows = [
@@ -142,10 +142,10 @@ class Table:
         )
 
     def csv(self) -> str:
-        """Writes comma-separated values with a header, every number in full."""
+        """Writes comma-separated values with a header and numbers in full."""
         columns: dict[str, list[Cell]] = {}
-        for place, name in enumerate(self.columns):
-            cells = [row[place] for row in self.rows]
+        for column, name in enumerate(self.columns):
+            cells = [row[column] for row in self.rows]
             if any(isinstance(cell, Interval) for cell in cells):
                 for end in ("low", "high"):
                     columns[f"{name} {end}"] = [getattr(cell, end, None) for cell in cells]
@@ -157,15 +157,15 @@ class Table:
         return stream.getvalue()
 
     def _numeric(self) -> list[bool]:
-        """Finds the columns without text; they are aligned to the right."""
+        """Returns whether each column has no text, and is therefore right-aligned."""
         return [
-            bool(self.rows) and not any(isinstance(row[place], str) for row in self.rows)
-            for place in range(len(self.columns))
+            bool(self.rows) and not any(isinstance(row[index], str) for row in self.rows)
+            for index in range(len(self.columns))
         ]
 
 
 def _sorted_by(cell: Cell) -> str | None:
-    """Returns the value by which the page's script sorts a cell; None of texts."""
+    """Returns the sort key of a cell for the page's script; None for text."""
     value = cell.low if isinstance(cell, Interval) else cell
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
@@ -183,7 +183,7 @@ _LATEX_ESCAPES = {
 
 
 def latex_text(text: str) -> str:
-    """Escapes text for LaTeX; minus signs and dashes become those of typography."""
+    """Escapes text for LaTeX, with typographic minus signs and dashes."""
     if text == NONE:
         return "--"
     escaped = "".join(_LATEX_ESCAPES.get(character, character) for character in text)

@@ -1,4 +1,4 @@
-"""Comparisons, and rankings of many arms, in plain words; what more is needed is in `planning`."""
+"""Comparisons and rankings in words; `planning` describes power and needs."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     )
     from multiberts.stats.settings import Design, Resample
 
-# A rate of failures above this hides in few seeds, and lowers the coverage of intervals (calibration.md).
+# A higher failure rate can go unseen in few seeds and lowers the coverage of intervals (calibration.md).
 _HARMFUL_RATE = 0.1
-# Names of arms that a sentence lists; of more, the last of these counts the others.
+# Names of arms in a sentence; of more, the last one is replaced by the number of the others.
 _MOST_NAMES = 6
 
 _PAIRED_BY_NUMBER = (
@@ -48,14 +48,14 @@ SOURCES: Mapping[Resample, str] = {
     "seeds": "seeds only",
     "examples": "examples only",
 }
-# The same in sentences; {}: what seeds and examples are called.
+# The same in sentences; {}: names of seeds and examples.
 _DRAWN: Mapping[Resample, str] = {"both": "{}s and {}", "seeds": "{}s", "examples": "{1}"}
 _NO_DIFFERENCE: Mapping[Resample, str] = {
     "both": "in any seed or on any example",
     "seeds": "in any seed",
     "examples": "on any example",
 }
-# The same in a paragraph on methods; {}: what the seeds are called.
+# The same in a methods paragraph; {}: name of the seeds.
 _SAMPLED: Mapping[Resample, str] = {
     "both": "both {} and examples",
     "seeds": "{}, with the examples held fixed,",
@@ -73,7 +73,7 @@ _WHY_REPORT: Mapping[Design, str] = {
     "unpaired": "each arm has seeds of its own, so the interval is unpaired",
     "fixed_baseline": "{} is held fixed, so the interval is not about other seeds of it",
 }
-# By whether a higher score is better: the words for a score above another, and below it.
+# Words for a higher and a lower score, by whether higher is better.
 _WAYS = {True: ("better", "worse"), False: ("worse", "better"), None: ("higher", "lower")}
 # By `ConfidenceInterval.method`.
 _INTERVALS = {
@@ -128,9 +128,9 @@ def finding(
     *,
     pairing: bool = True,
 ) -> str:
-    """Describes the result in a few sentences, for a reader who is not a statistician.
+    """Describes the result in a few sentences for readers who are not statisticians.
 
-    The arguments are those of `finding_sentences`.
+    Takes the arguments of `finding_sentences`.
     """
     return " ".join(finding_sentences(item, adjusted, answers, pairing=pairing))
 
@@ -142,13 +142,13 @@ def finding_sentences(
     *,
     pairing: bool = True,
 ) -> list[str]:
-    """Returns the result with its interval, and then what else there is to say of it.
+    """Returns sentences on the result and its interval, then on test, answers and pairing.
 
     Args:
-      adjusted: its p corrected by Holm for the number of comparisons, by which the result is then
-        judged; None: the p of this comparison alone.
-      answers: to further questions, whose sentences follow.
-      pairing: whether it says how seeds are paired, as `interval_to_report` does, too.
+      adjusted: p corrected by Holm for the number of comparisons, which then decides the result; None: the
+        comparison's own p decides.
+      answers: answers to further questions, whose sentences follow.
+      pairing: whether to describe the pairing, which `interval_to_report` describes, too.
     """
     base, experiment, metric = item.base, item.experiment, metric_name(item.metric)
     size, level = partial(estimate_text, item), level_text(item.confidence_level)
@@ -196,7 +196,7 @@ def not_empty(*texts: str) -> list[str]:
 
 
 def filled(template: str, value: object) -> str:
-    """Returns a template with a value in it; nothing where the value is empty."""
+    """Inserts a value into a template; empty if the value is empty."""
     return template.format(value) if value else ""
 
 
@@ -205,14 +205,14 @@ def _form(number: int, singular: str, plural: str) -> str:
 
 
 def _is_identical(item: ComparisonResult) -> bool:
-    """Returns whether nothing that is drawn differs between two arms, not even by turns (the residual)."""
+    """Returns whether two arms do not differ at all over drawn units, including the residual."""
     parts = item.variance_parts
     by_turns = parts is not None and any(share for share, _ in parts.residual)
     return item.estimate == 0 and item.standard_error == 0 and not by_turns
 
 
 def claim(arms: Sequence[ArmSummary], resample: Resample) -> str:
-    """Says first what a result is about, where it is not about both new seeds and new examples."""
+    """Says what a result is about, unless it is about both new seeds and new examples."""
     if resample == "seeds":
         start = "Scores of whole runs: this" if arms[0].num_examples == 1 else "This"
         return f"{start} is about new {drawn_unit(arms)}s on these examples, and not about other examples."
@@ -233,13 +233,13 @@ def _are_single(arms: Iterable[ArmSummary]) -> bool:
 
 
 def _about_these(item: ComparisonResult) -> str:
-    """Says where the result is about the models that were compared, and not about new seeds of them."""
+    """Says if the result is about the compared models or tasks only."""
     base, experiment = item.base, item.experiment
     if item.tasks:
         return "The mean gives each task the same weight; tasks are not drawn, so it is about these tasks."
     repeats = _about_repeats(arms_of(item))
     if item.resample == "examples":
-        return ""  # it is said first
+        return ""  # `claim` says it
     if experiment is None or repeats:
         return repeats
     if item.design == "fixed_baseline":
@@ -260,7 +260,7 @@ def _about_repeats(arms: Iterable[ArmSummary]) -> str:
 
 
 def interval_to_report(item: ComparisonResult) -> str:
-    """Says which interval belongs in a paper, and why; nothing of a single arm."""
+    """Says which interval to report in a paper, and why; empty for a single arm."""
     if item.experiment is None or _is_identical(item):
         return ""
     shown, unpaired = estimate_text(item, item.ci), _unpaired(item)
@@ -281,29 +281,29 @@ def interval_to_report(item: ComparisonResult) -> str:
 
 
 def estimate_text(item: ComparisonResult, number: float | Interval) -> str:
-    """Returns a number in the unit of a comparison's estimate, with the decimals of its interval."""
+    """Formats a number in the unit of a comparison's estimate, with its interval's decimals."""
     text = score_text if item.experiment is None else difference_text
     return text(number, item.metric, interval_decimals(item.ci, item.metric))
 
 
 def error_text(item: ComparisonResult, error: float) -> str:
-    """Returns a standard error with its unit, and a decimal more than the interval has, which is wider."""
+    """Formats a standard error with its unit and one decimal more than the wider interval."""
     decimals = interval_decimals(item.ci, item.metric)
     return difference_text(error, item.metric, None if decimals is None else decimals + 1)
 
 
 def _score(ci: Interval, metric: str, score: float | Interval) -> str:
-    """Returns a score with the decimals of an interval."""
+    """Formats a score with the decimals of an interval."""
     return score_text(score, metric, interval_decimals(ci, metric))
 
 
 def level_text(confidence_level: float) -> str:
-    """Returns what an interval is called in a sentence, `95 % CI`."""
+    """Returns the name of an interval in a sentence, `95 % CI`."""
     return f"{100 * confidence_level:g} % CI"
 
 
 def scope(item: ComparisonResult) -> str:
-    """Returns what a comparison of two arms rests on."""
+    """Returns the seeds, runs and examples of a comparison of two arms."""
     assert item.experiment is not None
     seeds = f"{_seeds(item.base)} against {_seeds(item.experiment)}"
     if item.design == "paired":
@@ -315,7 +315,7 @@ def scope(item: ComparisonResult) -> str:
 
 
 def _sample(seeds: str, item: ComparisonResult, kind: str = "") -> str:
-    """Returns what a result rests on: its seeds (or single runs) and examples, where there are several."""
+    """Returns the seeds (or single runs), examples and tasks of a result."""
     if item.resample == "examples" and _are_single(arms_of(item)):
         seeds = "one run of each" if item.experiment is not None else "one run"
     if item.base.num_examples > 1:
@@ -324,13 +324,13 @@ def _sample(seeds: str, item: ComparisonResult, kind: str = "") -> str:
 
 
 def arms_of(*items: ComparisonResult) -> list[ArmSummary]:
-    """Returns the base of each comparison, and the experiment if there is one."""
+    """Returns the arms of comparisons: base and, if any, experiment."""
     arms = (arm for item in items for arm in (item.base, item.experiment))
     return [arm for arm in arms if arm is not None]
 
 
 def _pairing(item: ComparisonResult) -> list[str]:
-    """Lists seeds dropped by pairing, and gives the unpaired interval of seeds paired by number."""
+    """Lists seeds dropped by pairing, and gives the unpaired interval if seeds are paired by number."""
     texts, unpaired = _left_out(item), _unpaired(item)
     if unpaired:
         were = f"Were they unrelated, the interval would be {unpaired[0]} ({unpaired[1]})."
@@ -348,7 +348,7 @@ def _left_out(item: ComparisonResult) -> list[str]:
 
 
 def _unpaired(item: ComparisonResult) -> tuple[str, str] | None:
-    """Returns the unpaired interval and p of seeds that only their numbers pair, which may be unrelated."""
+    """Returns the unpaired interval and p if seeds are paired by number only and may be unrelated."""
     if item.pairing != "seed number" or "unpaired" not in item.intervals:
         return None
     p = item.p_values["unpaired"].two_sided
@@ -360,7 +360,7 @@ def _examples(arm: ArmSummary, item: ComparisonResult, kind: str = "") -> str:
 
 
 def _clusters(arm: ArmSummary) -> str:
-    """Returns the number of clusters of an arm's examples with their name; nothing without clusters."""
+    """Returns the number and name of an arm's clusters; empty without clusters."""
     if arm.num_clusters is None:
         return ""
     return f"{counted(arm.num_clusters, 'cluster')}{filled(' ({})', arm.cluster_name)}"
@@ -372,13 +372,13 @@ def methods(
     runs_are: str = "runs",
     answers: Sequence[FurtherAnswer] = (),
 ) -> str:
-    """Writes the paragraph on methods for a paper, with references.
+    """Writes the methods paragraph for a paper, with references.
 
     Args:
-      items: the comparisons; the first one's settings are those of all.
-      seeds_are: what the data call seeds, such as "pre-training seeds".
-      runs_are: what the data call several runs of one seed, such as "fine-tuning runs".
-      answers: to further questions about the first one.
+      items: comparisons with equal settings.
+      seeds_are: name of the seeds, such as "pre-training seeds".
+      runs_are: name of the runs of one seed, such as "fine-tuning runs".
+      answers: answers to further questions about the first comparison.
     """
     item, arms = items[0], arms_of(items[0])
     metrics = dict.fromkeys(metric_name(each.metric) for each in items)
@@ -410,7 +410,7 @@ def methods(
 
 
 def _averaged(arms: Sequence[ArmSummary], runs_are: str, seeds: str) -> str:
-    """Returns that scores are averaged over seeds, and over runs first where any seed has several."""
+    """Says how scores are averaged: over the runs of each seed, if any has several, then over seeds."""
     if _are_single(arms):
         return " of single runs"
     several = any(arm.num_runs > len(arm.seeds) for arm in arms)
@@ -425,9 +425,9 @@ def _paragraph(
     closing: Sequence[str],
     references: Sequence[str],
 ) -> str:
-    """Joins a paragraph on methods; that on intervals and missing predictions is the same for all."""
+    """Joins the methods paragraph, with common sentences on intervals and missing predictions."""
     intervals, of_intervals = about_intervals(differences, arms)
-    # By name: an arm of several comparisons counts once.
+    # By name, to count an arm of several comparisons once.
     missing = {arm.name: f"{arm.num_missing:,} of {arm.name}" for arm in arms if arm.num_missing}
     of_missing = (
         "Missing predictions ({}) were left out of the scores of their runs, as if they were missing "
@@ -448,9 +448,9 @@ def _paragraph(
 def about_intervals(
     differences: Sequence[ComparisonResult | ArmDifference], arms: Sequence[ArmSummary]
 ) -> tuple[list[str], list[str]]:
-    """Returns sentences on intervals and tests for a paragraph on methods, and their references.
+    """Returns sentences on intervals and tests for a methods paragraph, and their references.
 
-    They are read from the intervals, so that they name what was computed.
+    The methods are read from the intervals, so that the sentences match the computation.
     """
     crossed = any(getattr(each, "resample", "both") == "both" for each in differences)
     of_what = "the crossed design" if crossed else "a mean"
@@ -461,9 +461,9 @@ def about_intervals(
         "Satterthwaite's (1946) degrees of freedom, for which mean squares are taken at the upper end of "
         "their likely range."
     ]
-    what = _form(len(tested), "the difference are", "differences are")
+    subject = _form(len(tested), "the difference are", "differences are")
     for start, intervals in (
-        (f"Intervals and two-sided tests of {what}", tested),
+        (f"Intervals and two-sided tests of {subject}", tested),
         ("Intervals of scores are", scored),
     ):
         counts = Counter(interval.method for interval in intervals).most_common()
@@ -476,7 +476,7 @@ def about_intervals(
 
 
 def method_names(intervals: Sequence[ConfidenceInterval]) -> str:
-    """Returns the methods of intervals for a heading, such as `t, Newcombe`; the most frequent first."""
+    """Returns the methods of intervals for a heading, such as `t, Newcombe`, most frequent first."""
     counts = Counter(interval.method for interval in intervals)
     return ", ".join(name for name, _ in counts.most_common())
 
@@ -486,7 +486,7 @@ def _seeds(arm: ArmSummary) -> str:
 
 
 def drawn_unit(arms: Iterable[ArmSummary]) -> str:
-    """Returns what is drawn of each arm beside examples: a seed, or a repeat of its evaluation."""
+    """Returns the name of the unit drawn besides examples: `seed` or `repeat`."""
     return "repeat" if all(arm.repeats for arm in arms) else "seed"
 
 
@@ -495,7 +495,7 @@ def _drawn(item: ComparisonResult) -> str:
 
 
 def units_of(item: ComparisonResult) -> str:
-    """Returns what a comparison calls its examples."""
+    """Returns the name of a comparison's examples."""
     return "occupations" if item.metric in OCCUPATION_MEASURES else "examples"
 
 
@@ -505,12 +505,12 @@ def verdict(
     better: bool | None,
     answers: Sequence[FurtherAnswer] = (),
 ) -> str:
-    """Returns the result in one word or two, judged by the corrected p.
+    """Returns the result in one or two words, judged by the corrected p.
 
     Args:
-      adjusted: its p corrected for the number of comparisons.
-      better: whether a higher score is better; None where neither way is.
-      answers: to further questions; one of them may decide instead of p.
+      adjusted: p corrected for the number of comparisons.
+      better: whether a higher score is better; None if neither is.
+      answers: answers to further questions; one of them may decide instead of p.
     """
     if not is_clear(item, adjusted, answers) or item.estimate == 0:
         return "not clear"
@@ -524,7 +524,7 @@ def is_clear(item: ComparisonResult, p: float, answers: Sequence[FurtherAnswer] 
 
 
 def p_text(value: float) -> str:
-    """Writes a p-value for a sentence, `p = 0.03`."""
+    """Formats a p-value for a sentence, `p = 0.03`."""
     text = format_cell(value, "p")
     return f"p {text}" if text.startswith("<") else f"p = {text}"
 
@@ -532,9 +532,8 @@ def p_text(value: float) -> str:
 def _judgement(
     item: ComparisonResult, adjusted: float | None, answers: Sequence[FurtherAnswer]
 ) -> str:
-    """Says what p is: how often studies without a difference show one this large.
-
-    It is not the probability that the difference is due to chance (Wasserstein & Lazar 2016, principle 2).
+    """Explains p: how often studies without a true difference show one this large. p is not the probability
+    that the difference is due to chance (Wasserstein & Lazar 2016, principle 2).
     """
     assert item.p_value is not None
     p, drawn = item.p_value, _DRAWN[item.resample].format(_drawn(item), units_of(item))
@@ -552,8 +551,8 @@ def _judgement(
             test += ", though the interval, which is of this comparison alone, excludes 0"
     if item.estimate == 0:
         return f"{test}."  # every study shows a difference of 0 or more
-    known = item.metric in METRICS or item.metric in OCCUPATION_MEASURES
-    equal = "alike" if known and higher_is_better(item.metric) is None else "equally good"
+    is_named = item.metric in METRICS or item.metric in OCCUPATION_MEASURES
+    equal = "alike" if is_named and higher_is_better(item.metric) is None else "equally good"
     look = "".join(answer.occasion for answer in answers)
     return (
         f"If both were {equal}, a difference this large would come up{look} in {rate_text(p)} of such "
@@ -562,7 +561,7 @@ def _judgement(
 
 
 def _over_labels(item: ComparisonResult) -> str:
-    """Says what a macro average is without the classes that stray answers add to it."""
+    """Gives a macro average without the classes that answers outside the labels add to it."""
     if not item.over_labels:
         return ""
     *first, last = item.over_labels
@@ -578,17 +577,17 @@ def _over_labels(item: ComparisonResult) -> str:
 
 
 def rate_text(p: float) -> str:
-    """Returns a p-value as a rate, with as many digits as `p_text` shows."""
+    """Formats a p-value as a rate with the digits of `p_text`."""
     return "fewer than 0.01 %" if p < 1e-4 else f"{100 * float(f'{p:.2g}'):g} %"
 
 
-def about_seeds(arm: ArmSummary, metric: str, confidence_level: float, rest: str = "") -> list[str]:
-    """Says which seeds of an arm seem to have failed, and whether all are constant.
+def about_seeds(arm: ArmSummary, metric: str, confidence_level: float, more: str = "") -> list[str]:
+    """Lists the seeds of an arm that seem to have failed, and warns if all are constant.
 
     Args:
-      rest: what follows on the failed seeds.
+      more: text that follows the sentence on failed seeds.
     """
-    texts = [_failure(arm, metric, confidence_level) + rest] if arm.failed_seeds else []
+    texts = [_failure(arm, metric, confidence_level) + more] if arm.failed_seeds else []
     number = len(arm.seeds)
     if len(arm.constant_seeds) == number:
         texts.append(
@@ -600,7 +599,7 @@ def about_seeds(arm: ArmSummary, metric: str, confidence_level: float, rest: str
 
 
 def _failure(arm: ArmSummary, metric: str, confidence_level: float) -> str:
-    """Says which seeds seem to have failed, by which signs, and how often the signs are false."""
+    """Lists the seeds that seem to have failed, the signs, and their false-alarm rate."""
     failed, pairs = len(arm.failed_seeds), zip(arm.seeds, arm.seed_scores, strict=True)
     constant = [seed for seed in arm.failed_seeds if seed in arm.constant_seeds]
     signs = answer = _one_answer(arm, metric, len(constant))
@@ -610,9 +609,9 @@ def _failure(arm: ArmSummary, metric: str, confidence_level: float) -> str:
         signs = f"{_form(failed, 'lies', 'lie')} a wide gap away from all others{also}"
         often = " Up to 2 in 100 arms whose seeds all trained show such a gap, where scores vary widely."
         too_good = ", which is too good a score should these have trained"
-    rest = [score for seed, score in pairs if seed not in arm.failed_seeds]
-    if rest:
-        mean = score_text(sum(rest) / len(rest), metric)
+    trained = [score for seed, score in pairs if seed not in arm.failed_seeds]
+    if trained:
+        mean = score_text(sum(trained) / len(trained), metric)
         others = f"{often} The others score {mean} on average{too_good}."
     return (
         f"{failed} of {len(arm.seeds)} seeds of {arm.name} ({seed_names(arm.failed_seeds)}) "
@@ -623,11 +622,11 @@ def _failure(arm: ArmSummary, metric: str, confidence_level: float) -> str:
 
 
 def _one_answer(arm: ArmSummary, metric: str, number: int) -> str:
-    """Says what constant seeds do, such as `predict one class`."""
-    known, s = METRICS.get(metric), _form(number, "s", "")
-    if metric == "auc" or (known is not None and known.is_correlation):
+    """Describes constant seeds, such as `predict one class`."""
+    metric_object, s = METRICS.get(metric), _form(number, "s", "")
+    if metric == "auc" or (metric_object is not None and metric_object.is_correlation):
         return f"predict{s} one value"
-    if known is not None and known.uses_labels:
+    if metric_object is not None and metric_object.uses_labels:
         return f"predict{s} one class"
     pairs = zip(arm.seeds, arm.seed_scores, strict=True)
     values = {float(score) for seed, score in pairs if seed in arm.constant_seeds}
@@ -641,16 +640,16 @@ def seed_names(seeds: Sequence) -> str:
 
 
 def unseen_failures(item: ComparisonResult) -> str:
-    """Says how many seeds may fail although none of these did; nothing where that is known to be few.
+    """Gives the failure rate that is compatible with no failed seed; empty if it must be low.
 
-    It limits the claim and is not a warning. Of 36 seeds without a failure and more, the 95 % limit of
-    the rate is below `_HARMFUL_RATE`. Seeds that did fail, and arms of constant seeds, have a warning.
+    This limits the claim and is not a warning. With 36 or more seeds, none failed, the 95 % limit of the
+    rate is below `_HARMFUL_RATE`. Failed seeds and arms of constant seeds have a warning.
     """
     return unseen_failures_of(arms_of(item), item.confidence_level)
 
 
 def unseen_failures_of(arms: Sequence[ArmSummary], confidence_level: float) -> str:
-    """Says of arms what `unseen_failures` says of those of a comparison."""
+    """Returns `unseen_failures` for arms."""
     limits = _failure_limits(arms)
     if max((high for _, high in limits), default=0.0) <= _HARMFUL_RATE:
         return ""
@@ -666,7 +665,7 @@ def unseen_failures_of(arms: Sequence[ArmSummary], confidence_level: float) -> s
 
 
 def _failure_limits(arms: Sequence[ArmSummary]) -> list[tuple[ArmSummary, float]]:
-    """Returns the arms without failed seeds, each with the upper limit of its failure rate."""
+    """Returns the arms without failed seeds, with upper limits of their failure rates."""
     return [
         (arm, arm.failure_rate.high)
         for arm in arms
@@ -675,7 +674,7 @@ def _failure_limits(arms: Sequence[ArmSummary]) -> list[tuple[ArmSummary, float]
 
 
 def unseen_failures_of_all(items: Sequence[ComparisonResult]) -> str:
-    """Says once for several comparisons what `unseen_failures` says of each."""
+    """Combines `unseen_failures` of several comparisons."""
     if len(items) == 1:
         return unseen_failures(items[0])
     concerned = [item for item in items if unseen_failures(item)]
@@ -697,12 +696,12 @@ def count_text(number: int | Interval) -> str:
 def warnings(
     item: ComparisonResult, numbers: bool = True, answers: Sequence[FurtherAnswer] = ()
 ) -> list[str]:
-    """Lists what a reader must know before believing the numbers.
+    """Lists warnings on a comparison.
 
     Args:
-      numbers: whether to name the numbers of this comparison; without them the warnings of several
-        comparisons are equal, and can be shown once.
-      answers: to further questions.
+      numbers: whether to include the numbers of this comparison; without them equal warnings of several
+        comparisons can be shown once.
+      answers: answers to further questions.
     """
     texts = [*item.notes, *(text for answer in answers for text in answer.warnings())]
     if item.below_seed_floor and item.seed_floor is not None:
@@ -808,7 +807,7 @@ def rank_text(arm: RankedArm) -> str:
 
 
 def ranking_notes(result: RankingResult) -> list[str]:
-    """Lists what a reader must know before believing a ranking."""
+    """Lists warnings on a ranking."""
     texts = [
         f"The ranks and the {'groups' if result.arms[0].groups else 'differences'} hold for all arms "
         "together; an arm's own interval does not, and two of these may overlap where the difference is "
@@ -825,7 +824,7 @@ def ranking_notes(result: RankingResult) -> list[str]:
 
 
 def ranking_methods(result: RankingResult) -> str:
-    """Writes the paragraph on methods for a paper, with references."""
+    """Writes the methods paragraph for a paper, with references."""
     level, unpaired = f"{result.confidence_level:.0%}", result.design == "unpaired"
     pairs = "all pairs" if result.against is None else f"each with {result.against}"
     opening = [

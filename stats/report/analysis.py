@@ -1,4 +1,4 @@
-"""All that a report shows, computed from finished runs: comparisons, figures, truths, choices."""
+"""Computes the contents of a report from finished runs: comparisons, figures, truths, choices."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class KnownTruth:
     """A known true value and its estimate.
 
     Attributes:
-      truth: the value known from how the data were made.
-      comparison: the single-design estimate.
+      truth: true value, known from the construction of the data.
+      comparison: estimate, in a single design.
     """
 
     truth: float
@@ -64,12 +64,12 @@ class KnownTruth:
 
 @dataclass
 class ReportContent:
-    """All that the page shows.
+    """The contents of the page.
 
     Attributes:
-      experiment: that the runs are part of, or None.
-      missing: which planned runs were not there; empty where all were.
-      name_of: the name that people read for one of code.
+      experiment: experiment that the runs belong to, or None.
+      missing: text on missing planned runs; empty if none is missing.
+      name_of: turns a name in code into the name that readers see.
     """
 
     compared: list[ComparedArms]
@@ -85,28 +85,28 @@ class ReportContent:
 
     @property
     def asked(self) -> ComparedArms:
-        """Returns what the page opens with: the first comparisons with a primary one, or the first."""
+        """Returns the comparisons that the page opens with: the first with a primary one, else the first."""
         return next((each for each in self.compared if each.primary is not None), self.compared[0])
 
     @property
     def is_ranked(self) -> bool:
-        """Returns whether the answer is a ranking, which has no base."""
+        """Returns whether the page opens with a ranking without a base."""
         return bool(self.asked.rankings) and self.asked.asked.comparison.experiment is None
 
     @property
     def pictures(self) -> list[ReportSection]:
-        """Returns all figures, in the order of the page."""
-        own = [
+        """Returns all figures in page order."""
+        of_comparisons = [
             picture
             for item in self.compared
-            for group in (item.overview, *(one.figures for one in item.items))
+            for group in (item.overview, *(reported.figures for reported in item.items))
             for picture in group
         ]
-        return own + self.curves
+        return of_comparisons + self.curves
 
 
 class _Analysis:
-    """Runs with their chosen learning rates, and their prediction sets, each read once."""
+    """Runs at their chosen learning rates, with prediction sets that are read once."""
 
     def __init__(
         self,
@@ -127,46 +127,46 @@ class _Analysis:
         self.choices: dict[tuple, LearningRateChoice] = {}
 
     def groups(self, runs: Sequence[FinishedRun]) -> list[RunGroup]:
-        """Groups of one learning rate each; choices are kept for the page."""
+        """Returns groups with one learning rate each, and keeps the choices for the page."""
         chosen = []
         for group in make_groups(runs):
-            kept, choice = choose_learning_rate(group, self.reader, self.rule)
+            best, choice = choose_learning_rate(group, self.reader, self.rule)
             if choice is not None:
                 self.choices[group.task, group.procedure, group.step, len(group.runs)] = choice
-            chosen.append(kept)
+            chosen.append(best)
         return chosen
 
     def shared(
         self, base: RunGroup, experiment: RunGroup | None = None
     ) -> Iterator[tuple[str, list[PredictionSet]]]:
-        """Every metric that both groups have on an evaluation set, with their prediction sets there."""
+        """Yields each metric that both groups have on an evaluation set, with their prediction sets."""
         arms = [group for group in (base, experiment) if group is not None]
         sets = [group.evaluation_sets() for group in arms]
         for evaluation_set, measures in sets[0].items():
             for measure in measures:
-                if all(measure in known.get(evaluation_set, ()) for known in sets):
+                if all(measure in of_group.get(evaluation_set, ()) for of_group in sets):
                     yield measure, [self.reader(group, evaluation_set) for group in arms]
 
     def planned_seeds(self, arms: Sequence[RunGroup], design: str) -> int | None:
-        """Returns how many seeds of each arm are planned; None where the plan does not have an arm."""
+        """Returns the number of planned seeds per arm; None if an arm is not planned."""
         if self.experiment is None:
             return None
-        found = [self.experiment.planned_seeds(arm.task, arm.procedure, arm.step) for arm in arms]
-        if not all(found):
+        seeds = [self.experiment.planned_seeds(arm.task, arm.procedure, arm.step) for arm in arms]
+        if not all(seeds):
             return None
-        return len(frozenset.intersection(*found)) if design == "paired" else min(map(len, found))
+        return len(frozenset.intersection(*seeds)) if design == "paired" else min(map(len, seeds))
 
     def truth_of(self, predictions: PredictionSet, measure: str) -> float | None:
-        """Returns the known value of a measure; a key may name the task before the evaluation set."""
+        """Returns the true value of a measure, or None. Keys may begin with the task."""
         for key in _keys(predictions, measure):
-            known = self.truths.get(key, {})
-            if predictions.procedure in known:
-                return known[predictions.procedure]
+            by_procedure = self.truths.get(key, {})
+            if predictions.procedure in by_procedure:
+                return by_procedure[predictions.procedure]
         return None
 
 
 def _keys(predictions: PredictionSet, measure: str) -> list[str]:
-    """Returns how a measure of an evaluation set is named, with and without its task."""
+    """Returns the keys of a measure of an evaluation set, with and without its task."""
     names = (predictions.set_name, predictions.evaluation_set)
     return [f"{name}/{measure}" for name in dict.fromkeys(names)]
 
@@ -180,15 +180,15 @@ def analyse(
     experiment: ReportedExperiment | None = None,
     names: Mapping[str, str] | None = None,
 ) -> ReportContent:
-    """Makes every comparison of a report, and names its figures.
+    """Makes all comparisons of a report and names its figures.
 
     Args:
-      requests: comparisons, checked (see `stats.report.reporting.report`), with the runs of `base`
-        and `experiment` in place of what selects them.
-      truths: known values by "<evaluation set>/<metric>" and procedure; may be empty.
-      settings: how comparisons are made, but for their design and what is resampled.
-      experiment: that the runs are part of; None: none is known.
-      names: by procedure, task or evaluation set, the name that people read (see `readable`).
+      requests: checked comparisons (see `stats.report.reporting.report`); `base` and `experiment` hold the
+        selected runs.
+      truths: true values by "<evaluation set>/<metric>" and procedure; may be empty.
+      settings: settings of all comparisons; each has its own design and resampled units.
+      experiment: experiment that the runs belong to; None if unknown.
+      names: readable name by procedure, task or evaluation set (see `readable`).
     """
     name_of = partial(readable, names=names or {})
     missing = experiment.missing(run.directory for run in runs) if experiment else ""
@@ -218,7 +218,7 @@ def analyse(
 
 
 def _request(analysis: _Analysis, request: Mapping[str, Any], prefix: str) -> Request:
-    """Finds the pairs of a requested comparison: every task, evaluation set and metric of both arms."""
+    """Returns the pairs of a requested comparison: each task, evaluation set and metric of both arms."""
     how = {name: request[name] for name in ("design", "resample")}
     settings = replace(analysis.settings, **how)
     pairs: list[Pair] = []
@@ -237,12 +237,12 @@ def _request(analysis: _Analysis, request: Mapping[str, Any], prefix: str) -> Re
             names = (base.procedure, experiment.procedure)
         planned = analysis.planned_seeds(groups, settings.design)
         for measure, prediction_sets in analysis.shared(base, experiment):
-            place = f"{prefix}-{slug(prediction_sets[0].set_name)}-{slug(metric_name(measure))}"
+            stem = f"{prefix}-{slug(prediction_sets[0].set_name)}-{slug(metric_name(measure))}"
             arms = [base.procedure] if ranked else [group.name for group in groups]
             name = arms[0] if ranked else request["name"]
-            place += f"-{slug(arms[0])}" * bool(ranked)
+            stem += f"-{slug(arms[0])}" * bool(ranked)
             counts = prediction_sets[0].counts(measure)
-            pairs.append(Pair(prediction_sets, measure, names, name, place, planned, arms, counts))
+            pairs.append(Pair(prediction_sets, measure, names, name, stem, planned, arms, counts))
     if not pairs:
         raise UserError(
             f"comparison {request['name']!r}: the two arms share no task, evaluation set and "
@@ -260,18 +260,18 @@ def _request(analysis: _Analysis, request: Mapping[str, Any], prefix: str) -> Re
 
 
 def _primary(request: Mapping[str, Any], pairs: Sequence[Pair], is_partial: bool) -> int | None:
-    """Returns the place of the pair that the comparison names as its primary one.
+    """Returns the index of the primary pair of a comparison, or None.
 
     Args:
-      is_partial: whether planned runs are missing, so that the pair may not be there yet.
+      is_partial: whether planned runs are missing; the primary pair may then not exist yet.
     """
     if request.get("primary") is None:
         return None
     keys = [_keys(pair.prediction_sets[0], pair.measure) for pair in pairs]
-    for place, names in enumerate(keys):
+    for index, names in enumerate(keys):
         if request["primary"] in names:
-            return place
-    if is_partial:  # the page says that runs are missing
+            return index
+    if is_partial:  # the page reports the missing runs
         return None
     raise UserError(
         f"comparison {request['name']!r}: primary is {request['primary']!r}, expected an evaluation set "
@@ -282,8 +282,8 @@ def _primary(request: Mapping[str, Any], pairs: Sequence[Pair], is_partial: bool
 def _known_truths(
     analysis: _Analysis, runs: Sequence[FinishedRun]
 ) -> tuple[list[KnownTruth], list[str]]:
-    """Returns the estimates of known values, and notes on those whose score is 0/0."""
-    found, left_out = [], []
+    """Returns the estimates of true values, and notes on scores that are 0/0."""
+    estimates, left_out = [], []
     for group in analysis.groups(last_steps(runs)):
         for measure, (predictions,) in analysis.shared(group):
             truth = analysis.truth_of(predictions, measure)
@@ -296,17 +296,17 @@ def _known_truths(
                 except UndefinedScore as error:
                     left_out.append(f"Left out: {error}.")
                     continue
-                found.append(KnownTruth(truth, item))
-    if not found and not left_out:
+                estimates.append(KnownTruth(truth, item))
+    if not estimates and not left_out:
         raise UserError(
             f"truth names {', '.join(sorted(analysis.truths))}, and no run has such an "
             "evaluation set, metric and procedure; correct its names"
         )
-    return found, left_out
+    return estimates, left_out
 
 
 def _training_pictures(analysis: _Analysis, groups: Sequence[RunGroup]) -> list[ReportSection]:
-    """Names a curve for every evaluation set and metric of a procedure with several steps."""
+    """Returns a figure of scores over steps for each evaluation set and metric with three steps or more."""
     series: dict[tuple[str, str], dict[str, list[PredictionSet]]] = {}
     for group in groups:
         for measure, (predictions,) in analysis.shared(group):
@@ -315,7 +315,7 @@ def _training_pictures(analysis: _Analysis, groups: Sequence[RunGroup]) -> list[
                 prediction_sets.setdefault(group.procedure, []).append(predictions)
     pictures = []
     for (name, measure), procedures in series.items():
-        # Two points are in the table of comparisons; a curve would say no more.
+        # Two points are in the table of comparisons; a curve would add nothing.
         if max(len(prediction_sets) for prediction_sets in procedures.values()) < 3:
             continue
         shown = analysis.name_of(name)

@@ -1,6 +1,6 @@
-"""The comparisons of a report: which pairs of arms, what each shows, its figures, and rankings.
+"""The comparisons of a report: pairs of arms, results, figures and rankings.
 
-The command `compare` and the report of finished runs both pass here.
+Both the command `compare` and the report of finished runs use this module.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast, get_args
 from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES
 from multiberts.runs.errors import in_flags
 from multiberts.stats.answers.listed import answers_to, asked, settings_for, why_unranked
-from multiberts.stats.compare.arms import ManyDesign, compare_given
+from multiberts.stats.compare.arms import ManyDesign, compare_named_arms
 from multiberts.stats.compare.question import TaskData
 from multiberts.stats.compare.ranking import ArmComparisons
 from multiberts.stats.compare.result import Comparison
@@ -29,7 +29,7 @@ from multiberts.stats.report.examples_by_seed import ExampleGrid, example_grid
 from multiberts.stats.report.prediction_sets import PredictionSet, compare_prediction_sets
 from multiberts.stats.settings import ComparisonSettings
 
-# Said where three arms or more are not ranked.
+# Reason why three or more arms are not ranked.
 NO_RANKING = "it needs two seeds that all arms have, or the unpaired design, which draws each arm's own seeds"
 
 
@@ -38,11 +38,11 @@ class Pair:
     """A base and an experiment to compare by a metric, or a base alone to describe.
 
     Attributes:
-      prediction_sets: of the base, then of the experiment.
+      prediction_sets: prediction sets of base and experiment.
       measure: a key of `METRICS` or `OCCUPATION_MEASURES`.
-      place: its figures' files begin with this.
-      planned_seeds: how many seeds are planned; None where no plan is known.
-      arms: names of the prediction sets in a ranking, where they are not their own.
+      file_stem: start of the names of its figures' files.
+      planned_seeds: number of planned seeds; None without a plan.
+      arms: names of the prediction sets in a ranking, if they differ from the sets' names.
       counts: whether it counts in the mean over tasks.
     """
 
@@ -50,28 +50,28 @@ class Pair:
     measure: str
     names: tuple[str, str]
     name: str
-    place: str
+    file_stem: str
     planned_seeds: int | None = None
     arms: Sequence[str] = ()
     counts: bool = False
 
     def by_arm(self) -> dict[str, PredictionSet]:
-        """Returns the prediction sets by their names in a ranking."""
+        """Returns the prediction sets by name in a ranking."""
         names = self.arms or [predictions.name for predictions in self.prediction_sets]
         return dict(zip(names, self.prediction_sets, strict=True))
 
 
 @dataclass(frozen=True)
 class Request:
-    """Comparisons that are listed together, their p-values corrected for their number.
+    """Comparisons of one list, whose p-values are corrected for their number.
 
     Attributes:
-      questions: further ones about each, by the parameter of their answer, such as {"margin": 0.5}.
-      prefix: the files of figures of all of them begin with this.
-      primary: place of the pair that is asked about; None: the mean over tasks, where all tasks count in it,
-        or the clearest.
-      ranked: the design of a ranking of the arms, each of which has a pair of its own; None: those are ranked
-        that have one base.
+      questions: further questions about each comparison, by parameter, such as {"margin": 0.5}.
+      prefix: start of the file names of figures of the whole list.
+      primary: index of the primary pair; None: the mean over tasks if all tasks count in it, else the
+        clearest.
+      ranked: design of a ranking of the arms, with one pair per arm; None: arms with a common base are
+        ranked.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Request:
     ranked: ManyDesign | None = None
 
     def file(self, name: str) -> str:
-        """Returns the name of a file of figures of all of them, without its ending."""
+        """Returns the name of a figure of the whole list, without file extension."""
         return f"{self.prefix}-{name}" if self.prefix else name
 
 
@@ -92,13 +92,13 @@ class ComparedArms:
     """The answer to a request.
 
     Attributes:
-      items: one per pair, and then the means over tasks, if any.
-      rankings: of all arms, where more than two have one base; those of a report's
-        family are with the last of its comparisons.
-      unranked: notes on what could not be compared or ranked.
-      grids: examples by seeds, by name of the comparison and evaluation set.
-      primary: place of the item that is asked about; None: the clearest.
-      as_made: the comparisons with names of code, where the page has others; empty where it has these.
+      items: one comparison per pair, then the means over tasks.
+      rankings: rankings of more than two arms with one base; a report shows them with the last comparison
+        of the family.
+      unranked: notes on arms that could not be compared or ranked.
+      grids: grids of examples by seeds, by name of the comparison and evaluation set.
+      primary: index of the primary item; None: the clearest.
+      as_made: comparisons with the names in code, if the page shows readable ones; otherwise empty.
     """
 
     name: str
@@ -115,11 +115,11 @@ class ComparedArms:
     def asked(self) -> ReportedComparison:
         if self.primary is not None:
             return self.items[self.primary]
-        return clearest([one for one in self.items if not one.comparison.tasks] or self.items)
+        return clearest([item for item in self.items if not item.comparison.tasks] or self.items)
 
     @property
     def comparisons(self) -> list[Comparison]:
-        """Returns the comparisons without what is said of them."""
+        """Returns the bare comparisons."""
         return [cast("Comparison", item.comparison) for item in self.items]
 
     @property
@@ -128,28 +128,28 @@ class ComparedArms:
 
 
 class _Answered(NamedTuple):
-    """A comparison that readers see, with the answers about it; of a mean also those that count in it."""
+    """A comparison with its answers; for a mean also the comparisons that it averages."""
 
     comparison: Comparison
     answers: list[FurtherAnswer]
     counted: Sequence[Comparison] = ()
 
     def named(self, name_of: Callable[[str], str]) -> _Answered:
-        """Returns it under the names that people read."""
+        """Returns it with readable names."""
         item = _named(self.comparison, name_of)
         answers = [replace(answer, comparison=item) for answer in self.answers]
-        return _Answered(item, answers, [_named(one, name_of) for one in self.counted])
+        return _Answered(item, answers, [_named(mean_of, name_of) for mean_of in self.counted])
 
 
 @dataclass
 class _Results:
-    """Results of a request, under names of code; by the place of the pair where it is a number.
+    """Results of a request, with names in code; integer keys are indices of pairs.
 
     Attributes:
       grids: see `ComparedArms`.
-      rankings: each with the name of its figure.
-      unranked: why there is no ranking, or no mean over tasks.
-      means: over tasks.
+      rankings: (name of its figure, ranking) pairs.
+      unranked: reasons why there is no ranking or no mean over tasks.
+      means: means over tasks.
     """
 
     request: Request
@@ -167,60 +167,60 @@ def compare_all(
     name_of: Callable[[str], str] = str,
     for_page: bool = True,
 ) -> list[ComparedArms]:
-    """Makes every comparison, with its figures, and ranks three arms or more that have one base.
+    """Makes all comparisons with their figures, and ranks three or more arms that have one base.
 
-    Pairs on the same data are made together, so that a base of several experiments is read and
-    bootstrapped once. A pair with an arm whose score is 0/0 in every run is left out and said so; a request
-    of which nothing is left is so in what is said of the next one.
+    Pairs on the same data are compared together, so that a base of several experiments is read and
+    bootstrapped once. A pair with an arm whose score is 0/0 in every run is left out with a note; if a
+    whole request is left out, the note is attached to the next request.
 
     Args:
-      truth_of: the known value of a measure of a prediction set, for figures.
-      name_of: the name that people read for that of an arm or evaluation set.
-      for_page: whether figures and grids of examples, which pages alone show, are made.
+      truth_of: returns the true value of a measure of a prediction set, for figures.
+      name_of: returns the readable name of an arm or evaluation set.
+      for_page: whether to make figures and grids of examples, which only pages show.
 
     Raises:
-      UndefinedScore: no pair is left.
+      UndefinedScore: all pairs are left out.
     """
     from multiberts.runs.console import ProgressBar
 
     every = [_Results(request) for request in requests]
     together: dict[tuple, list[tuple[_Results, int]]] = {}
     for results in every:
-        for place, pair in enumerate(results.request.pairs):
+        for number, pair in enumerate(results.request.pairs):
             base = pair.prediction_sets[0]
             key = base.task, base.set_name, pair.measure
-            together.setdefault(key, []).append((results, place))
+            together.setdefault(key, []).append((results, number))
     for group in ProgressBar(list(together.values()), desc="comparisons"):
         shared = SharedArms()
-        for results, place in group:
-            _compare(results, place, shared, name_of if for_page else None)
-        _rank_families([one for one in group if one[1] in one[0].comparisons], shared, name_of)
+        for results, number in group:
+            _compare(results, number, shared, name_of if for_page else None)
+        _rank_families([each for each in group if each[1] in each[0].comparisons], shared, name_of)
     for results in every:
         _add_means(results)
     refused = [error for results in every for error in results.left_out.values()]
     if refused and not any(results.comparisons for results in every):
         raise refused[0]
-    found: list[ComparedArms] = []
+    compared: list[ComparedArms] = []
     notes: list[str] = []
     for results in every:
         notes += [f"Left out: {error}." for _, error in sorted(results.left_out.items())]
         if results.comparisons:
-            found.append(_shown(results, notes, truth_of, name_of, for_page))
+            compared.append(_shown(results, notes, truth_of, name_of, for_page))
             notes = []
     if notes:
-        found[-1].unranked += notes
-    return found
+        compared[-1].unranked += notes
+    return compared
 
 
 def _compare(
-    results: _Results, place: int, shared: SharedArms, name_of: Callable[[str], str] | None
+    results: _Results, number: int, shared: SharedArms, name_of: Callable[[str], str] | None
 ) -> None:
-    """Compares a pair, asks the further questions of its request, and makes its examples by seeds.
+    """Compares a pair, answers the further questions and makes the grid of examples.
 
     Args:
-      name_of: of arms in the grid of examples; None: there is no grid.
+      name_of: returns the readable name of an arm in the grid of examples; None: make no grid.
     """
-    request, pair = results.request, results.request.pairs[place]
+    request, pair = results.request, results.request.pairs[number]
     base, experiment = pair.prediction_sets[0], next(iter(pair.prediction_sets[1:]), None)
     settings = settings_for(request.questions, request.settings)
     try:
@@ -228,11 +228,11 @@ def _compare(
             base, experiment, pair.measure, settings, pair.names, pair.name, shared
         )
     except UndefinedScore as error:
-        results.left_out[place] = error
+        results.left_out[number] = error
         return
     with as_data_errors(f"{item.name} on {item.evaluation_set}, {pair.measure}"):
         seen, answers = answers_to({**request.questions, "planned_seeds": pair.planned_seeds}, item)
-    results.comparisons[place] = _Answered(cast("Comparison", seen), answers)
+    results.comparisons[number] = _Answered(cast("Comparison", seen), answers)
     key = seen.name, seen.evaluation_set  # other metrics have the same examples
     if name_of is not None and key not in results.grids:
         arms = [name_of(name) for name in pair.names[: len(pair.prediction_sets)]]
@@ -242,19 +242,19 @@ def _compare(
 
 
 def _add_means(results: _Results) -> None:
-    """Adds the mean over tasks of each two arms that are compared on several."""
+    """Adds the mean over tasks for each two arms that are compared on several tasks."""
     request = results.request
     by_arms: dict[tuple[str, str], list[int]] = {}
-    for place in sorted(results.comparisons):
-        if request.pairs[place].counts:
-            by_arms.setdefault(request.pairs[place].names, []).append(place)
+    for number in sorted(results.comparisons):
+        if request.pairs[number].counts:
+            by_arms.setdefault(request.pairs[number].names, []).append(number)
     kinds = asked(request.questions)
-    for names, places in by_arms.items():
-        pairs = [request.pairs[place] for place in places]
+    for names, numbers in by_arms.items():
+        pairs = [request.pairs[number] for number in numbers]
         sets = [pair.prediction_sets[0] for pair in pairs]
-        if len({own.task for own in sets}) < 2:
+        if len({each.task for each in sets}) < 2:
             continue
-        items = [results.comparisons[place].comparison for place in places]
+        items = [results.comparisons[number].comparison for number in numbers]
         planned = [pair.planned_seeds for pair in pairs if pair.planned_seeds is not None]
         questions = {
             kind.parameter: request.questions.get(kind.parameter) for kind in kinds if kind.of_means
@@ -263,8 +263,8 @@ def _add_means(results: _Results) -> None:
             if any(kind.replaces for kind in kinds):
                 raise DataError("a borrowed spread is that of one task")
             cells = [
-                CountedArms(own.task, own.set_name, item.computed_from().spec.prepared)
-                for own, item in zip(sets, items, strict=True)
+                CountedArms(each.task, each.set_name, item.computed_from().spec.prepared)
+                for each, item in zip(sets, items, strict=True)
             ]
             mean = mean_over_tasks(cells, request.settings, names)
             mean = replace(mean, name=pairs[0].name)
@@ -282,9 +282,9 @@ def _shown(
     name_of: Callable[[str], str],
     for_page: bool,
 ) -> ComparedArms:
-    """Returns the comparisons of a request under the names that people read."""
-    request, places = results.request, sorted(results.comparisons)
-    rows = [results.comparisons[place] for place in places]
+    """Returns the comparisons of a request with readable names."""
+    request, numbers = results.request, sorted(results.comparisons)
+    rows = [results.comparisons[number] for number in numbers]
     as_made = [row.comparison for row in (*rows, *results.means)]
     named = [row.named(name_of) for row in rows]
     means = [row.named(name_of) for row in results.means]
@@ -294,8 +294,8 @@ def _shown(
     overview: list[ReportSection] = []
     if for_page:
         of_rows = [
-            list(pictures_of(row.comparison, request.pairs[place], row.answers, truth_of))
-            for row, place in zip(named, places, strict=True)
+            list(pictures_of(row.comparison, request.pairs[number], row.answers, truth_of))
+            for row, number in zip(named, numbers, strict=True)
         ]
         of_means = [list(_pictures_of_mean(request, row)) for row in means]
         overview = list(forests_of(request, items))
@@ -310,12 +310,12 @@ def _shown(
         for item in as_made
         if (key := (item.name, item.evaluation_set)) in results.grids
     }
-    # The mean is a question of its own, and its p is not corrected for the number of tasks.
+    # The mean is a separate question: its p is not corrected for the number of tasks.
     judged_means = judged(
         [row.comparison for row in means], [row.answers for row in means], of_means
     )
     reported = [*judged(items, [row.answers for row in named], of_rows), *judged_means]
-    primary = places.index(request.primary) if request.primary in places else None
+    primary = numbers.index(request.primary) if request.primary in numbers else None
     is_of_means = all(pair.counts or may_be_averaged(pair.measure) for pair in request.pairs)
     if request.primary is None and means and is_of_means:
         primary = reported.index(clearest(judged_means))
@@ -334,13 +334,13 @@ def _named(item: Comparison, name_of: Callable[[str], str]) -> Comparison:
 def _rank_families(
     pairs: Sequence[tuple[_Results, int]], shared: SharedArms, name_of: Callable[[str], str]
 ) -> None:
-    """Ranks, of pairs on the same data, each family of three arms or more with one base.
+    """Ranks each family of three or more arms with one base, among pairs on the same data.
 
-    The last request of the family has the ranking, or why there is none.
+    The ranking, or the reason for none, is stored with the last request of the family.
     """
     families: dict[tuple, list[tuple[_Results, Pair]]] = {}
-    for results, place in pairs:
-        pair, settings = results.request.pairs[place], results.request.settings
+    for results, number in pairs:
+        pair, settings = results.request.pairs[number], results.request.settings
         if len(pair.prediction_sets) > 1 or results.request.ranked:
             base = "" if results.request.ranked else next(iter(pair.by_arm()))
             key = base, settings.design, settings.resample
@@ -377,7 +377,7 @@ def _rank(
     settings: ComparisonSettings,
     shared: SharedArms,
 ) -> ArmComparisons | None:
-    """Ranks three arms or more; None where the design has no ranking, or seeds are too few for one."""
+    """Ranks three or more arms; None if the design has no ranking or there are too few seeds."""
     seeds = [set(predictions.seeds) for predictions in arms.values()]
     few = settings.resample != "examples" and len(set.union(*seeds)) > 1
     too_few = few and settings.design == "paired" and len(set.intersection(*seeds)) < 2
@@ -385,47 +385,47 @@ def _rank(
         return None
     first = next(iter(arms.values()))
     data = {name: predictions.measured(measure)[0] for name, predictions in arms.items()}
-    clusters = next((own.clusters for own in arms.values() if own.clusters), None)
+    clusters = next((arm.clusters for arm in arms.values() if arm.clusters), None)
     metric = first.measured(measure)[1]
     task = TaskData(None, None, metric, clusters=clusters, missing=first.missing)
     with as_data_errors(f"ranking {first.set_name}"):
-        found = compare_given(data, task, settings, None, shared)
-    return replace(found, name=first.set_name)
+        ranking = compare_named_arms(data, task, settings, None, shared)
+    return replace(ranking, name=first.set_name)
 
 
 def forests_of(request: Request, items: Sequence[Comparison]) -> Iterator[ReportSection]:
-    """Yields a figure of all differences of each metric: on one axis, a slope would hide a share."""
+    """Yields a figure of all differences for each metric; metrics have different scales."""
     called = {id(item): name for item, name in zip(items, names_of_rows(items), strict=True)}
     for metric in dict.fromkeys(item.metric for item in items if item.experiment is not None):
         rows = {called[id(item)]: item for item in items if item.metric == metric}
         if len(rows) > 1:
             name = metric_name(metric)
             are_sets = len({item.name for item in items}) == 1
-            what = "on all evaluation sets: " if are_sets else "of all arms: "
+            scope = "on all evaluation sets: " if are_sets else "of all arms: "
             yield ReportSection(
                 request.file(f"all-{slug(name)}"),
-                f"Differences of {name} {what}{request.name}",
+                f"Differences of {name} {scope}{request.name}",
                 partial(figures.forest_figure, rows, f"{request.name}: {name}"),
             )
 
 
 def compared_of(items: Sequence[Comparison], settings: ComparisonSettings) -> ComparedArms:
-    """Returns finished comparisons as those of a request, a mean over the tasks of the others among them."""
+    """Returns finished comparisons, which may include a mean over tasks, as the answer to a request."""
     rows = [item for item in items if not item.tasks]
     pairs = [
-        Pair((), item.metric, (item.base.name, ""), item.name, str(place), counts=True)
-        for place, item in enumerate(rows, start=1)
+        Pair((), item.metric, (item.base.name, ""), item.name, str(number), counts=True)
+        for number, item in enumerate(rows, start=1)
     ]
     results = _Results(
         Request(rows[0].name, settings, pairs),
-        {place: _Answered(item, []) for place, item in enumerate(rows)},
+        {number: _Answered(item, []) for number, item in enumerate(rows)},
         means=[_Answered(item, [], rows) for item in items if item.tasks],
     )
     return _shown(results, [], None, str, True)
 
 
 def names_of_rows(items: Sequence[Comparison]) -> list[str]:
-    """Returns what the rows of a list are called: by their arms, their sets, or both where both differ."""
+    """Returns the names of the rows of a list: arms, evaluation sets, or both if both differ."""
     names, sets = {item.name for item in items}, {item.evaluation_set for item in items}
     parts = (
         [item.name] * (len(names) > 1) + [item.evaluation_set] * (len(sets) > 1 or len(names) == 1)
@@ -435,9 +435,9 @@ def names_of_rows(items: Sequence[Comparison]) -> list[str]:
 
 
 def _pictures_of_mean(request: Request, row: _Answered) -> Iterator[ReportSection]:
-    """Yields the figures of a mean over tasks, the tasks themselves first."""
+    """Yields the figures of a mean over tasks, starting with the tasks."""
     mean = row.comparison
-    place = f"{request.prefix}-{slug(mean.name)}-mean".strip("-")
+    stem = f"{request.prefix}-{slug(mean.name)}-mean".strip("-")
     if mean.experiment is not None:
         metrics = {item.metric for item in row.counted}
         rows = {
@@ -445,11 +445,11 @@ def _pictures_of_mean(request: Request, row: _Answered) -> Iterator[ReportSectio
             for item in row.counted
         }
         yield ReportSection(
-            f"{place}-tasks",
+            f"{stem}-tasks",
             f"Differences of each task and their mean: {mean.name}",
             partial(figures.forest_figure, rows, mean.name, last=mean),
         )
-    yield from _seeds_and_difference(mean, place, row.answers)
+    yield from _seeds_and_difference(mean, stem, row.answers)
 
 
 def pictures_of(
@@ -460,34 +460,34 @@ def pictures_of(
 ) -> Iterator[ReportSection]:
     """Yields the figures of one comparison."""
     yield from _bias_picture(item, pair, truth_of)
-    yield from _seeds_and_difference(item, pair.place, answers)
+    yield from _seeds_and_difference(item, pair.file_stem, answers)
 
 
 def _seeds_and_difference(
-    item: Comparison, place: str, answers: Sequence[FurtherAnswer]
+    item: Comparison, stem: str, answers: Sequence[FurtherAnswer]
 ) -> Iterator[ReportSection]:
     yield ReportSection(
-        f"{place}-seeds",
+        f"{stem}-seeds",
         f"{metric_label(item.metric)} of every {'seed' if item.base.num_runs > 1 else 'run'} on "
         f"{item.evaluation_set}",
         partial(figures.seed_figure, item),
     )
     if "percentile" in item.intervals:
         yield ReportSection(
-            f"{place}-difference",
+            f"{stem}-difference",
             f"Bootstrap distribution and {item.confidence_level:.0%} intervals of {metric_name(item.metric)} "
             f"on {item.evaluation_set}: t {words.estimate_text(item, item.ci)}, "
             f"percentile {words.estimate_text(item, item.intervals['percentile'])}",
             partial(figures.sources_figure, [item]),
         )
     for figure in filter(None, (each.figure() for each in answers)):
-        yield replace(figure, name=f"{place}-{figure.name}")
+        yield replace(figure, name=f"{stem}-{figure.name}")
 
 
 def _bias_picture(
     item: Comparison, pair: Pair, truth_of: Callable[[PredictionSet, str], float | None] | None
 ) -> Iterator[ReportSection]:
-    # A correlation would show the same dots as the slope before it.
+    # A correlation would repeat the dots of the slope.
     measure = pair.measure
     slope = measure.replace("correlation", "slope")
     if measure not in OCCUPATION_MEASURES or (
@@ -505,7 +505,7 @@ def _bias_picture(
     names = " and ".join(arm.name for arm in arms)
     heading = f"{item.evaluation_set}: occupations, mean of seeds"
     yield ReportSection(
-        f"{pair.place}-occupations",
+        f"{pair.file_stem}-occupations",
         f"{label} against the share of women in the occupation, for {names}",
         partial(figures.bias_figure, arms, label, heading),
         is_wide=True,

@@ -24,9 +24,9 @@ from multiberts.stats.report.prediction_sets import PredictionSet, task_of
 from multiberts.stats.runs_table import Arm, align, pair
 from multiberts.stats.settings import ComparisonSettings
 
-# Number of rows that a page shows without its script.
+# Rows that a page shows without its script.
 ROWS_SHOWN = 10
-# A column of examples with more values than this cannot be filtered by.
+# A column with more values than this has no filter.
 _MOST_GROUPS = 60
 # From never right to always right.
 GLYPHS = "○◔◑◕●"
@@ -37,13 +37,13 @@ class ExampleGrid:
     """Scores of every example by every seed of one or two arms, on one evaluation set.
 
     Attributes:
-      evaluation_set, metric: names that readers see.
+      evaluation_set, metric: readable names.
       scores: float64 [seeds, examples] of each arm, between 0 (wrong) and 1 (right); the runs of a
         seed are averaged.
-      texts: of the examples, or None where the predictions hold none.
-      groups: further columns of few values by name, as text.
-      intervals: of the difference on the examples of a label or group (with one arm, of its score), by column
-        and value: its ends, and its level.
+      texts: text of each example, or None if the predictions have none.
+      groups: further columns with few values, by name, as text.
+      intervals: {column: {value: (low, high, level)}}, interval of the difference (of the score if there is
+        one arm).
     """
 
     evaluation_set: str
@@ -64,22 +64,23 @@ class ExampleGrid:
 
     @cached_property
     def disagreement(self) -> NDArray[np.float64]:
-        """Returns how far the seeds of an arm differ on each example, averaged over arms [examples].
+        """Returns the disagreement between seeds of an arm on each example, averaged over arms [examples].
 
-        The mean absolute difference of two seeds; of right and wrong, the chance that they differ.
+        It is the mean absolute difference of two seeds; for right and wrong, the probability that they
+        differ.
         """
-        found = np.zeros(len(self.ids))
+        total = np.zeros(len(self.ids))
         for scores in self.scores:
             count = len(scores)
             if count > 1:
                 ranked = np.sort(scores, axis=0)
                 weights = 2 * np.arange(count) - count + 1
-                found += 2 * (weights @ ranked) / (count * (count - 1))
-        return found / len(self.scores)
+                total += 2 * (weights @ ranked) / (count * (count - 1))
+        return total / len(self.scores)
 
     @property
     def has_fractions(self) -> bool:
-        """Returns whether some score is neither 0 nor 1."""
+        """Returns whether any score is neither 0 nor 1."""
         return any(((scores > 0) & (scores < 1)).any() for scores in self.scores)
 
     @property
@@ -88,12 +89,12 @@ class ExampleGrid:
 
     @property
     def num_decided(self) -> int:
-        """Returns the number of examples that every seed of every arm scores the same."""
+        """Returns the number of examples with equal scores for all seeds of all arms."""
         every = np.concatenate(list(self.scores))
         return int((every == every[0]).all(axis=0).sum())
 
     def first_rows(self) -> list[dict[str, Any]]:
-        """Returns the rows that are shown without a script, those in most dispute first."""
+        """Returns the rows shown without a script, largest disagreement first."""
         assert self.texts is not None
         order = np.argsort(-self.disagreement, kind="stable")[:ROWS_SHOWN]
         return [
@@ -108,7 +109,7 @@ class ExampleGrid:
 
     @cached_property
     def packed(self) -> str:
-        """Returns all of it for the script of the page: JSON, deflated, in base64."""
+        """Returns the grid for the page's script: JSON, deflated, in base64."""
         columns = {
             "ids": list(self.ids), "texts": self.texts, "labels": self.labels,
             "groups": dict(self.groups), "arms": list(self.arms), "intervals": dict(self.intervals),
@@ -127,9 +128,9 @@ def marks(scores: NDArray[np.float64]) -> str:
       >>> marks(np.array([0.0, 1.0, 0.5, 0.2]))
       '○●◑◔'
     """
-    # Never and always are signs of their own.
-    places = np.where(scores <= 0, 0, np.where(scores >= 1, 4, np.clip(np.rint(4 * scores), 1, 3)))
-    return "".join(GLYPHS[place] for place in places.astype(int))
+    # Only "never" and "always" have the first and the last sign.
+    glyphs = np.where(scores <= 0, 0, np.where(scores >= 1, 4, np.clip(np.rint(4 * scores), 1, 3)))
+    return "".join(GLYPHS[glyph] for glyph in glyphs.astype(int))
 
 
 def example_grid(
@@ -141,19 +142,19 @@ def example_grid(
     """Makes the grid of one evaluation set.
 
     Args:
-      prediction_sets: of one arm, or of base and experiment.
-      compared: their comparison; a paired design keeps the seeds that both arms have.
-      shared: with comparisons of these prediction sets.
+      prediction_sets: prediction sets of one arm, or of base and experiment.
+      compared: comparison of the prediction sets; a paired design keeps their common seeds.
+      shared: cache of arms, shared with the comparisons of these prediction sets.
 
     Returns:
-      The grid; None where no metric scores each example by itself between 0 and 1, the arms do not
-      share their examples, there is one score per run, or predictions are missing.
+      The grid; None if no metric scores single examples between 0 and 1, the arms have different examples,
+      there is one score per run, or predictions are missing.
     """
     measure = _measure_of_examples(prediction_sets[0])
     if measure is None:
         return None
-    found = [predictions.arm(measure, shared) for predictions in prediction_sets]
-    arms = [arm for arm, _ in found]
+    measured = [predictions.arm(measure, shared) for predictions in prediction_sets]
+    arms = [arm for arm, _ in measured]
     if any(arm.observed is not None or arm.num_examples == 1 for arm in arms):
         return None
     if len(arms) == 2:
@@ -161,7 +162,7 @@ def example_grid(
             return None
         arms = list(align(*arms))
         arms = list(pair(*arms)) if compared.settings.design == "paired" else arms
-    tables = [np.concatenate(list(arm_table(arm, found[0][1]).blocks()), axis=1) for arm in arms]
+    tables = [np.concatenate(list(arm_table(arm, measured[0][1]).blocks()), axis=1) for arm in arms]
     if any(table.min() < 0 or table.max() > 1 for table in tables):
         return None
     task = task_of(*prediction_sets, measure=measure)
@@ -179,7 +180,7 @@ def example_grid(
         _texts_of(columns),
         kinds.get("label"),
         groups,
-        # A borrowed spread says nothing of slices.
+        # A borrowed spread does not apply to slices.
         {} if compared.prior[1] else _intervals(task, compared.settings, arms[0], kinds, shared),
     )
 
@@ -191,50 +192,52 @@ def _intervals(
     kinds: Mapping[str, Sequence[str]],
     shared: SharedArms | None,
 ) -> dict[str, dict[str, tuple[float, float, float]]]:
-    """Returns the intervals of slices by each column of the arm's examples; see `ExampleGrid.intervals`."""
-    found: dict[str, dict[str, tuple[float, float, float]]] = {}
+    """Returns the intervals of slices by each column; see `ExampleGrid.intervals`."""
+    intervals: dict[str, dict[str, tuple[float, float, float]]] = {}
     try:
         spec = ComparisonSpec(prepare_arms(task, settings, shared), settings, "", shared)
     except DataError:
-        return found
+        return intervals
     for name, texts in kinds.items():
         by = texts if arm.example_ids is None else dict(zip(arm.example_ids, texts, strict=True))
         try:
             slices = slices_of(spec, None, by).slices
         except DataError:  # too many kinds of examples: the page says "no interval"
             continue
-        found[name] = {
+        intervals[name] = {
             each.name: (each.ci.low, each.ci.high, each.ci.level) for each in slices if each.ci
         }
-    return found
+    return intervals
 
 
 def _names(arm: Arm) -> list[str]:
-    """Returns the ids of an arm's examples as text, or their numbers."""
+    """Returns the example ids as text, or their numbers if there are no ids."""
     if arm.example_ids is None:
-        return [str(place) for place in range(arm.predictions.shape[1])]
+        return [str(number) for number in range(arm.predictions.shape[1])]
     return [str(name) for name in arm.example_ids.tolist()]
 
 
 def _measure_of_examples(predictions: PredictionSet) -> str | None:
-    """Returns the first metric that is a mean of the examples' own scores, or accuracy."""
-    own = [name for name in predictions.measures if name in METRICS]
-    for name in own:
+    """Returns the first metric that is a mean of example scores, or accuracy."""
+    measures = [name for name in predictions.measures if name in METRICS]
+    for name in measures:
         if METRICS[name].mean_of is not None and METRICS[name].higher_is_better:
             return name
     sizes = getattr(predictions.data, "sizes", {})
-    has_classes = sizes.get("class", 0) > 1 and any(METRICS[name].uses != "text" for name in own)
+    has_classes = sizes.get("class", 0) > 1 and any(
+        METRICS[name].uses != "text" for name in measures
+    )
     return "accuracy" if has_classes else None
 
 
 def _texts_of(columns: Mapping[str, list]) -> list[str] | None:
-    """Returns the texts of examples, one after the other, or None where there are none."""
+    """Returns the joined texts of each example, or None without texts."""
     parts = [values for values in columns.values() if _is_text(values)]
     return [" | ".join(row) for row in zip(*parts, strict=True)] if parts else None
 
 
 def _is_text(values: list) -> bool:
-    """Returns whether a column holds words that differ from example to example."""
+    """Returns whether a column holds mostly distinct texts of several words."""
     if not all(isinstance(value, str) for value in values):
         return False
     return 2 * len(set(values)) > len(values) and any(" " in value for value in values)

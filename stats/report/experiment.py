@@ -1,4 +1,4 @@
-"""The experiment around a report, from the marker of its plan: what is planned, and where its files lie."""
+"""The experiment of a report, read from its plan: planned runs and the locations of their files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STATUS_PAGE = "status.html"
 
 @dataclass(frozen=True)
 class LinkedRun:
-    """A run of the experiment with the addresses of its files, relative to the page; empty without one."""
+    """A run of the experiment with the addresses of its files relative to the page, or empty addresses."""
 
     name: str
     stage: str
@@ -27,10 +27,10 @@ class LinkedRun:
 
 @dataclass(frozen=True)
 class ReportedExperiment:
-    """The experiment that a report is part of.
+    """The experiment that a report belongs to.
 
     Attributes:
-      up: its directory as seen from the page, a relative path.
+      up: path of its directory relative to the page.
     """
 
     root: Path
@@ -42,7 +42,7 @@ class ReportedExperiment:
         return self._address(STATUS_PAGE)
 
     def planned_seeds(self, task: str, procedure: str, step: int | None) -> frozenset[int | None]:
-        """Returns the planned seeds of a procedure on a task, at one step; none where it is not planned."""
+        """Returns the planned seeds of a procedure on a task at one step; empty if it is not planned."""
         wanted = {"task": task, "procedure": procedure, "checkpoint_step": step}
         return frozenset(
             run.facts.get("pretrain_seed")
@@ -52,7 +52,7 @@ class ReportedExperiment:
         )
 
     def missing(self, directories: Iterable[Path]) -> str:
-        """Says how many of the planned fine-tuning runs are there; empty where all are."""
+        """Returns a text on the number of finished planned runs; empty if all are finished."""
         root = self.root.resolve()
         planned = {root / run.path for run in self.plan if run.stage == "finetune"}
         there = len(planned & {path.resolve() for path in directories})
@@ -72,15 +72,15 @@ class ReportedExperiment:
             if run.stage in ("pretrain", "finetune") and (self.root / run.path).is_dir()
         ]
 
-    def _existing(self, place: str) -> str:
-        return self._address(place) if (self.root / place).exists() else ""
+    def _existing(self, path: str) -> str:
+        return self._address(path) if (self.root / path).exists() else ""
 
-    def _address(self, place: str) -> str:
-        return quote(f"{self.up}/{place}")
+    def _address(self, path: str) -> str:
+        return quote(f"{self.up}/{path}")
 
 
 def experiment_of(run_dir: PathLike) -> ReportedExperiment | None:
-    """Returns the experiment in whose root the directory of a report lies, or None.
+    """Returns the experiment whose root contains the report's directory, or None.
 
     Example:
       >>> experiment_of("report") is None

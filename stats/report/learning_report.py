@@ -1,4 +1,4 @@
-"""The command `learned`: when single examples are learned along pre-training, and which are forgotten.
+"""The command `learned`: when examples are learned during pre-training, and which are forgotten.
 
 multiberts stats learned --run_dir=results/learned --predictions=results/runs
 """
@@ -34,26 +34,26 @@ IDENTITY = Identity(inputs=("predictions",))
 
 @dataclass(frozen=True)
 class _Learned:
-    """One evaluation set of one procedure over its steps."""
+    """One evaluation set of one procedure at several steps."""
 
     name: str
-    found: Learning
+    course: Learning
     data: PredictionSet
     right: np.ndarray  # bool [seeds, steps, examples]
-    chance: float  # that a guess is right, among the classes that the labels have
-    most_frequent: float  # share of the examples that have the most frequent label
+    chance: float  # probability that a guess among the labels' classes is right
+    most_frequent: float  # share of the most frequent label
 
 
 def learned(*, run_dir: str, predictions: str | Sequence[str]) -> None:
-    """Finds when single examples are learned along pre-training, over seeds, and which are forgotten.
+    """Finds when examples are learned during pre-training, over seeds, and which are forgotten.
 
-    For every procedure and evaluation set with accuracy that has two steps or more: by which step half of the
-    seeds has learned an example for good, how much seeds differ in that, how often it was forgotten, and its
-    place on the map of confidence and variability. The task `masked_words` gives such sets for held-out
+    For every procedure and evaluation set with accuracy at two or more steps it reports the step by which
+    half of the seeds have learned an example for good, the differences between seeds, how often the example
+    was forgotten, and its confidence and variability. The task `masked_words` gives such sets for held-out
     text. Writes `run_dir/report/`.
 
     Args:
-      run_dir: of this report.
+      run_dir: run directory of the report.
       predictions: folder (or folders) with finished fine-tuning runs, at any depth.
 
     Raises:
@@ -67,9 +67,9 @@ def learned(*, run_dir: str, predictions: str | Sequence[str]) -> None:
 
 def _report(predictions: str | Sequence[str], runs: Sequence[FinishedRun]) -> Report:
     by_set: dict[tuple[str, str], list[PredictionSet]] = {}
-    for own in prediction_sets_of_runs(runs)[0]:
-        if own.step is not None and "accuracy" in own.measures:
-            by_set.setdefault((own.set_name, own.procedure), []).append(own)
+    for read in prediction_sets_of_runs(runs)[0]:
+        if read.step is not None and "accuracy" in read.measures:
+            by_set.setdefault((read.set_name, read.procedure), []).append(read)
     sets = [_learned(steps) for steps in by_set.values() if len(steps) > 1]
     if not sets:
         raise UserError(
@@ -77,51 +77,51 @@ def _report(predictions: str | Sequence[str], runs: Sequence[FinishedRun]) -> Re
             "with checkpoints of several steps"
         )
     sections = []
-    for one in sets:
-        name = slug(one.name)
+    for item in sets:
+        name = slug(item.name)
         sections += [
-            ReportSection(f"{name}-learned", _CURVE.format(one.name), partial(_curves, one)),
-            ReportSection(f"{name}-map", _MAP.format(one.name), partial(_map, one)),
-            ReportSection(f"{name}-examples", _EXAMPLES.format(one.name), partial(_table, one)),
+            ReportSection(f"{name}-learned", _CURVE.format(item.name), partial(_curves, item)),
+            ReportSection(f"{name}-map", _MAP.format(item.name), partial(_map, item)),
+            ReportSection(f"{name}-examples", _EXAMPLES.format(item.name), partial(_table, item)),
         ]
-    return Report("Examples along training", sections, [_finding(one) for one in sets])
+    return Report("Examples along training", sections, [_finding(item) for item in sets])
 
 
 def _learned(sets: Sequence[PredictionSet]) -> _Learned:
-    """Puts the runs of one evaluation set in order, [seeds, steps, examples]."""
-    ordered = sorted(sets, key=lambda own: own.step or 0)
+    """Stacks the runs of one evaluation set as [seeds, steps, examples]."""
+    ordered = sorted(sets, key=lambda each: each.step or 0)
     name = f"{ordered[0].set_name}, {ordered[0].procedure}"
-    by_step = [own.data.sortby(["pretrain_seed", "finetune_seed"]) for own in ordered]
+    by_step = [each.data.sortby(["pretrain_seed", "finetune_seed"]) for each in ordered]
     first = by_step[0]
-    for own, data in zip(ordered, by_step, strict=True):
+    for each, data in zip(ordered, by_step, strict=True):
         coordinates = ("pretrain_seed", "finetune_seed", "example_id")
         if not all(np.array_equal(data[level], first[level]) for level in coordinates):
             raise UserError(
-                f"{name}: step {own.step} has other seeds or examples than step {ordered[0].step}; add the "
+                f"{name}: step {each.step} has other seeds or examples than step {ordered[0].step}; add the "
                 "missing runs, or leave the step out"
             )
     right = np.stack([data["prediction"] == data["label"] for data in by_step], axis=1)
     losses = None
     if all("loss" in data for data in by_step):
         losses = np.stack([data["loss"].astype(np.float64) for data in by_step], axis=1)
-    found = learning([own.step or 0 for own in ordered], right, losses)
+    course = learning([each.step or 0 for each in ordered], right, losses)
     _, counts = np.unique(first["label"], return_counts=True)
     return _Learned(
-        name, found, ordered[0], right, 1 / len(counts), counts.max() / first.sizes["example"]
+        name, course, ordered[0], right, 1 / len(counts), counts.max() / first.sizes["example"]
     )
 
 
-def _finding(own: _Learned) -> str:
-    found, number = own.found, len(own.found.learned)
-    by_all, by_none = ((found.share_learned == share).mean() for share in (1, 0))
-    classes = round(1 / own.chance)
+def _finding(item: _Learned) -> str:
+    course, number = item.course, len(item.course.learned)
+    by_all, by_none = ((course.share_learned == share).mean() for share in (1, 0))
+    classes = round(1 / item.chance)
     return (
-        f"{own.name}: of {counted(found.learned.shape[1], 'example')}, {by_all:.0%} are right at the last "
+        f"{item.name}: of {counted(course.learned.shape[1], 'example')}, {by_all:.0%} are right at the last "
         f"step in all of {counted(number, 'run')} and {by_none:.0%} in none; "
-        f"{(found.forgotten > 0).any(axis=0).mean():.0%} were right and then wrong again in at least one. "
+        f"{(course.forgotten > 0).any(axis=0).mean():.0%} were right and then wrong again in at least one. "
         f"By chance: guesses among the {classes} class{'es' * (classes > 1)} of the labels are right in all "
-        f"runs for {own.chance**number:.0%} and in none for {(1 - own.chance) ** number:.0%}, and always the "
-        f"most frequent class is right for {own.most_frequent:.0%} in all of them."
+        f"runs for {item.chance**number:.0%} and in none for {(1 - item.chance) ** number:.0%}, and always "
+        f"the most frequent class is right for {item.most_frequent:.0%} in all of them."
     )
 
 
@@ -142,11 +142,11 @@ _EXAMPLES = (
 )
 
 
-def _table(own: _Learned) -> Table:
-    found = own.found
-    first, half, every = (found.learned_step(share) for share in (1e-9, 0.5, 1.0))
-    by_chance = found.learned_by_guesses(own.chance)
-    data = own.data.data
+def _table(item: _Learned) -> Table:
+    course = item.course
+    first, half, every = (course.learned_step(share) for share in (1e-9, 0.5, 1.0))
+    by_chance = course.learned_by_guesses(item.chance)
+    data = item.data.data
     texts = example_texts(data, LONGEST_TEXT)
 
     def step(value: float) -> Cell:
@@ -155,17 +155,17 @@ def _table(own: _Learned) -> Table:
     records: list[dict[str, Cell]] = [
         {
             "Example": name,
-            "Learned by half": step(half[place]),
+            "Learned by half": step(half[row]),
             "By chance": by_chance,
-            "By the first": step(first[place]),
-            "By all": step(every[place]),
-            "Right at the end": float(found.share_learned[place]),
-            "Forgotten": float(found.forgotten[:, place].mean()),
-            "Confidence": float(found.confidence[place]),
-            "Variability": float(found.variability[place]),
+            "By the first": step(first[row]),
+            "By all": step(every[row]),
+            "Right at the end": float(course.share_learned[row]),
+            "Forgotten": float(course.forgotten[:, row].mean()),
+            "Confidence": float(course.confidence[row]),
+            "Variability": float(course.variability[row]),
             "About it": texts[name],
         }
-        for place, name in enumerate(map(str, data["example_id"].to_numpy()))
+        for row, name in enumerate(map(str, data["example_id"].to_numpy()))
     ]
     records.sort(
         key=lambda record: (record["Learned by half"] is None, record["Learned by half"] or 0)
@@ -173,21 +173,23 @@ def _table(own: _Learned) -> Table:
     return Table.from_records(records, {"Right at the end": ".0%", "By chance": ".1%"})
 
 
-def _curves(own: _Learned) -> Figure:
+def _curves(shown: _Learned) -> Figure:
     with canvas(5.2, 3.2) as (figure, axes):
-        for run in own.right:
-            axes.plot(own.found.steps, run.mean(axis=1), color=COLOURS[0], linewidth=1, marker="o")
-        axes.axhline(own.chance, color=COLOURS[-1], linewidth=1, linestyle="--")
+        for run in shown.right:
+            axes.plot(
+                shown.course.steps, run.mean(axis=1), color=COLOURS[0], linewidth=1, marker="o"
+            )
+        axes.axhline(shown.chance, color=COLOURS[-1], linewidth=1, linestyle="--")
         axes.set_xlabel("pre-training step")
         axes.set_ylabel("share of examples that are right")
     return figure
 
 
-def _map(own: _Learned) -> Figure:
-    found = own.found
+def _map(item: _Learned) -> Figure:
+    course = item.course
     with canvas(5.2, 3.8) as (figure, axes):
         axes.plot(
-            found.variability, found.confidence, linestyle="none", marker="o", markersize=3,
+            course.variability, course.confidence, linestyle="none", marker="o", markersize=3,
             color=COLOURS[0], alpha=0.5, markeredgewidth=0,
         )  # fmt: skip
         axes.set_xlabel("variability")

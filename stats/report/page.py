@@ -1,4 +1,4 @@
-"""Writes a report: figures, tables and one HTML page that needs nothing else."""
+"""Writes a report: figures, tables and one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -48,15 +48,17 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-# Commit, date of the data and versions that a page is made from; beside its tables.
+# File with the commit, data date and versions of a page, in its folder of tables.
 MADE_WITH = "made_with.json"
 COMPARISONS, RANKINGS = "comparisons.md", "rankings.md"
-NOTE = "Comparisons"  # in what a page is made with: which were made where none were given
+NOTE = "Comparisons"  # row of *Made with*: the comparisons chosen by default
 
 MADE_FROM = '<script type="application/json" id="made-from">'
-MAX_EFFECT = 5  # of Hedges' g, beyond which seeds hardly vary and the number says little
-_NAMES = ("task", "procedure", "evaluation_set")  # columns whose cells are names of code
-MOST_BYTES_OF_GRIDS = 400_000  # of packed examples in the page; beyond, each set has its own page
+MAX_EFFECT = 5  # beyond this Hedges' g, seeds hardly vary and the number has little meaning
+_NAMES = ("task", "procedure", "evaluation_set")  # columns whose cells are names in code
+MOST_BYTES_OF_GRIDS = (
+    400_000  # of packed examples in the page; with more, each set has its own page
+)
 
 
 def page_files(
@@ -69,14 +71,14 @@ def page_files(
     made_from: Mapping[str, Any] | None = None,
     kind: FigureKind = "svg",
 ) -> dict[str, bytes]:
-    """Returns `figures/`, `tables/`, the page, and those of sets with too many examples for it, by path.
+    """Returns the files of `figures/` and `tables/`, the page, and extra pages of large sets, by path.
 
     Args:
-      made_by: names and values for its end, such as the command.
-      name: of the page, without an ending; other pages begin with it.
-      made_from: settings and files, from which `multiberts verify` makes the page again; the page holds it as
-        JSON.
-      kind: of the files of figures; the page shows SVG.
+      made_by: facts for the end of the page by name, such as the command.
+      name: file name of the page without extension; names of extra pages begin with it.
+      made_from: settings and files, stored in the page as JSON, from which `multiberts verify` makes it
+        again.
+      kind: file format of the figures; the page always shows SVG.
     """
     files: dict[str, bytes] = {}
     drawn: dict[str, str] = {}
@@ -103,13 +105,13 @@ def page_files(
             for ranking in content.asked.rankings
         )
     files |= {f"tables/{file_name}": text.encode() for file_name, text in texts.items()}
-    # An id does not show an example.
+    # Without texts a grid would only show ids.
     grids = [
         grid for compared in content.compared for grid in compared.grids.values() if grid.texts
     ]
     pages = {}
     if sum(len(grid.packed) for grid in grids) > MOST_BYTES_OF_GRIDS:
-        pages = {f"{name}-examples-{place}.html": grid for place, grid in enumerate(grids, 1)}
+        pages = {f"{name}-examples-{number}.html": grid for number, grid in enumerate(grids, 1)}
     here = Path(__file__).parent
     filters = _filters(drawn, pages, metric_decimals(items), content.name_of)
     page = render(
@@ -138,18 +140,18 @@ def page_files(
         )
         files[file_name] = text.encode()
     if made_from is not None:
-        # No `<` in it: nothing in a name ends the element.
+        # Escape `<`, so that no name can close the script element.
         text = json.dumps(made_from).replace("<", "\\u003c")
         page = page.replace("</main>", f"{MADE_FROM}{text}</script>\n</main>")
     return {**files, f"{name}.html": page.encode()}
 
 
 def write_html(result: Readable, path: str | Path) -> None:
-    """Writes a finished comparison as one HTML file, the page of `multiberts compare --html`.
+    """Writes a finished comparison as one HTML file, as `multiberts compare --html` does.
 
     Args:
-      result: of `compare`, or of `compare_tasks`, whose page opens with the mean over tasks.
-      path: of the file, which is replaced.
+      result: result of `compare`, or of `compare_tasks`, whose page opens with the mean over tasks.
+      path: path of the file, which is replaced.
 
     Example:
       >>> from multiberts import stats
@@ -174,7 +176,7 @@ def write_html(result: Readable, path: str | Path) -> None:
     shown = []
     for item in items:
         names = [arm.name for arm in words.arms_of(item)]
-        # A comparison of tasks has their names twice, and their mean is of the same arms.
+        # Comparisons of tasks repeat the task in their name, and their mean has the same arms.
         is_named = item.name not in ("", item.evaluation_set) and not item.tasks
         called = item.name if is_named else " against ".join(dict.fromkeys(reversed(names)))
         where = item.evaluation_set or counted(item.num_examples, "example", ",")
@@ -186,12 +188,12 @@ def write_html(result: Readable, path: str | Path) -> None:
     if files and all(file.is_file() for file in files):
         made_by |= data_facts([*files], "the files compared")
     content = ReportContent(compared, [], [], [], [], seeds_are="seeds", runs_are="runs")
-    made = page_files(compared[0].name, content, settings, "dev", made_by, name="page")
-    write_atomically(Path(path), made["page.html"].decode())
+    pages = page_files(compared[0].name, content, settings, "dev", made_by, name="page")
+    write_atomically(Path(path), pages["page.html"].decode())
 
 
 def write_page(path: Path, files: Mapping[str, bytes]) -> None:
-    """Writes the files of a page; its folders are replaced as wholes, and the page is last."""
+    """Writes the files of a page: replaces its folders, then writes the page."""
     for name in ("figures", "tables"):
         with replaced(path / name) as folder:
             folder.mkdir()
@@ -209,12 +211,12 @@ def _filters(
     decimals: Mapping[str, int | None],
     name_of: Callable[[str], str],
 ) -> dict[str, Callable[..., Any]]:
-    """Returns what the templates call.
+    """Returns the functions that the templates call.
 
     Args:
-      drawn: HTML of the figures by name.
-      pages: grids that have pages of their own, by file name.
-      name_of: the name that people read for one of code.
+      drawn: HTML of each figure by name.
+      pages: grids with a separate page, by file name.
+      name_of: turns a name in code into the name that readers see.
     """
 
     def number(cell: Cell, metric: str) -> str:
@@ -247,7 +249,7 @@ def _filters(
             with_minus(text)
             for text in words.finding_sentences(item.comparison, item.adjusted, item.answers)
         ],
-        # The limits of all comparisons are said once.
+        # The page states the limits of all comparisons once.
         "needs": lambda item: [
             with_minus(text)
             for text in planning.needs_in_words(item.comparison, item.adjusted, item.answers)
@@ -270,28 +272,30 @@ def _filters(
 
 
 def _by_unit(compared: ComparedArms) -> dict[str, list[tuple[int, ReportedComparison]]]:
-    """Returns the comparisons with their numbers from 1, by the unit of their scores."""
-    found: dict[str, list[tuple[int, ReportedComparison]]] = {}
+    """Returns the numbered comparisons by unit of their scores."""
+    by_unit: dict[str, list[tuple[int, ReportedComparison]]] = {}
     for number, item in enumerate(compared.items, start=1):
         shares = bool(score_format(item.comparison.metric))
         unit = "in %, differences in points" if shares else "in the metric's own unit"
-        found.setdefault(unit, []).append((number, item))
-    return found
+        by_unit.setdefault(unit, []).append((number, item))
+    return by_unit
 
 
 def _by_width(figures: Sequence[ReportSection]) -> tuple[list[ReportSection], list[ReportSection]]:
-    """Returns the figures that stand below the words of a comparison, and those beside them."""
-    return [one for one in figures if one.is_wide], [one for one in figures if not one.is_wide]
+    """Returns the wide figures, shown below the text of a comparison, and the others, shown beside it."""
+    return [each for each in figures if each.is_wide], [
+        each for each in figures if not each.is_wide
+    ]
 
 
 def _metrics(content: ReportContent) -> list[str]:
-    """Returns the metrics with a known meaning, each once."""
-    found = [item.metric for compared in content.compared for item in compared.comparisons]
-    return [metric for metric in dict.fromkeys(found) if metric_meaning(metric)]
+    """Returns the distinct metrics with a known meaning."""
+    metrics = [item.metric for compared in content.compared for item in compared.comparisons]
+    return [metric for metric in dict.fromkeys(metrics) if metric_meaning(metric)]
 
 
 def _list_columns(content: ReportContent) -> list[tuple[str, str, str]]:
-    """Returns the further columns of the list of comparisons, each once; see `FurtherAnswer.list_column`."""
+    """Returns the distinct extra columns of the list of comparisons; see `FurtherAnswer.list_column`."""
     answers = [
         answer for each in content.compared for item in each.items for answer in item.answers
     ]
@@ -312,15 +316,15 @@ def _tests(item: Comparison) -> Table:
             ("sign flip", "sign flips"), ("permutation", "permutations"),
         )
     ]  # fmt: skip
-    kept = [row for row in rows if row[1] is not None or row[2] is not None]
+    defined = [row for row in rows if row[1] is not None or row[2] is not None]
     level = f"{item.confidence_level:.0%} interval"
     unit = score_format(item.metric, item.experiment is not None)
     unit = with_decimals(unit, interval_decimals(item.ci, item.metric))
-    return Table(("Method", level, "two-sided p"), kept, {level: unit, "two-sided p": "p"})
+    return Table(("Method", level, "two-sided p"), defined, {level: unit, "two-sided p": "p"})
 
 
 def _tables(content: ReportContent) -> dict[str, Table]:
-    """Tables of the page, by the name of their CSV files; those without rows are left out."""
+    """Returns the non-empty tables of the page by name of their CSV files."""
     runs: list[dict[str, Cell]] = [
         {
             "task": group.task, "procedure": group.procedure, "step": group.step,
@@ -357,17 +361,17 @@ def _tables(content: ReportContent) -> dict[str, Table]:
 
 
 def _warnings(content: ReportContent) -> dict[str, list[Comparison]]:
-    """Returns every warning once, with the comparisons that it concerns."""
-    found: dict[str, list[Comparison]] = {}
+    """Returns each distinct warning with the comparisons that it concerns."""
+    by_text: dict[str, list[Comparison]] = {}
     for compared in content.compared:
         for item, reported in zip(compared.comparisons, compared.items, strict=True):
             for text in words.warnings(item, False, reported.answers):
-                found.setdefault(text, []).append(item)
-    return found
+                by_text.setdefault(text, []).append(item)
+    return by_text
 
 
 def _readable(table: Table, name_of: Callable[[str], str]) -> str:
-    """HTML of a table whose columns and cells are named for machines."""
+    """Returns HTML of a table with readable names for columns and cells."""
 
     def name(column: str) -> str:
         return column.replace("_", " ").capitalize()
@@ -384,7 +388,7 @@ def _readable(table: Table, name_of: Callable[[str], str]) -> str:
 
 
 def _effect(hedges_g: float) -> str:
-    """Formats an effect size; over seeds that hardly differ it has no meaning but its size."""
+    """Formats an effect size; huge values, from seeds that hardly differ, are cut."""
     if abs(hedges_g) > MAX_EFFECT:
         return f"beyond {with_minus(str(-MAX_EFFECT if hedges_g < 0 else MAX_EFFECT))}"
     return with_minus(format_cell(hedges_g))

@@ -1,4 +1,4 @@
-"""The run directory of a page about finished runs, as `paper`, `instances` and others write it."""
+"""The run directory of a page about finished runs, written by `paper`, `instances` and others."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def write_page_of_runs(
     make: Callable[[], Report],
     kind: FigureKind = "svg",
 ) -> None:
-    """Writes `run_dir/report/` unless it is done, which it is where it is of these runs and parameters.
+    """Writes `run_dir/report/`, unless a finished one of these runs and parameters exists.
 
     Args:
-      stage: its command's name, with `_` for `-`.
-      make: computes the page; nothing has been written so far.
+      stage: name of the command, with `_` for `-`.
+      make: computes the page, before anything is written.
       kind: see `write_report`.
     """
     inputs = {"predictions": [str(run.directory) for run in runs]}
@@ -46,10 +46,10 @@ def write_page_of_runs(
 
 
 def describe(run_dir: str, table: str = "") -> str:
-    """Returns where a page is, its findings (else how much it holds), and what it leaves out.
+    """Returns the path of a page, its findings (or its size) and the sections left out.
 
     Args:
-      table: name of a section that is printed in place of the findings.
+      table: name of a section to print instead of the findings.
     """
     folder = Path(run_dir, REPORT)
     text = (folder / "index.md").read_text(encoding="utf-8")

@@ -1,7 +1,6 @@
-"""Predictions, a set per task, evaluation set, procedure and step, and what is made of them.
+"""Prediction sets: predictions of one task, evaluation set, procedure and step, and their scores.
 
-Tables and figures start from these; `stats.report.selection.prediction_sets_of_runs` reads those of
-finished runs.
+Tables and figures are made from them; `stats.report.selection.prediction_sets_of_runs` reads them.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class RunScores:
     """The score of every run of one prediction set.
 
     Attributes:
-      by_seed: by pre-training seed, sorted, the scores of its runs [runs of the seed].
+      by_seed: scores of the runs of each pre-training seed [runs of the seed], sorted by seed.
     """
 
     name: str
@@ -63,7 +62,7 @@ class RunScores:
 
     @property
     def seed_scores(self) -> NDArray[np.float64]:
-        """Returns the score of each seed, its runs averaged [seeds], in the order of `seeds`."""
+        """Returns the mean score of each seed's runs [seeds], in the order of `seeds`."""
         return np.array([scores.mean() for scores in self.by_seed.values()])
 
     @property
@@ -80,12 +79,12 @@ class PredictionSet:
     """Predictions of one procedure at one step of pre-training on one evaluation set.
 
     Attributes:
-      step: of pre-training, or None where it is not known.
-      measures: names of the metrics, the task's own first.
-      data: as `evaluate.prediction_files.predictions.read_predictions` returns it; of files of other
-        programs a table, which has predictions or scores alone.
+      step: pre-training step, or None if unknown.
+      measures: names of the metrics, the task's main metric first.
+      data: predictions as `evaluate.prediction_files.predictions.read_predictions` returns them; from other
+        programs' files a table with predictions or scores only.
       missing: as in `stats.compare`.
-      clusters: coordinate of examples that are drawn together, or None.
+      clusters: name of the coordinate of clusters of examples, or None.
     """
 
     task: str
@@ -99,7 +98,7 @@ class PredictionSet:
 
     @property
     def set_name(self) -> str:
-        """Returns the evaluation set as tables name it: with its task, unless the name contains it."""
+        """Returns the evaluation set's name for tables, with its task unless the name contains it."""
         task, name = self.task.lower(), self.evaluation_set.lower()
         if name.startswith(task) or task.endswith(name):
             return self.evaluation_set
@@ -107,7 +106,7 @@ class PredictionSet:
 
     @property
     def steps_in_all(self) -> int | None:
-        """Returns the steps of pre-training, those of the checkpoint that it continues included."""
+        """Returns the total pre-training steps, including those of the checkpoint that it continued."""
         if self.step is None or "lineage" not in self.data.coords:
             return self.step
         before = {
@@ -118,7 +117,7 @@ class PredictionSet:
 
     @property
     def seeds(self) -> list[Hashable]:
-        """Returns the distinct pre-training seeds, in their order."""
+        """Returns the distinct pre-training seeds in order."""
         return table_of(self.name, self.data).seeds
 
     @property
@@ -126,7 +125,7 @@ class PredictionSet:
         return self.procedure if self.step is None else f"{self.procedure}, {step_name(self.step)}"
 
     def counts(self, measure: str) -> bool:
-        """Returns whether a metric counts in a mean over tasks: the task's own, on its development set."""
+        """Returns whether a metric counts in a mean over tasks: a main metric, on the development set."""
         name = self.evaluation_set.lower()
         return (
             (name.startswith(("dev", "valid")) or name == self.task.lower())
@@ -146,19 +145,19 @@ class PredictionSet:
         return self.data, METRICS[measure]
 
     def scores_of_runs(self, measure: str) -> NDArray[np.float64]:
-        """Returns the score of every run [runs], each on all examples."""
+        """Returns the score of each run on all examples [runs]."""
         data, metric = self.measured(measure)
         with as_data_errors(f"{self.set_name}, {self.name}"):
             label, prediction = metric_variables(metric, data)
-            given = metric_input(metric, data[prediction], data.get("scores"))
-            return metric.score(data[label].to_numpy(), given)
+            inputs = metric_input(metric, data[prediction], data.get("scores"))
+            return metric.score(data[label].to_numpy(), inputs)
 
     def run_scores(self, measure: str, name: str = "") -> RunScores:
-        """Scores all runs under a measure, sorted by pre-training seed.
+        """Scores all runs by a measure, sorted by pre-training seed.
 
         Args:
           measure: a key of `METRICS` or `OCCUPATION_MEASURES`.
-          name: how figures call the runs; by default the prediction set's own name.
+          name: name of the runs in figures; by default the prediction set's name.
         """
         scores = self.scores_of_runs(measure)
         seeds = self.data["pretrain_seed"].to_numpy().tolist()
@@ -177,7 +176,7 @@ class PredictionSet:
         Args:
           measure: a key of `OCCUPATION_MEASURES`.
           seeds: pre-training seeds to average over; by default all.
-          truth: the true slope, where it is known.
+          truth: true slope, if known.
         """
         data, _ = self.measured(measure)
         means = data["prediction"].groupby("pretrain_seed").mean()
@@ -189,12 +188,11 @@ class PredictionSet:
     def components(self, measure: str) -> VarianceComponents:
         """Estimates variance components of one run's score on one example.
 
-        Fine-tuning runs are a component of their own where some seed has several. For a metric that
-        is not a mean, the components are those of its pseudo-values (see
-        `stats.bootstrap.pseudo_values`).
+        Fine-tuning runs are a separate component if a seed has several. For a metric that is not a mean,
+        the components are those of its pseudo-values (see `stats.bootstrap.pseudo_values`).
         """
         arm, metric = self.arm(measure)
-        keys = tuple((row,) for row in range(len(arm.keys)))  # each run as a seed of its own
+        keys = tuple((row,) for row in range(len(arm.keys)))  # treat each run as a seed
         runs = replace(arm, keys=keys, levels=arm.levels[:1])
         table = np.concatenate(list(arm_table(runs, metric).blocks()), axis=1)
         rows = _by_seed(table, arm.run_seeds)
@@ -209,13 +207,15 @@ class PredictionSet:
 
         Args:
           by: `label`, or the name of a coordinate along `example`.
-          names: by value, how figures call the part.
+          names: name of each part in figures, by value.
         """
-        found = self.data.variables
-        if by not in found or found[by].dims != ("example",):
+        variables = self.data.variables
+        if by not in variables or variables[by].dims != ("example",):
             raise DataError(
                 f"{self.set_name}: found no coordinate {by!r} of examples to split by, only "
-                + ", ".join(str(name) for name, item in found.items() if item.dims == ("example",))
+                + ", ".join(
+                    str(name) for name, item in variables.items() if item.dims == ("example",)
+                )
             )
         values = self.data[by].to_numpy()
         parts = {}
@@ -232,14 +232,14 @@ class PredictionSet:
     def difference_components(self, experiment: PredictionSet, measure: str) -> VarianceComponents:
         """Estimates components of the difference experiment - this set, to plan paired comparisons.
 
-        Only seeds that both have count; the runs of each are averaged.
+        Uses the common seeds; the runs of each seed are averaged.
 
         Args:
           measure: a key of `METRICS` or `OCCUPATION_MEASURES`.
         """
-        own, metric = self.arm(measure)
-        other, _ = experiment.arm(measure)
-        arms = pair(*align(own, other))
+        base, metric = self.arm(measure)
+        compared, _ = experiment.arm(measure)
+        arms = pair(*align(base, compared))
         if len(arms[0].seeds) < 2:
             raise DataError(
                 f"{self.set_name}: {self.name} and {experiment.name} have "
@@ -251,7 +251,7 @@ class PredictionSet:
     def arm(
         self, measure: str, shared: SharedArms | None = None
     ) -> tuple[Arm, Metric | RankMetric]:
-        """Returns the runs, checked to suit the measure, and the metric."""
+        """Returns the runs, checked for the measure, and the metric."""
         data, metric = self.measured(measure)
         name = f"{self.set_name}, {self.name}"
         arm = (shared or SharedArms()).read(name, data, metric, self.missing)
@@ -261,9 +261,9 @@ class PredictionSet:
 
 
 def _by_seed(values: NDArray, seeds: Sequence[Hashable]) -> dict[Hashable, NDArray]:
-    """Returns the values of each seed, sorted; `seeds` are those of the runs, the first axis."""
+    """Groups values [runs, ...] by seed, sorted; `seeds` holds the seed of each run."""
     return {
-        seed: values[[row for row, own in enumerate(seeds) if own == seed]]
+        seed: values[[row for row, run_seed in enumerate(seeds) if run_seed == seed]]
         for seed in sorted_seeds(seeds)
     }
 
@@ -285,13 +285,13 @@ def compare_prediction_sets(
     name: str | None = None,
     shared: SharedArms | None = None,
 ) -> Comparison:
-    """Compares two prediction sets under a measure (see `stats.compare`).
+    """Compares two prediction sets by a measure (see `stats.compare`).
 
     Args:
-      experiment: the other arm, or None in a single design.
+      experiment: prediction set of the experiment; None in a single design.
       measure: a key of `METRICS` or `OCCUPATION_MEASURES`.
-      names: how tables call the two arms.
-      name: of the comparison; by default "<experiment> against <base>".
+      names: names of the two arms in tables.
+      name: name of the comparison; by default "<experiment> against <base>".
 
     Raises:
       UndefinedScore: the score of an arm is 0/0 in every run.
@@ -305,22 +305,22 @@ def compare_prediction_sets(
 def task_of(
     base: PredictionSet, experiment: PredictionSet | None = None, *, measure: str
 ) -> TaskData:
-    """Returns the arms of a comparison under a measure."""
+    """Returns the arms of a comparison by a measure."""
     data, metric = base.measured(measure)
-    other = None if experiment is None else experiment.measured(measure)[0]
+    experiment_data = None if experiment is None else experiment.measured(measure)[0]
     clusters = base.clusters or (experiment.clusters if experiment else None)
-    return TaskData(data, other, metric, clusters=clusters, missing=base.missing)
+    return TaskData(data, experiment_data, metric, clusters=clusters, missing=base.missing)
 
 
 def curve_of_prediction_sets(
     prediction_sets: Sequence[PredictionSet], measure: str, all_steps: bool = True
 ) -> Curve:
-    """Scores one procedure along its steps, for `stats.presentation.figures.training_figure`.
+    """Scores one procedure at its steps, for `stats.presentation.figures.training_figure`.
 
     Args:
-      prediction_sets: of one procedure and evaluation set, each with a step.
-      all_steps: leave out seeds that lack a step, because a mean that loses or gains seeds on its
-        way moves although no seed does; otherwise their missing scores are NaN.
+      prediction_sets: prediction sets of one procedure and evaluation set, each with a step.
+      all_steps: whether to leave out seeds that lack a step, because a mean over changing seeds moves even
+        if no seed does; otherwise missing scores are NaN.
     """
     procedures = sorted({predictions.procedure for predictions in prediction_sets})
     if len(procedures) != 1 or any(predictions.step is None for predictions in prediction_sets):
@@ -329,8 +329,8 @@ def curve_of_prediction_sets(
             f"{[predictions.step for predictions in prediction_sets]}, expected one procedure at known steps"
         )
     ordered = sorted(prediction_sets, key=lambda predictions: predictions.step or 0)
-    found = [predictions.run_scores(measure) for predictions in ordered]
-    tables = [dict(zip(scores.seeds, scores.seed_scores, strict=True)) for scores in found]
+    run_scores = [predictions.run_scores(measure) for predictions in ordered]
+    tables = [dict(zip(scores.seeds, scores.seed_scores, strict=True)) for scores in run_scores]
     seeds = sorted_seeds([seed for table in tables for seed in table])
     if all_steps:
         seeds = tuple(seed for seed in seeds if all(seed in table for table in tables))

@@ -1,4 +1,4 @@
-"""The command `stats shares`: how much of a score's variance each source of randomness has.
+"""The command `stats shares`: the share of each source of randomness in a score's variance.
 
 multiberts stats shares --run_dir=results/seeds --predictions=results/runs
 """
@@ -51,16 +51,16 @@ _CAPTION = (
 def seed_shares(
     *, run_dir: str, predictions: str | Sequence[str], metric: str | None = None
 ) -> None:
-    """Estimates which source of randomness moves the score: initialisation, order, masks, dropout.
+    """Estimates how much each source of randomness (initialisation, order, masks, dropout) moves the score.
 
-    Compares runs that share all their other seeds, as `launch.pretrain_sources` and
-    `launch.finetune_sources` plan them, and writes `run_dir/report/` with a table and a figure for every
-    task, evaluation set, procedure and step.
+    Compares runs that share all other seeds, as `launch.pretrain_sources` and `launch.finetune_sources`
+    plan them. Writes `run_dir/report/` with a table and a figure for each task, evaluation set, procedure
+    and step.
 
     Args:
-      run_dir: of this report.
+      run_dir: run directory of the report.
       predictions: folder (or folders) with finished fine-tuning runs, at any depth.
-      metric: of the score; None: the main one of each evaluation set.
+      metric: metric of the score; None: the main metric of each evaluation set.
 
     Raises:
       UserError: no runs vary sources in a way that shows their shares, or a file is damaged.
@@ -75,24 +75,24 @@ def seed_shares(
 def _report(
     predictions: str | Sequence[str], runs: Sequence[FinishedRun], metric: str | None
 ) -> Report:
-    found: dict[str, SeedSources] = {}
+    by_set: dict[str, SeedSources] = {}
     refused: dict[str, str] = {}
     reader = PredictionSetReader()
     for group in make_groups(runs):
-        kept, _ = choose_learning_rate(group, reader)
-        for evaluation_set, metrics in kept.evaluation_sets().items():
+        best, _ = choose_learning_rate(group, reader)
+        for evaluation_set, metrics in best.evaluation_sets().items():
             if metric in (None, *metrics):
                 measure = metric or metrics[0]
-                own = reader(kept, evaluation_set)
-                name = f"{own.set_name}, {metric_name(measure)}, {own.name}"
+                predictions_of = reader(best, evaluation_set)
+                name = f"{predictions_of.set_name}, {metric_name(measure)}, {predictions_of.name}"
                 try:
-                    found[name] = _shares(kept, own.scores_of_runs(measure))
+                    by_set[name] = _shares(best, predictions_of.scores_of_runs(measure))
                 except UserError as error:
                     refused[name] = str(error)
-    if not found:
+    if not by_set:
         name, reason = next(iter(refused.items()), (str(predictions), f"no set has {metric}"))
         raise UserError(f"{name}: {reason}")
-    sections = [ReportSection("shares", _CAPTION, partial(_table, found))]
+    sections = [ReportSection("shares", _CAPTION, partial(_table, by_set))]
     sections += [
         ReportSection(
             slug(name),
@@ -100,26 +100,24 @@ def _report(
             "fixed, with its 95% interval.",
             partial(_figure, shares),
         )
-        for name, shares in found.items()
+        for name, shares in by_set.items()
     ]
     for name, reason in refused.items():
         console.warn(f"{name} is left out: {reason}")
-    findings = [_finding(name, shares) for name, shares in found.items()]
+    findings = [_finding(name, shares) for name, shares in by_set.items()]
     return Report("Shares of the sources of randomness", sections, findings)
 
 
 def describe_shares(run_dir: str) -> str:
-    """Returns where the page is, its table and how far its intervals hold, for the terminal."""
+    """Returns the path of the page, its table and the limits of its intervals, for the terminal."""
     return f"{describe(run_dir, 'shares')}\n\n{_LIMIT}"
 
 
 def _shares(group: RunGroup, scores: np.ndarray) -> SeedSources:
-    """Returns the shares of the sources that vary; fine-tuning seeds of a checkpoint are averaged if they are
-    no source.
-    """
+    """Returns the shares of the varying sources; fine-tuning seeds are averaged unless they are a source."""
     rows = [_seeds_of(run) for run in group.runs]
     names = list(dict.fromkeys(name for row in rows for name in row))
-    # Where sources have seeds of their own, those of everything at once only number the runs.
+    # If sources have separate seeds, the overall seeds only number the runs.
     if any(run.facts.get("seeds") for run in group.runs):
         names.remove("pretrain_seed")
     if any(name.startswith("finetune.") for name in names) or "pretrain_seed" not in names:
@@ -145,15 +143,15 @@ def _shares(group: RunGroup, scores: np.ndarray) -> SeedSources:
 
 
 def _seeds_of(run: FinishedRun) -> dict[str, int | None]:
-    """Returns the seeds of a run by source; those of single sources begin with their stage."""
+    """Returns the seeds of a run by source; names of single sources begin with their stage."""
     facts = run.facts
-    own = dict(facts.get("seeds", {}))
-    if own or facts["data_seed"] != facts["pretrain_seed"]:
-        own["data_seed"] = facts["data_seed"]
+    of_sources = dict(facts.get("seeds", {}))
+    if of_sources or facts["data_seed"] != facts["pretrain_seed"]:
+        of_sources["data_seed"] = facts["data_seed"]
     parameters = facts.get("parameters", {})
     return {
         "pretrain_seed": facts["pretrain_seed"],
-        **{f"pretrain.{name}": seed for name, seed in own.items()},
+        **{f"pretrain.{name}": seed for name, seed in of_sources.items()},
         "finetune_seed": facts["finetune_seed"],
         **{
             f"finetune.{name}": parameters[name]
@@ -171,7 +169,7 @@ def _finding(name: str, shares: SeedSources) -> str:
     return f"{name}: share of the variance with all other seeds held fixed: {each}; {shares.num_runs} runs."
 
 
-def _table(found: dict[str, SeedSources]) -> Table:
+def _table(by_set: dict[str, SeedSources]) -> Table:
     records: list[dict[str, Cell]] = [
         {
             "Set, metric, procedure": name,
@@ -184,7 +182,7 @@ def _table(found: dict[str, SeedSources]) -> Table:
             "SD of the score": float(np.sqrt(shares.variance)),
             "Runs": shares.num_runs,
         }
-        for name, shares in found.items()
+        for name, shares in by_set.items()
         for source in shares.sources
     ]
     shown = ("Others fixed", "Interval", "Alone", "Interval, alone")
@@ -194,11 +192,9 @@ def _table(found: dict[str, SeedSources]) -> Table:
 def _figure(shares: SeedSources) -> Figure:
     sources = shares.sources
     with canvas(5.2, 1.1 + 0.45 * len(sources)) as (figure, axes):
-        for place, source in enumerate(sources):
+        for row, source in enumerate(sources):
             filled = source.total_ci.low > 0
-            drawing.row(
-                axes, place, source.total, source.total_ci, colour=COLOURS[0], filled=filled
-            )
+            drawing.row(axes, row, source.total, source.total_ci, colour=COLOURS[0], filled=filled)
         drawing.finish_rows(
             axes, [source.name for source in sources], "Share of the variance, others fixed"
         )

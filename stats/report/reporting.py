@@ -1,4 +1,4 @@
-"""The report stage: from written predictions to tables, figures and one HTML page."""
+"""The report stage: turns prediction files into tables, figures and one HTML page."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from multiberts.stats.report.selection import (
 )
 from multiberts.stats.settings import ComparisonSettings
 
-# Choices and the margin are checked where comparisons check them.
+# `Any`: choices and the margin are checked by the comparisons.
 _COMPARISON_FIELDS = {
     "name": str, "base": Mapping[str, Any], "experiment": Mapping[str, Any] | None, "design": Any,
     "resample": Any, "margin": Any, "primary": str | None,
@@ -58,7 +58,7 @@ REGISTERED = ("comparisons", "n_resamples", "rng", "confidence_level", "learning
 
 
 def _settle(parameters: Values, _: Values) -> None:
-    """Leaves out what came later at its default, so that reports made without it keep their identity."""
+    """Leaves out later arguments at their defaults, so that older reports keep their identity."""
     if not parameters.get("names"):
         parameters.pop("names", None)
     if parameters.get("figures") == "svg":
@@ -82,18 +82,18 @@ def report(
     names: Mapping[str, str] | None = None,
     figures: FigureKind = "svg",
 ) -> None:
-    """Compares procedures on every evaluation set and metric, and writes an HTML page about it.
+    """Compares procedures on every evaluation set and metric, and writes an HTML page.
 
-    Over new runs, it replaces the report of those that were there before, so that it can be made while a
-    sweep runs. In the root of an experiment it knows what is planned: it says of how many planned seeds an
-    early answer is, whether they are enough (a sequential test), and links to runs and status.
+    With new runs it replaces the earlier report, so it can be made while a sweep runs. In the root of an
+    experiment it uses the plan: for an unfinished experiment it reports how many planned seeds are done and
+    applies a sequential test, and it links to runs and status.
 
-    Without a list of comparisons, the procedures are compared at their last steps: two with each other, the
-    first by name being the base, more by a ranking that has no base. Runs whose checkpoints record no
-    pre-training seed are of as many procedures as checkpoints, with fine-tuning seeds as seeds.
+    Without a list of comparisons, procedures are compared at their last steps: two with each other (the
+      first by name is the base), more by a ranking without a base. If checkpoints record no pre-training
+      seed, each checkpoint is a procedure and fine-tuning seeds are the seeds.
 
-    Where a procedure was fine-tuned with several learning rates, one is chosen per task, procedure
-    and step by the mean over runs; the page shows the rule and the choices.
+    If a procedure was fine-tuned with several learning rates, one is chosen per task, procedure and step by
+    the mean over runs; the page shows the rule and the choices.
 
     Args:
       run_dir: where to write `index.html`, `tables/` and `figures/`.
@@ -105,17 +105,17 @@ def report(
         difference that does not matter, in points for scores in per cent, and `primary`, the
         "<evaluation set>/<metric>" that the page opens with (default: the clearest of the first
         comparison). Without `experiment` the design is `single`. None: all procedures.
-      truth: JSON file {"<evaluation set>/<metric>": {"<procedure>": value}} of values known from
-        how the data were made, or None.
+      truth: JSON file {"<evaluation set>/<metric>": {"<procedure>": value}} of true values, known from the
+        construction of the data, or None.
       n_resamples: bootstrap replicates.
-      rng: number that identifies the draws: the same number, the same draws.
+      rng: number that identifies the draws: equal numbers give equal draws.
       confidence_level: level of all intervals.
       learning_rate_rule: `dev`: chosen on the development set, as the papers do, slightly
         optimistic there; `held_out`: on the fifth of the training data that runs with
         `held_out_fold` left out, which must be there for every learning rate.
-      names: what the page calls procedures, tasks and evaluation sets: {"cda_incr": "After CDA"}; others
-        have their own names, without underscores. CSV files keep the names of code.
-      figures: kind of the files of figures: LaTeX takes `pdf`.
+      names: readable names of procedures, tasks and evaluation sets: {"cda_incr": "After CDA"}; other names
+        are shown without underscores. CSV files keep the names in code.
+      figures: file format of the figures, such as `pdf` for LaTeX.
 
     Raises:
       UserError: there is nothing to compare, a field is unknown, or a file is damaged.
@@ -124,7 +124,9 @@ def report(
     check_arguments(report, parameters)
     settings = {**parameters, "truth": _read_truth(truth)}
     runs = finished_runs(predictions)
-    requests_of(runs, comparisons)  # a misspelt arm is no other report
+    requests_of(
+        runs, comparisons
+    )  # before the directory is opened: a misspelt arm must not look like a new report
     directory = RunDirectory(
         run_dir,
         stage="report",
@@ -147,11 +149,11 @@ def files_of_report(
     experiment: ReportedExperiment | None,
     inputs: Mapping[str, Mapping[str, str]],
 ) -> dict[str, bytes]:
-    """Makes the comparisons of a report, and returns its files; see `page_files`.
+    """Makes the comparisons of a report and returns its files; see `page_files`.
 
     Args:
-      settings: arguments of `report`, of the types that it takes; `truth` is what the file holds.
-      inputs: as `files_of_runs`, which the page records.
+      settings: arguments of `report`; `truth` holds the contents of the file.
+      inputs: result of `files_of_runs`, which the page records.
     """
     bootstrap = ComparisonSettings(
         **{name: settings[name] for name in ("n_resamples", "rng", "confidence_level")}
@@ -182,13 +184,13 @@ def files_of_report(
 def requests_of(
     runs: Sequence[FinishedRun], comparisons: Sequence[Mapping[str, Any]]
 ) -> tuple[Sequence[FinishedRun], list[dict[str, Any]]]:
-    """Returns the runs, and checked comparisons: `base` and `experiment` are the runs that they select.
+    """Returns the runs and the checked comparisons, with the selected runs as `base` and `experiment`.
 
     Args:
-      comparisons: see `report`; none: one of all procedures at their last steps.
+      comparisons: see `report`; empty: one comparison of all procedures at their last steps.
 
     Returns:
-      The runs, by checkpoint where none has a pre-training seed; and the comparisons.
+      The runs, regrouped by checkpoint if none has a pre-training seed, and the comparisons.
     """
     if all(run.facts["pretrain_seed"] is None for run in runs):
         runs = by_checkpoint(runs if comparisons else last_steps(runs))
@@ -198,19 +200,19 @@ def requests_of(
     for checked in map(_checked_request, comparisons):
         for role in ("base", "experiment"):
             if checked[role] is not None:
-                what = f"comparison {checked['name']!r}, {role}"
-                checked[role] = select(runs, checked[role], what)
+                label = f"comparison {checked['name']!r}, {role}"
+                checked[role] = select(runs, checked[role], label)
         requests.append(checked)
     return runs, requests
 
 
 def _of_all_arms(runs: Sequence[FinishedRun]) -> dict[str, Any]:
-    """Returns the comparison of two procedures at their last steps, or the ranking of more."""
+    """Returns the default comparison: two procedures at their last steps, or a ranking of more."""
     arms: dict[str, list[FinishedRun]] = {}
     for run in sorted(last_steps(runs), key=lambda run: str(run.facts["procedure"])):
         arms.setdefault(str(run.facts["procedure"]), []).append(run)
-    names, steps = [*arms], {name: own[0].facts["step"] for name, own in arms.items()}
-    seeds = [{run.facts["pretrain_seed"] for run in own} for own in arms.values()]
+    names, steps = [*arms], {name: arm_runs[0].facts["step"] for name, arm_runs in arms.items()}
+    seeds = [{run.facts["pretrain_seed"] for run in arm_runs} for arm_runs in arms.values()]
     design = "paired" if len(set.intersection(*seeds)) > 1 else "unpaired"
     asked: dict[str, Any] = {"name": names[0], "base": arms[names[0]], "design": "single"}
     said = f"{names[0]} is described"
@@ -219,7 +221,7 @@ def _of_all_arms(runs: Sequence[FinishedRun]) -> dict[str, Any]:
         asked |= {"experiment": arms[names[1]], "design": design}
         said = f"{names[1]} is compared with {names[0]}, the first by name"
     elif len(names) > 2:
-        every = [run for own in arms.values() for run in own]
+        every = [run for arm_runs in arms.values() for run in arm_runs]
         asked = {"name": f"All {len(names)} arms", "base": every, "design": "single"}
         asked["ranked"] = design
         said = f"all {len(names)} arms are ranked, and none is the base"
@@ -234,16 +236,16 @@ def _of_all_arms(runs: Sequence[FinishedRun]) -> dict[str, Any]:
 def _compared_with_registration(
     experiment: ReportedExperiment, content: ReportContent, settings: Mapping[str, Any]
 ) -> str:
-    """Returns in words what was registered, and what of it the report keeps to."""
+    """Returns a text on the registration and the report's deviations from it."""
     registered = read_registration(experiment.root)
     assert registered is not None
     differs = []
     if plan_hash(experiment.plan) != registered["plan"]:
         differs.append("the plan has other runs")
     for name, expected in registered["analysis"].items():
-        found = json.loads(json.dumps(settings[name]))
-        if found != expected:
-            differs.append(f"{name} is {shortened(found)}, registered {shortened(expected)}")
+        used_value = json.loads(json.dumps(settings[name]))
+        if used_value != expected:
+            differs.append(f"{name} is {shortened(used_value)}, registered {shortened(expected)}")
     compared = {
         f"{item.evaluation_set}/{item.metric}" for each in content.compared for item in each.as_made
     }
@@ -266,7 +268,7 @@ def _compared_with_registration(
 
 
 def describe_report(run_dir: str) -> str:
-    """Returns where a report is, and its table of comparisons, for the terminal."""
+    """Returns the path of a report and its table of comparisons, for the terminal."""
     tables = Path(run_dir, "tables")
     made_with = json.loads((tables / MADE_WITH).read_text(encoding="utf-8"))
     shown = next(tables / name for name in (RANKINGS, COMPARISONS) if (tables / name).is_file())
@@ -290,7 +292,7 @@ def _checked_request(request: Mapping[str, Any]) -> dict[str, Any]:
     settings |= {name: request[name] for name in settings if name in request}
     checked = {"experiment": None, "margin": None, **request, **settings}
     try:
-        ComparisonSettings(**settings)  # it checks them
+        ComparisonSettings(**settings)  # the constructor checks them
         if checked["margin"] is not None:
             check_margin(checked["margin"], design)
     except DataError as error:

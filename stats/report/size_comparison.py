@@ -35,21 +35,21 @@ from multiberts.stats.zhong.instance_level import fisher_tests, instance_accurac
 if TYPE_CHECKING:
     pass
 
-MOST_EXAMPLES = 100  # of the list of decaying examples, per pair of sizes
-LONGEST_TEXT = 300  # characters of each text of an example that the list shows
+MOST_EXAMPLES = 100  # in the list of decaying examples, per pair of sizes
+LONGEST_TEXT = 300  # characters of each text in the list
 IDENTITY = Identity(inputs=("predictions",))
 
 
 def instances(*, run_dir: str, predictions: str | Sequence[str], sizes: Sequence[str]) -> None:
-    """Compares model sizes example by example, and lists examples that the larger one gets wrong.
+    """Compares model sizes example by example, and lists examples that the larger size gets wrong.
 
-    Writes `run_dir/report/` with `index.html`, `index.md`, `tables/` and `figures/`, for every evaluation set
-    with accuracy that two sizes or more have.
+    Writes `run_dir/report/` with `index.html`, `index.md`, `tables/` and `figures/` for every evaluation
+    set with accuracy of two or more sizes.
 
     Args:
-      run_dir: of this report.
+      run_dir: run directory of the report.
       predictions: folder (or folders) with finished fine-tuning runs, at any depth.
-      sizes: the procedures to compare, the smallest model first; the last step of each is used.
+      sizes: procedures to compare, the smallest model first, each at its last step.
 
     Raises:
       UserError: a size has no finished run, no evaluation set has two sizes, or a file is damaged.
@@ -59,10 +59,10 @@ def instances(*, run_dir: str, predictions: str | Sequence[str], sizes: Sequence
     parameters, _ = IDENTITY.of(locals())
     check_arguments(instances, parameters)
     runs = finished_runs(predictions)
-    known = sorted({str(run.facts["procedure"]) for run in runs})
-    if len(sizes) < 2 or len(set(sizes)) < len(sizes) or not set(sizes) <= set(known):
+    procedures = sorted({str(run.facts["procedure"]) for run in runs})
+    if len(sizes) < 2 or len(set(sizes)) < len(sizes) or not set(sizes) <= set(procedures):
         raise UserError(
-            f"instances.sizes is {list(sizes)}, expected two or more of {', '.join(known)}, each "
+            f"instances.sizes is {list(sizes)}, expected two or more of {', '.join(procedures)}, each "
             "once, the smallest model first"
         )
     chosen = last_steps([run for run in runs if run.facts["procedure"] in sizes])
@@ -75,7 +75,7 @@ def _report(runs: Sequence[FinishedRun], sizes: Sequence[str]) -> Report:
     prediction_sets = _prediction_sets_by_size(prediction_sets_of_runs(runs)[0], sizes)
     right, votes = (
         {
-            name: {size: make(own.arm("accuracy")[0]) for size, own in by_size.items()}
+            name: {size: make(each.arm("accuracy")[0]) for size, each in by_size.items()}
             for name, by_size in prediction_sets.items()
         }
         for make in (_right, _voted)
@@ -91,19 +91,19 @@ def _report(runs: Sequence[FinishedRun], sizes: Sequence[str]) -> Report:
 def _prediction_sets_by_size(
     prediction_sets: Sequence[PredictionSet], sizes: Sequence[str]
 ) -> dict[str, dict[str, PredictionSet]]:
-    """Returns the prediction sets with accuracy by evaluation set and size, where two sizes are there."""
-    found: dict[str, dict[str, PredictionSet]] = {}
+    """Returns prediction sets with accuracy by evaluation set and size; each set has two sizes or more."""
+    by_set: dict[str, dict[str, PredictionSet]] = {}
     for size in sizes:
         for predictions in prediction_sets:
             if predictions.procedure == size and "accuracy" in predictions.measures:
-                found.setdefault(predictions.set_name, {})[size] = predictions
-    found = {name: own for name, own in found.items() if len(own) > 1}
-    if not found:
+                by_set.setdefault(predictions.set_name, {})[size] = predictions
+    by_set = {name: by_size for name, by_size in by_set.items() if len(by_size) > 1}
+    if not by_set:
         raise UserError(
             f"found no evaluation set with accuracy of two of the sizes {', '.join(sizes)}; "
             "fine-tune both on the same task"
         )
-    return found
+    return by_set
 
 
 def _right(arm: Arm) -> RunsTable:
@@ -122,14 +122,14 @@ def _changed_examples(
     votes: Mapping[str, Mapping[str, RunsTable]],
     direction: Literal["decaying", "improving"],
 ) -> Table:
-    """Lists the examples that the larger size is worse (or better) on, the clearest first.
+    """Lists the examples on which the larger size is worse (or better), the clearest first.
 
-    An example is listed where its difference passes the threshold of the bound. Some are there by
-    chance: the bound says how many at least are not. Texts and other columns of an example are shown
-    where the predictions hold them.
+    An example is listed if its difference passes the threshold of the bound. Some are listed by chance; the
+    bound is a lower limit on the number that are not. Texts and other columns are shown if the predictions
+    have them.
 
     Args:
-      votes: one run per seed.
+      votes: ensembled predictions, one run per seed.
     """
     decays = direction == "decaying"
     records: list[dict[str, Cell]] = []
@@ -142,17 +142,17 @@ def _changed_examples(
         passing = np.flatnonzero(sign * difference <= limit + 1e-9)
         order = passing[np.argsort(sign * difference[passing], kind="stable")]
         texts = example_texts(prediction_sets[pair.task][pair.small].data, LONGEST_TEXT)
-        for place in order[:MOST_EXAMPLES].tolist():
-            name = str(place if small.example_ids is None else small.example_ids[place])
+        for row in order[:MOST_EXAMPLES].tolist():
+            name = str(row if small.example_ids is None else small.example_ids[row])
             records.append(
                 {
                     "Set": pair.task, "Smaller": pair.small, "Larger": pair.large,
                     "Example": name,
-                    "Accuracy, smaller": float(instance_accuracy(small)[place]),
-                    "Accuracy, larger": float(instance_accuracy(large)[place]),
-                    "Difference": float(difference[place]),
-                    "p (Fisher)": float(tests.p_values[place]),
-                    "p (BH)": float(tests.adjusted[place]), "About it": texts[name],
+                    "Accuracy, smaller": float(instance_accuracy(small)[row]),
+                    "Accuracy, larger": float(instance_accuracy(large)[row]),
+                    "Difference": float(difference[row]),
+                    "p (Fisher)": float(tests.p_values[row]),
+                    "p (BH)": float(tests.adjusted[row]), "About it": texts[name],
                 }
             )  # fmt: skip
     shares = dict.fromkeys(("Accuracy, smaller", "Accuracy, larger", "Difference"), ".0%")

@@ -1,4 +1,4 @@
-"""The command `verify`: a report, made again from the prediction files and compared with its page.
+"""The command `verify`: makes a report again from prediction files and compares it with its page.
 
 multiberts verify results/report/index.html results/runs
 """
@@ -30,14 +30,14 @@ from multiberts.stats.report.selection import files_of_runs, finished_runs
 _Files = Mapping[str, Mapping[str, str]]
 _NUMBER = re.compile(r"(?<![\w.])([-+]?[0-9]+(?:\.[0-9]+)?(?:e[-+]?[0-9]+)?)(?!\w|\.[0-9])")
 _TAG = r"<[^<>]*>"
-# Compared as one line each; their numbers are none of the report's. Figures have styles inside, indented.
+# Each is compared as one line, and its numbers are not counted. Figures contain indented styles.
 _BLOCKS = ("<svg", "<script", "<style")
 _AROUND_BLOCKS = re.compile(
     r"(?=<(?:svg|script)\b|^<style\b)|(?<=</svg>)|(?<=</script>)|(?<=</style>)(?!\n </defs>)",
     re.MULTILINE,
 )
-# Rows of *Made with*, on the page and in the file beside its tables: those that tell of the machine and the
-# day have a free value, and those on threads are there only where these are set.
+# Rows of *Made with*, on the page and in the file with its tables: values that depend on machine and day
+# are ignored, and rows on threads exist only if these variables are set.
 _FREE_ROW = (
     r'(?m)^((?:<tr><th scope="row">| ")(?!(?:Command|Data|Registration)[<"])[^<"]+'
     r'(?:</th><td class="wraps">|": "))[^<"\n]*'
@@ -52,30 +52,30 @@ _MOST_LISTED = 20
 
 
 def verify(*, page: str, runs: Sequence[str]) -> int:
-    """Makes a report again from prediction files, and says what of it does not hold.
+    """Makes a report again from prediction files and reports the differences.
 
-    The page holds its settings and the checksums of its files. All of it is compared with the page made
-    again, and so are its tables and figures. Found are also prediction files that are not those that the
-    page was made from, and finished runs that it left out. Another machine may have other digits beyond 1e-9
-    of a long number's value and 1e-5 points of a figure, and other rows on date, commit, processor, versions.
+    The page holds its settings and the checksums of its files. The page, its tables and its figures are
+    compared with new ones. Changed prediction files and finished runs that the page left out are also
+    reported. Ignored are relative differences up to 1e-9 in long numbers, 1e-5 points in figures, and rows
+    on date, commit, processor and versions, which depend on the machine.
 
     Args:
-      page: the `index.html` that `multiberts stats` wrote.
+      page: `index.html` written by `multiberts stats`.
       runs: folders with the finished fine-tuning runs, at any depth.
 
     Returns:
-      0 where everything holds, else 1.
+      0 if nothing differs, else 1.
 
     Raises:
-      UserError: the page is none of this program's, `multiberts stats` does not take its settings, or no
-        run is there.
+      UserError: the page is not from this program, its settings are not valid for `multiberts stats`, or
+        there are no runs.
     """
     path = Path(page)
     text = read_bytes(path, "give the page of a report").decode(errors="replace")
     made_from = _made_from(text, path)
     there = finished_runs(runs)
     findings = list(_file_findings(made_from["files"], files_of_runs(there)))
-    # In the order that the page had them in, which lists of seeds keep.
+    # In the page's order, because lists of seeds keep it.
     by_name = {run.name: run for run in there}
     of_page = [by_name[name] for name in made_from["files"] if name in by_name]
     numbers = "its numbers cannot be computed from these files"
@@ -113,7 +113,7 @@ def verify(*, page: str, runs: Sequence[str]) -> int:
 
 
 def _made_from(text: str, path: Path) -> dict[str, Any]:
-    """Returns what a page says it was made from, checked as the command `stats` checks it."""
+    """Returns the settings and files stored in a page, checked as the command `stats` checks them."""
     start = text.find(MADE_FROM)
     cure = "give the index.html of a report that `multiberts stats` of this version wrote"
     if start < 0:
@@ -125,7 +125,7 @@ def _made_from(text: str, path: Path) -> dict[str, Any]:
     made_from = parse_json_fields(text[start : text.find("</script>", start)], where, kinds, cure)
     kinds = {**annotations_of(report), "truth": Truths}
     del kinds["run_dir"], kinds["predictions"]
-    # Left out by the command at their defaults.
+    # The command leaves out defaults.
     check_fields({"figures": "svg", **made_from["settings"]}, kinds, where, cure)
     unknown = sorted(set(made_from["settings"]) - set(kinds))
     if unknown:
@@ -133,21 +133,21 @@ def _made_from(text: str, path: Path) -> dict[str, Any]:
     return made_from
 
 
-def _file_findings(given: _Files, there: _Files) -> Iterator[str]:
-    """Yields what differs between the files of the page and those that are there."""
-    for run in sorted({*given, *there}):
+def _file_findings(of_page: _Files, there: _Files) -> Iterator[str]:
+    """Yields the differences between the files of the page and the files found."""
+    for run in sorted({*of_page, *there}):
         if run not in there:
             yield f"missing here: {run}"
-        elif run not in given:
+        elif run not in of_page:
             yield f"left out by the page: {run}"
         else:
-            for name in sorted({*given[run], *there[run]}):
-                if given[run].get(name) != there[run].get(name):
+            for name in sorted({*of_page[run], *there[run]}):
+                if of_page[run].get(name) != there[run].get(name):
                     yield f"another file than the page was made from: predictions on {name} of {run}"
 
 
 def _experiment(runs: Sequence[str]) -> ReportedExperiment:
-    """Returns the experiment in which the runs lie."""
+    """Returns the experiment that contains the runs."""
     for report_there in (Path(folder, "report").absolute() for folder in runs):
         for inside in (report_there, *report_there.parents):
             if experiment := experiment_of(inside):
@@ -159,11 +159,11 @@ def _experiment(runs: Sequence[str]) -> ReportedExperiment:
 
 
 def _comparable(name: str, data: bytes) -> str:
-    """Returns a file's text without what depends on the machine: origin, hashed names, compression."""
+    """Returns a file's text without machine-dependent parts: origin, hashed names, compression."""
     text = data.decode(errors="replace")
     text = re.sub(_FREE_ROW, r"\1", re.sub(_ROW_ON_THREADS, "", text))
     if name.endswith(".svg"):
-        numbers: dict[str, int] = {}  # in the order of the file, as in the page
+        numbers: dict[str, int] = {}  # numbered in order of appearance
         text = re.sub(
             r'(\bid="|href="#|url\(#)([^")]+)',
             lambda name: f"{name[1]}{numbers.setdefault(name[2], len(numbers))}",
@@ -173,7 +173,7 @@ def _comparable(name: str, data: bytes) -> str:
 
 
 def _unpacked(packed: re.Match[str]) -> str:
-    """Returns the examples of a grid as JSON, and what is none of them as it is."""
+    """Returns the packed examples of a grid as JSON; other text unchanged."""
     try:
         data = base64.b64decode(packed[0])
         return zlib.decompressobj().decompress(data, _MOST_BYTES_UNPACKED).decode()
@@ -182,7 +182,7 @@ def _unpacked(packed: re.Match[str]) -> str:
 
 
 def _items(text: str) -> list[str]:
-    """Returns the lines of a text; a figure, a script or a style is one of them."""
+    """Returns the lines of a text; a figure, script or style counts as one line."""
     parts = _AROUND_BLOCKS.split(text)
     lines = ([part] if part.startswith(_BLOCKS) else part.splitlines(True) for part in parts)
     return list(itertools.chain(*lines))
@@ -193,13 +193,14 @@ def _numbers(text: str) -> list[str]:
     return _NUMBER.findall(re.sub(_TAG, " ", shown))
 
 
-def _differences(given: str, again: str) -> Iterator[tuple[bool, str, int]]:
-    """Yields of each difference whether it is in a figure, what it is, and how many numbers it has.
+def _differences(on_page: str, again: str) -> Iterator[tuple[bool, str, int]]:
+    """Yields (is in a figure, description, number of differing values) for each difference.
 
-    Lines of as many cells are compared by cell; of a figure, script or style the first cell is named.
+    Lines with the same number of cells are compared by cell; in a figure, script or style only the first
+    different cell is reported.
     """
-    items = _items(given), _items(again)
-    # Lines that differ in a last digit belong together.
+    items = _items(on_page), _items(again)
+    # Align lines that differ only in the last digits.
     keys = [[_NUMBER.sub(lambda m: f"{float(m[0]):.6g}", item) for item in text] for text in items]
     heading = ""
     for _, a, b, c, d in difflib.SequenceMatcher(None, keys[0], keys[1]).get_opcodes():
@@ -217,7 +218,7 @@ def _differences(given: str, again: str) -> Iterator[tuple[bool, str, int]]:
                 if _agree(texts[0], texts[1], is_drawn=is_figure and texts[0].startswith("<")):
                     continue
                 letters = enumerate(itertools.zip_longest(*texts))
-                start = max(0, next(place for place, (x, y) in letters if x != y) - 40)
+                start = max(0, next(index for index, (x, y) in letters if x != y) - 40)
                 here, there = (html.unescape(text[start:])[:120] or "nothing" for text in texts)
                 said = f"{', figure' * is_figure}: {here!r} on the page, {there!r} from the files"
                 wrong = Counter(_numbers(texts[0])) - Counter(_numbers(texts[1]))
@@ -226,14 +227,14 @@ def _differences(given: str, again: str) -> Iterator[tuple[bool, str, int]]:
                     break
 
 
-def _agree(given: str, again: str, is_drawn: bool) -> bool:
-    """Returns whether texts are the same but for digits that another machine may have."""
-    parts = [_NUMBER.split(text) for text in (given, again)]
+def _agree(on_page: str, again: str, is_drawn: bool) -> bool:
+    """Returns whether texts are equal up to digits that depend on the machine."""
+    parts = [_NUMBER.split(text) for text in (on_page, again)]
 
-    def agree(one: str, other: str) -> bool:
-        digits = max(len(re.sub(r"e.*|\D", "", number).lstrip("0")) for number in (one, other))
-        is_rounded = digits < 12 or "." not in one + other
-        tolerance = 1e-5 if is_drawn else -1 if is_rounded else 1e-9 * abs(float(other))
-        return one == other or abs(float(one) - float(other)) <= tolerance
+    def agree(left: str, right: str) -> bool:
+        digits = max(len(re.sub(r"e.*|\D", "", number).lstrip("0")) for number in (left, right))
+        is_rounded = digits < 12 or "." not in left + right
+        tolerance = 1e-5 if is_drawn else -1 if is_rounded else 1e-9 * abs(float(right))
+        return left == right or abs(float(left) - float(right)) <= tolerance
 
     return parts[0][::2] == parts[1][::2] and all(map(agree, parts[0][1::2], parts[1][1::2]))

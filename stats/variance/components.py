@@ -39,14 +39,14 @@ class VarianceComponents:
     X = mean + seed + run within seed + example + (seed by example) + (run by example).
 
     Attributes:
-      seed: of the pre-training seed's own mean.
-      example: of the example's own mean.
-      residual: of a seed on an example, beyond both.
-      run: of a fine-tuning run's mean within its seed; 0 where runs were averaged before.
-      run_residual: of a run on an example, beyond all other parts.
-      truncated: the names of those whose estimate was negative and is set to 0.
-      mean_squares: those of the data, by name; empty where the components are known otherwise.
-      coefficients: by component, by how much it counts each mean square.
+      seed: variance of the pre-training seed's mean.
+      example: variance of the example's mean.
+      residual: variance of a seed on an example, beyond both.
+      run: variance of a fine-tuning run's mean within its seed; 0 if runs were averaged before.
+      run_residual: variance of a run on an example, beyond all other parts.
+      truncated: names of components with a negative estimate, set to 0.
+      mean_squares: mean squares of the data by name; empty if the components are not estimated.
+      coefficients: coefficient of each mean square by component.
 
     Raises:
       DataError: a component is NaN or infinite.
@@ -83,13 +83,13 @@ class VarianceComponents:
 
     @property
     def seed_share(self) -> float:
-        """Returns the seed's share of the total, from 0 to 1; 0 where nothing varies."""
+        """Returns the seed's share of the total, from 0 to 1; 0 if nothing varies."""
         return self.seed / self.total if self.total else 0.0
 
     def of_mean(
         self, num_seeds: float, num_runs: float = 1, num_examples: float = math.inf
     ) -> dict[str, float]:
-        """Returns, by component, its share of the variance of a mean: sa/R, sf/(R F), sb/C, ..."""
+        """Returns each component's part of the variance of a mean: sa/R, sf/(R F), sb/C, ..."""
         return _of_mean(self._values(), num_seeds, num_runs, num_examples)
 
     @knows_guesses
@@ -104,23 +104,23 @@ class VarianceComponents:
         target_power: float = TARGET_POWER,
         effect: float | None = None,
     ) -> Plan:
-        """Plans a study. Its numbers have ranges where the components were estimated from data.
+        """Plans a study. Its numbers have ranges if the components were estimated from data.
 
         Args:
-          num_seeds: R, of each arm.
-          num_runs: F, fine-tuning runs per seed, which are averaged.
-          num_examples: C; infinity leaves the variance of examples out.
-          design: with `unpaired` these are the components of one arm, with both arms taken as equal,
-            but `example` of the difference (see `unpaired_components`); otherwise of the difference,
+          num_seeds: R, seeds per arm.
+          num_runs: F, fine-tuning runs averaged per seed.
+          num_examples: C, examples; infinity leaves out their variance.
+          design: with `unpaired`, the components are those of one of two equal arms, except `example`,
+            which is that of the difference (see `unpaired_components`); otherwise those of the difference,
             or of the arm in a `single` design.
           alpha: level of the test.
-          sides: of the test, 1 or 2.
-          target_power: the probability with which a difference is to be found.
-          effect: the true difference to be found; it can be given later, too.
+          sides: sides of the test, 1 or 2.
+          target_power: required probability of detection.
+          effect: true difference to detect; can be given later.
 
         Raises:
-          DataError: a size, a component or another number is not valid, or the components are from
-            data of two seeds, or two examples, which are too few to plan from.
+          DataError: an invalid number, or components from two seeds or two examples, which are too few to
+            plan from.
 
         Warns:
           UserWarning: a component was estimated below 0 and is planned as 0.
@@ -160,7 +160,7 @@ class VarianceComponents:
         )
 
     def _draws(self) -> dict[str, Array] | None:
-        """Returns components [D] that could have led to the data; None where there were no data."""
+        """Returns fiducial draws of the components [D]; None without data."""
         if not self.mean_squares:
             return None
         seeds = tuple(term for name, term in self.mean_squares.items() if name.startswith("seed"))
@@ -168,6 +168,7 @@ class VarianceComponents:
         if reason:
             raise DataError(reason)
         squares = drawn_squares(self.mean_squares)
+        # Cut at 0, because differences of drawn mean squares can be negative and variances cannot.
         return {
             name: np.maximum(sum(times * squares[square] for square, times in by.items()), 0.0)
             for name, by in self.coefficients.items()
@@ -185,15 +186,15 @@ class VarianceComponents:
         """Finds the numbers of seeds and runs with the smallest variance within a budget.
 
         Args:
-          budget: for all runs of all arms.
-          cost_pretrain: of one seed of one arm.
-          cost_finetune: of one run of one arm.
+          budget: budget for all runs of all arms.
+          cost_pretrain: cost of one seed of one arm.
+          cost_finetune: cost of one run of one arm.
           num_examples: as in `plan`.
           design: as in `plan`.
-          **settings: others of `plan`.
+          **settings: other arguments of `plan`.
 
         Returns:
-          The plan with these numbers; `variance` and `cost` describe it.
+          The plan with these numbers; see its `variance` and `cost`.
 
         Raises:
           DataError: the budget is below the cost of two seeds.
@@ -208,6 +209,7 @@ class VarianceComponents:
                 f"found a budget of {budget:g}, expected at least "
                 f"{2 * num_arms(design) * (cost_pretrain + cost_finetune):g} for two seeds of one run"
             )
+        # 1 + 1e-12: rounding must not lose a run or a seed of a budget that they use up exactly.
         runs = np.arange(1, most_runs + 1)
         seeds = np.floor(of_arm / (cost_pretrain + runs * cost_finetune) * (1 + 1e-12))
         terms = self.of_mean(1, 1, num_examples)
@@ -222,7 +224,7 @@ class VarianceComponents:
 def _of_mean(
     values: Mapping[str, Any], num_seeds: float, num_runs: float, num_examples: float
 ) -> dict[str, Any]:
-    """Returns what each component, a number or draws [D], adds to the variance of a mean."""
+    """Returns the part of each component, a number or draws [D], in the variance of a mean."""
     numbers = {
         "seed": num_seeds,
         "run": num_seeds * num_runs,
@@ -236,15 +238,15 @@ def _of_mean(
 def _parts(
     values: Mapping[str, Any], num_seeds: int, num_runs: float, num_examples: float, design: Design
 ) -> VarianceParts:
-    """Returns the mean squares to be expected, from components that are numbers or draws [D]."""
+    """Returns the expected mean squares of components, numbers or draws [D]."""
     terms = _of_mean(values, num_seeds, num_runs, num_examples)
     pools = 2 if design == "unpaired" else 1
-    rest = terms["residual"] + terms["run_residual"]
-    seeds = ((terms["seed"] + terms["run"] + rest, num_seeds - 1),) * pools
+    residual_share = terms["residual"] + terms["run_residual"]
+    seeds = ((terms["seed"] + terms["run"] + residual_share, num_seeds - 1),) * pools
     if math.isinf(num_examples):
         return VarianceParts(seeds, (), ())
-    examples = ((terms["example"] + pools * rest, num_examples - 1),)
-    residual = ((rest, (num_seeds - 1) * (num_examples - 1)),) * pools
+    examples = ((terms["example"] + pools * residual_share, num_examples - 1),)
+    residual = ((residual_share, (num_seeds - 1) * (num_examples - 1)),) * pools
     return VarianceParts(seeds, examples, residual)
 
 
@@ -252,7 +254,7 @@ def mean_squares(parts: Deviations) -> dict[str, Term]:
     """Computes C sum r^2 / (R - 1), R sum c^2 / (C - 1) and sum d^2 / ((R - 1) (C - 1)).
 
     Args:
-      parts: of scores [R, C], the runs of a seed averaged.
+      parts: deviations of scores [R, C], averaged over the runs of each seed.
 
     Returns:
       The mean squares of `seed`, `example` and `residual`, with their degrees of freedom.
@@ -279,9 +281,9 @@ def variance_components(scores: Scores, truncate: bool = True) -> VarianceCompon
     """Estimates components of seeds crossed with examples, from the expected mean squares.
 
     Args:
-      scores: [R, C], the runs of a seed averaged.
-      truncate: whether a negative estimate is set to 0. Without truncation every estimate is
-        unbiased, as needed where many are averaged.
+      scores: scores averaged over the runs of each seed [R, C].
+      truncate: whether to set negative estimates to 0. Without truncation estimates are unbiased, as needed
+        for averages of many.
 
     Raises:
       DataError: fewer than two seeds or examples.
@@ -314,13 +316,12 @@ def unpaired_components(
     """Estimates the components of a plan for unpaired seeds.
 
     Args:
-      base: [R, C].
-      experiment: [R', C], on the same examples.
+      base: scores of the base [R, C].
+      experiment: scores of the experiment on the same examples [R', C].
       truncate: as in `variance_components`.
 
     Returns:
-      Seed and residual of one arm (the mean of both), and the example component of the
-      difference.
+      Seed and residual components of one arm (mean of both), and the example component of the difference.
 
     Raises:
       DataError: fewer than two seeds or examples, or different numbers of examples.
@@ -365,28 +366,28 @@ def unpaired_components(
 def _components(
     truncate: bool, squares: Mapping[str, Term], **coefficients: Mapping[str, float]
 ) -> VarianceComponents:
-    """Returns components that are sums of mean squares, each times its coefficient."""
+    """Returns components as linear combinations of mean squares."""
     estimates = {
         name: sum(times * squares[square][0] for square, times in by.items())
         for name, by in coefficients.items()
     }
     negative = tuple(name for name, value in estimates.items() if value < 0 and truncate)
-    kept: dict[str, Any] = {
+    estimated: dict[str, Any] = {
         name: 0.0 if name in negative else value for name, value in estimates.items()
     }
     return VarianceComponents(
-        **kept, truncated=negative, mean_squares=squares, coefficients=coefficients
+        **estimated, truncated=negative, mean_squares=squares, coefficients=coefficients
     )
 
 
 def nested_variance_components(runs: Runs, truncate: bool = True) -> VarianceComponents:
     """Estimates components of runs nested in seeds, crossed with examples.
 
-    From the expected mean squares. Where seeds have different numbers of runs F_i (N in total),
-    n0 = (N - sum F_i^2 / N) / (R - 1) takes the place of F.
+    Uses the expected mean squares. If seeds have different numbers of runs F_i (N in total), F is replaced
+    by n0 = (N - sum F_i^2 / N) / (R - 1).
 
     Args:
-      runs: for each seed its runs' scores [F_i, C].
+      runs: scores of the runs of each seed [F_i, C].
       truncate: as in `variance_components`.
 
     Raises:
@@ -427,8 +428,10 @@ def nested_variance_components(runs: Runs, truncate: bool = True) -> VarianceCom
     seed = seed_rows.mean(axis=1) - mean
     interaction = float(counts @ ((seed_rows - seed[:, None] - example) ** 2).sum(axis=1))
     of_seed, of_run, of_example = num_seeds - 1, number - num_seeds, num_examples - 1
-    run = num_examples * sum(float(found.seed @ found.seed) for found in within)
-    run_residual = sum(found.residual_squares for found in within)
+    run = num_examples * sum(
+        float(of_seed_runs.seed @ of_seed_runs.seed) for of_seed_runs in within
+    )
+    run_residual = sum(of_seed_runs.residual_squares for of_seed_runs in within)
     squares: dict[str, Term] = {
         "seed": (num_examples * float(counts @ seed**2) / of_seed, of_seed),
         "example": (number * float(((example - mean) ** 2).sum()) / of_example, of_example),
@@ -436,7 +439,7 @@ def nested_variance_components(runs: Runs, truncate: bool = True) -> VarianceCom
         "run": (run / of_run, of_run),
         "run residual": (run_residual / (of_run * of_example), of_run * of_example),
     }
-    crowding = float((counts**2).sum()) / number  # F where all seeds have F runs
+    crowding = float((counts**2).sum()) / number  # F if all seeds have F runs
     runs_per_seed = (number - crowding) / of_seed  # n0
     crowded, each = crowding / runs_per_seed / number, 1 / (num_examples * runs_per_seed)
     return _components(

@@ -1,11 +1,10 @@
 """Variances of a sum of mean scores whose seeds and examples are drawn jointly or separately.
 
-Every design is a sum of weighted tables. Each table has a pool that its seeds come from and a set
-that its examples come from: a paired difference is one table (of differences), an unpaired one is
-two tables with a common set, and a macro-average of tasks is many tables with a common pool. All
-variances follow from three kinds of independent draws: seeds of a pool, examples of a set, and both
-together. The formulas cover the variance of the bootstrap distribution, and an unbiased estimate of the
-true variance.
+Every design is a sum of weighted tables. Each table draws its seeds from a pool and its examples from a
+set: a paired difference is one table of differences, an unpaired difference two tables with a common set,
+and a macro-average of tasks many tables with a common pool. All variances follow from three kinds of
+independent draws: seeds of a pool, examples of a set, and both together. The formulas give the variance of
+the bootstrap distribution and an unbiased estimate of the true variance.
 
 Reference: Sellam et al. (2022), section 4, for the bootstrap of one table; Satterthwaite (1946) for
 degrees of freedom; Gaylor & Hopper (1969), Estimating the degrees of freedom for linear combinations of
@@ -27,9 +26,9 @@ from multiberts.stats.variance.score_tables import Array, Deviations, TablePart,
 
 Term = tuple[Any, float]  # a share of a variance (or draws of it [D]), its degrees of freedom
 
-# Two mean squares with equal degrees of freedom count as one unless their ratio lies beyond this
-# quantile of F. A preliminary test at 20 % (two-sided): coverage stays above .93 until the standard
-# deviations of the arms' seeds differ by a factor of 3.
+# Quantile of F up to which the ratio of two mean squares with equal degrees of freedom lets us pool them.
+# As a preliminary test at 20 % (two-sided) it keeps the coverage above .93 until the standard deviations of
+# the arms' seeds differ by a factor of 3.
 _ALIKE = 0.9
 
 
@@ -38,13 +37,13 @@ class VarianceEstimate:
     """An estimated variance of a mean or difference.
 
     Attributes:
-      variance: unbiased.
-      degrees_of_freedom: Satterthwaite's.
-      cautious_degrees_of_freedom: for t intervals and tests: Satterthwaite's formula with mean
-        squares at the upper end of their likely range, so that a few seeds that happen to look
-        alike do not count as many. Equal to `degrees_of_freedom` where one kind of draw varies, from
-        one pool or set.
-      pooled: whether the mean squares of two arms with equally many seeds were alike enough to be
+      variance: unbiased variance.
+      degrees_of_freedom: Satterthwaite's degrees of freedom.
+      cautious_degrees_of_freedom: degrees of freedom for t intervals and tests: Satterthwaite's formula
+        with mean squares at the upper end of their likely range, so that a few seeds that are similar by
+        chance do not count as many. Equal to `degrees_of_freedom` if only one kind of draw from one pool or
+        set varies.
+      pooled: whether the mean squares of two arms with equal numbers of seeds were similar enough to be
         pooled in the cautious degrees of freedom (2R - 2 instead of Welch's).
     """
 
@@ -56,12 +55,12 @@ class VarianceEstimate:
 
 @dataclass(frozen=True)
 class VarianceParts:
-    """The independent mean squares behind a variance, as shares of it with degrees of freedom.
+    """The independent mean squares of a variance, as shares of it with degrees of freedom.
 
     Attributes:
-      seeds: of the seeds of each pool; that of seeds contains a share of the residual.
-      examples: of the examples of each set; it contains a share of the residual, too.
-      residual: of the residual of each table whose seeds and examples are both drawn.
+      seeds: term of each pool of seeds, which contains a share of the residual.
+      examples: term of each set of examples, which contains a share of the residual, too.
+      residual: term of each table whose seeds and examples are both drawn.
     """
 
     seeds: tuple[Term, ...]
@@ -69,11 +68,10 @@ class VarianceParts:
     residual: tuple[Term, ...]
 
     def estimate(self, independent: bool = True) -> VarianceEstimate:
-        """Returns the variance that these mean squares estimate; arrays [D] where they are draws.
+        """Returns the estimated variance; arrays [D] if the mean squares are draws.
 
         Args:
-          independent: False where mean squares have a prior in common, so that their degrees of freedom
-            do not add up.
+          independent: False if mean squares share a prior, so that their degrees of freedom do not add up.
         """
         groups = [list(terms) for terms in (self.seeds, self.examples) if terms]
         return _combined(groups, list(self.residual), independent)
@@ -82,18 +80,17 @@ class VarianceParts:
         return self.resized(seeds, examples).estimate()
 
     def resized(self, seeds: float, examples: float) -> VarianceParts:
-        """Returns the mean squares to be expected with multiples of the seeds and the examples."""
-        rest = sum(value for value, _ in self.residual)
+        """Returns the expected mean squares with the numbers of seeds and examples multiplied."""
+        # The residual falls with both numbers, the rest of a term with its own number only.
+        shared = sum(value for value, _ in self.residual)
         both = seeds * examples
         growth = 1.0
         groups: list[tuple[Term, ...]] = []
         for terms, times in ((self.seeds, seeds), (self.examples, examples)):
             total = sum(value for value, _ in terms)
-            own = np.maximum(
-                total - rest, 0.0
-            )  # beyond the residual, which falls with both numbers
+            beyond = np.maximum(total - shared, 0.0)
             varies = np.asarray(total > 0)
-            shrunk = (own / times + (total - own) / both) / np.where(varies, total, 1.0)
+            shrunk = (beyond / times + (total - beyond) / both) / np.where(varies, total, 1.0)
             factor = _number(np.where(varies, shrunk, 1.0))
             groups.append(tuple((value * factor, times * (df + 1) - 1) for value, df in terms))
             fewest = min((df for _, df in terms), default=1.0)
@@ -103,27 +100,26 @@ class VarianceParts:
 
     @property
     def seed_share(self) -> float:
-        """Returns the share of the variance that more seeds, and nothing else, would reduce."""
+        """Returns the share of the variance that only more seeds would reduce."""
         total = self.scaled(1, 1).variance
-        seeds, rest = (sum(value for value, _ in terms) for terms in (self.seeds, self.residual))
-        return max(seeds - rest, 0.0) / total if total else 0.0
+        seeds, error = (sum(value for value, _ in terms) for terms in (self.seeds, self.residual))
+        return max(seeds - error, 0.0) / total if total else 0.0
 
 
 class Crossing:
     """A sum of weighted tables, and the variances of its mean.
 
-    Parts that share both their pool and their set, such as the two arms of a paired comparison,
-    are first summed cell by cell: their residuals are drawn together.
+    Parts with the same pool and set, such as the arms of a paired comparison, are first summed cell by
+    cell, because their residuals are drawn together.
     """
 
     def __init__(self, parts: Sequence[TablePart], prior: Term = (0.0, 0.0)):
-        """Sums parts that share both their pool and their set.
+        """Sums parts with the same pool and set.
 
         Args:
-          prior: a variance between the seeds of a pool that is known from elsewhere, and the degrees of
-            freedom that it counts for. It stands for pools of one seed, which show none; without
-            such a pool, the variance of each is a mean of its own and the prior, weighted by their degrees of
-            freedom (Smyth, 2004).
+          prior: variance between seeds from another source, and its degrees of freedom. It replaces the
+            unknown variance of pools with one seed. Without such pools, each pool's variance is averaged
+            with the prior, weighted by degrees of freedom (Smyth, 2004).
         """
         self.prior = prior
         together: dict[object, list[TablePart]] = {}
@@ -139,13 +135,13 @@ class Crossing:
     def _sums(
         self, key: Callable[[TablePart], str | None], value: Callable[[Deviations], Array]
     ) -> dict[str, Array]:
-        """Sums weighted deviations over the parts of each pool or set."""
+        """Sums the weighted deviations of the parts of each pool or set."""
         sums: dict[str, Array] = {}
-        for part, found in zip(self.parts, self.deviations, strict=True):
+        for part, split in zip(self.parts, self.deviations, strict=True):
             name = key(part)
             if name is not None:
-                weighted = value(found)
-                if part.weight != 1:  # no second array of a million examples where it is
+                weighted = value(split)
+                if part.weight != 1:  # avoids a copy of a million examples
                     weighted = part.weight * weighted
                 if name in sums and len(sums[name]) != len(weighted):
                     raise DataError(
@@ -157,43 +153,44 @@ class Crossing:
 
     @cached_property
     def seeds(self) -> dict[str, Array]:
-        """By pool, the deviation of each seed in the sum [R]."""
-        return self._sums(lambda part: part.pool, lambda found: found.seed)
+        """Returns the deviation of each seed in the sum by pool [R]."""
+        return self._sums(lambda part: part.pool, lambda split: split.seed)
 
     @cached_property
     def examples(self) -> dict[str, Array]:
-        """By set, the deviation of each example in the sum [C]."""
-        return self._sums(lambda part: part.examples, lambda found: found.example)
+        """Returns the deviation of each example in the sum by set [C]."""
+        return self._sums(lambda part: part.examples, lambda split: split.example)
 
     @property
     def mean(self) -> float:
         """Returns the sum of the weighted means of the tables: the estimate."""
         pairs = zip(self.parts, self.deviations, strict=True)
-        return float(sum(part.weight * found.mean for part, found in pairs))
+        return float(sum(part.weight * split.mean for part, split in pairs))
 
     @property
     def _crossed(self) -> list[tuple[float, Deviations]]:
-        """Squared weights and deviations of the parts whose seeds and examples are both drawn."""
+        """Returns squared weights and deviations of the parts whose seeds and examples are both drawn."""
         return [
-            (part.weight**2, found)
-            for part, found in zip(self.parts, self.deviations, strict=True)
+            (part.weight**2, split)
+            for part, split in zip(self.parts, self.deviations, strict=True)
             if part.pool is not None and part.examples is not None
         ]
 
     def bootstrap_variance(self) -> float:
-        """Returns the exact variance of the bootstrap distribution of (the linear part of) the sum."""
+        """Returns the exact variance of the sum's bootstrap distribution (of its linear part)."""
+        # Divided by n^2, not n (n - 1): the bootstrap takes the sample for the population.
         main = sum(
             float(drawn @ drawn) / len(drawn) ** 2
             for drawn in (*self.seeds.values(), *self.examples.values())
         )
         return main + sum(
-            weight * found.residual_squares / found.size**2 for weight, found in self._crossed
+            weight * split.residual_squares / split.size**2 for weight, split in self._crossed
         )
 
     @cached_property
     def lone(self) -> list[str]:
-        """Returns the pools of one seed, whose spread is the prior's; none without a prior."""
-        return [pool for pool, own in self.seeds.items() if len(own) == 1 and self.prior[1]]
+        """Returns the pools with one seed, which use the prior; empty without a prior."""
+        return [pool for pool, seeds in self.seeds.items() if len(seeds) == 1 and self.prior[1]]
 
     def unbiased_variance(self) -> VarianceEstimate:
         """Estimates the true variance of the sum without bias, with its degrees of freedom.
@@ -204,7 +201,7 @@ class Crossing:
         return self.variance_parts().estimate(independent=not self.prior[1])
 
     def variance_parts(self) -> VarianceParts:
-        """Returns the independent mean squares that the unbiased variance is made of."""
+        """Returns the independent mean squares of the unbiased variance."""
         cure = "add seeds or resample examples only"
         moderating = (0.0, 0.0) if self.lone else self.prior
         seeds = tuple(
@@ -212,34 +209,35 @@ class Crossing:
             for pool, seed in self.seeds.items()
             if pool not in self.lone
         )
-        if self.lone:  # one number for all of them, not one each: its error is theirs in common
+        if self.lone:  # one shared estimate: its error affects all pools alike, so count it once
             variance, freedom = self.prior
             weights = [part.weight for part in self.parts if part.pool in self.lone]
             seeds = (*seeds, (sum(weight**2 * variance for weight in weights), freedom))
         examples = []
-        for name, own in self.examples.items():
+        for name, deviation in self.examples.items():
             parts = [part for part in self.parts if part.examples == name]
-            value, freedom = _main_term(own, "example", "add some")
+            value, freedom = _main_term(deviation, "example", "add some")
             if parts[0].sizes is not None:
-                value, freedom = _cluster_term(own, parts[0].sizes)
+                value, freedom = _cluster_term(deviation, parts[0].sizes)
             factor = max(map(self._factor, parts))
             shares = [part.scored for part in parts if part.scored]
             freedom = min([freedom, *map(_freedom_of_shares, shares)])
             examples.append((factor * value, freedom))
         residual = []
-        for part, found in zip(self.parts, self.deviations, strict=True):
+        for part, split in zip(self.parts, self.deviations, strict=True):
             crossed = part.pool is not None and part.examples is not None
             if crossed and part.pool not in self.lone:
-                value, freedom = _residual_term(found)
+                value, freedom = _residual_term(split)
                 if part.scored:
-                    freedom = min(freedom, (len(found.seed) - 1) * _freedom_of_shares(part.scored))
+                    freedom = min(freedom, (len(split.seed) - 1) * _freedom_of_shares(part.scored))
                 residual.append((self._factor(part) * part.weight**2 * value, freedom))
         return VarianceParts(seeds, tuple(examples), tuple(residual))
 
     def _factor(self, part: TablePart) -> float:
-        """Returns the factor of a table's variances over examples; 1 where all examples count."""
+        """Returns the factor of a table's variances over examples; 1 if all examples count."""
         if not part.scored:
             return 1.0
+        # (C - 1) / C turns the unbiased mean square into the plug-in estimate, which the factor corrects.
         number = part.table.shape[1]
         return max(1.0, (number - 1) / number * _ratio_factor(part.scored))
 
@@ -247,14 +245,14 @@ class Crossing:
         """Computes the cautious degrees of freedom with those of examples lowered for heavy tails."""
         parts = self.variance_parts()
         examples = tuple(
-            (value, _heavy_tailed_freedom(own, freedom))
-            for (value, freedom), own in zip(parts.examples, self.examples.values(), strict=True)
+            (value, _heavy_tailed_freedom(values, freedom))
+            for (value, freedom), values in zip(parts.examples, self.examples.values(), strict=True)
         )
         return replace(parts, examples=examples).estimate().cautious_degrees_of_freedom
 
     @property
     def example_error(self) -> float:
-        """Returns the standard error that examples alone give, with the seeds held fixed."""
+        """Returns the standard error from examples alone, with the seeds held fixed."""
         return math.sqrt(sum(value for value, _ in self.variance_parts().examples))
 
 
@@ -267,44 +265,46 @@ def _summed(parts: Sequence[TablePart]) -> TablePart:
 
 
 def _ratio_factor(scored: tuple[float, ...]) -> float:
-    """Returns by how much the variance of shares of few examples each exceeds its plug-in estimate.
+    """Returns the ratio of the variance of ratios with few examples to its plug-in estimate.
 
-    A share's own is n / (n - 1). Shares that are averaged weigh by their variances, about 1 / n.
+    For one ratio of n examples it is n / (n - 1). Averaged ratios are weighted by their variances, about 1
+    / n.
     """
     if not scored:
         return 1.0
+    # n can be 1, where a variance has no degrees of freedom: .5 keeps the factor finite.
     return sum(1 / max(n - 1, 0.5) for n in scored) / sum(1 / n for n in scored)
 
 
 def _freedom_of_shares(scored: tuple[float, ...]) -> float:
-    """Returns the degrees of freedom of the variance of an average of shares of n examples each.
+    """Returns the degrees of freedom of the variance of an average of ratios of n examples each.
 
-    They are Satterthwaite's, for variances of about 1 / n with n - 1 degrees of freedom.
+    Satterthwaite's formula, for variances of about 1 / n with n - 1 degrees of freedom.
     """
     total = sum(1 / n for n in scored)
     return max(1.0, total**2 / sum(1 / n**2 / max(n - 1, 0.5) for n in scored))
 
 
-def _main_term(deviation: Array, what: str, cure: str, prior: Term = (0.0, 0.0)) -> Term:
+def _main_term(deviation: Array, unit: str, cure: str, prior: Term = (0.0, 0.0)) -> Term:
     """Returns the share of the seeds' or examples' mean square, from their deviations [n]."""
     number = len(deviation)
     if number < 2:
-        raise DataError(f"found one {what}, expected two or more to estimate their spread; {cure}")
-    share, own = float(deviation @ deviation) / (number * (number - 1)), number - 1
+        raise DataError(f"found one {unit}, expected two or more to estimate their spread; {cure}")
+    share, freedom = float(deviation @ deviation) / (number * (number - 1)), number - 1
     variance, weight = prior
     if not weight:
-        return share, own
-    return (own * share + weight * variance / number) / (own + weight), own + weight
+        return share, freedom
+    return (freedom * share + weight * variance / number) / (freedom + weight), freedom + weight
 
 
 def _cluster_term(deviation: Array, sizes: Array) -> Term:
     """Returns the share of the clusters' mean square, from their deviations [G] and numbers of examples.
 
-    It is the jackknife's: without cluster g of weight w the score would be another by d / (G (1 - w)), as a
-    large one pulls the score towards its own. Were all cluster means to vary alike, Satterthwaite's degrees
-    of freedom would be those of the few large clusters; where examples vary within clusters they are nearly
-    G - 1. The geometric mean of the two covers .93 to .97 in simulations of either kind (docs/statistics.md).
-    Clusters of one size have the plain mean square with G - 1.
+    It is the jackknife's: leaving out cluster g of weight w changes the score by d / (G (1 - w)), because a
+    large cluster pulls the score towards its mean. If all cluster means vary equally, Satterthwaite's
+    degrees of freedom are those of the few large clusters; if examples vary within clusters, they are
+    nearly G - 1. The geometric mean of the two covers .93 to .97 in simulations of both kinds
+    (docs/statistics.md). Clusters of equal size have the plain mean square with G - 1.
 
     Reference: Bell & McCaffrey (2002), Bias reduction in standard errors for linear regression with
     multi-stage samples.
@@ -330,8 +330,8 @@ def _cluster_term(deviation: Array, sizes: Array) -> Term:
 def _heavy_tailed_freedom(deviation: Array, freedom: float) -> float:
     """Lowers the degrees of freedom of the mean square of deviations [n] for heavy tails.
 
-    With excess kurtosis k, n - 1 become 2 / (2 / (n - 1) + k / n): two where one example carries all, as
-    one wrong answer does. Light tails add none.
+    With excess kurtosis k, n - 1 becomes 2 / (2 / (n - 1) + k / n): about two if one example carries all
+    variance, such as a single wrong answer. Light tails change nothing.
 
     Reference: Box (1953), Non-normality and tests on variances.
     """
@@ -351,15 +351,15 @@ def _combined(
 ) -> VarianceEstimate:
     """Sums independent mean squares and computes the degrees of freedom.
 
-    Where the residual is large the difference can fall below the seeds' or the examples' share,
-    which it contains; the larger of these is then taken.
+    If the residual is large, the difference can fall below the seeds' or the examples' share, which it
+    contains; the larger of these is then used.
 
-    The sum of the variances of two means of R seeds each is known with 2R - 2 degrees of freedom where the
-    seeds' variances are equal. Welch's formula gives R - 1 to 2R - 2, and near R - 1 by chance alone, so
-    two mean squares that are alike are pooled in the cautious degrees of freedom.
+    The summed variance of two means of R seeds has 2R - 2 degrees of freedom if the seeds' variances are
+    equal. Welch's formula gives R - 1 to 2R - 2, and often near R - 1 by chance, so two similar mean
+    squares are pooled in the cautious degrees of freedom.
 
     Args:
-      groups: mean squares that are added: of seeds, of examples.
+      groups: mean squares to add: of seeds, of examples.
       independent: as in `VarianceParts.estimate`.
     """
     from scipy.special import fdtri
@@ -381,16 +381,16 @@ def _combined(
 def _cautious(groups: list[list[Term]], subtracted: list[Term]) -> Any:
     """Computes degrees of freedom for t intervals and tests.
 
-    A mean square with few degrees of freedom is often far too small by chance, and Satterthwaite's
-    formula then follows the other, which has many: with three seeds that carry nine tenths of the
-    variance, 7.7 % of tests at the 5 % level would err. Where seeds and examples both vary, each mean
-    square is therefore taken as if it lay at the lower quartile of its law. Generalised intervals, which draw
-    the mean squares from all of their range, are about as wide (docs/statistics.md).
+    A mean square with few degrees of freedom is often far too small by chance, and Satterthwaite's formula
+    then follows the other one, which has many: with three seeds that carry nine tenths of the variance, 7.7
+    % of tests at the 5 % level would err. If seeds and examples both vary, we therefore assume that each
+    mean square lies at the lower quartile of its distribution. Generalised intervals, which draw mean
+    squares from their whole range, are about as wide (docs/statistics.md).
 
     With five seeds or more the quantile .40, and a mean square below the residual's pooled with it, would
-    give intervals that are 2 to 5 % narrower and cover .944 at 95 %. They were not taken, because tests at
-    lower levels, such as Holm's, would err too often: with five seeds twice as often as they say at .01
-    and eight times at .001, where these err 1.2 and 2.5 times (docs/statistics.md has the table).
+    give intervals that are 2 to 5 % narrower and cover .944 at 95 %. We do not use this, because tests at
+    lower levels, such as Holm's, would err too often: with five seeds twice as often as nominal at .01 and
+    eight times at .001, against 1.2 and 2.5 times (table in docs/statistics.md).
     """
     if len(groups) == 1:
         return _freedom(groups, subtracted)
@@ -402,18 +402,18 @@ def _freedom(groups: list[list[Term]], subtracted: list[Term]) -> Any:
     everything = [term for group in groups for term in group]
     spread = np.asarray(sum(value**2 / freedom for value, freedom in everything + subtracted))
     varies = spread > 0
-    # Where the residual all but hides the rest, the formula can fall below one degree of freedom.
-    # Satterthwaite (1946): (sum a_i)^2 / sum(a_i^2 / f_i), for shares a_i with f_i degrees of freedom.
-    found = np.maximum(1.0, _guarded(groups, subtracted) ** 2 / np.where(varies, spread, 1.0))
-    return _number(np.where(varies, found, min(freedom for _, freedom in everything)))
+    # If the residual nearly hides the rest, the formula can fall below one degree of freedom. Satterthwaite
+    # (1946): (sum a_i)^2 / sum(a_i^2 / f_i), for shares a_i with f_i degrees of freedom.
+    df = np.maximum(1.0, _guarded(groups, subtracted) ** 2 / np.where(varies, spread, 1.0))
+    return _number(np.where(varies, df, min(freedom for _, freedom in everything)))
 
 
 def _guarded(groups: list[list[Term]], subtracted: list[Term]) -> Any:
     shares = [sum(value for value, _ in group) for group in groups]
-    found = sum(shares) - sum(value for value, _ in subtracted)
+    total = sum(shares) - sum(value for value, _ in subtracted)
     for share in shares:
-        found = np.maximum(found, share)
-    return found
+        total = np.maximum(total, share)
+    return total
 
 
 def _number(value: Any) -> Any:
@@ -421,7 +421,7 @@ def _number(value: Any) -> Any:
 
 
 def _likely(term: Term) -> Term:
-    """Scales a mean square up so that its expectation lies below it three times in four."""
+    """Scales a mean square up, so that its expectation lies below it with probability 3/4."""
     from scipy.special import chdtri
 
     value, freedom = term

@@ -1,4 +1,4 @@
-"""Short answers about a comparison: would one seed have misled, what can be shown, what is needed."""
+"""Short answers about a comparison: the risk of one seed, the power, the seeds or examples needed."""
 
 from __future__ import annotations
 
@@ -11,35 +11,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.stats.intervals import Interval
-from multiberts.stats.variance.plan import Plan, What
+from multiberts.stats.variance.plan import Plan, Unit
 
-# Above this multiple of the present seeds or examples, more of them alone are not suggested.
+# Larger multiples of the present seeds or examples are not suggested.
 MOST_TIMES = 100
 
 
 @dataclass(frozen=True)
 class Needs:
-    """The data on one seed per arm, and on more seeds and examples.
+    """The risk of one seed per arm, and the needs for more seeds and examples.
 
-    Nothing is planned where an arm has fewer than three seeds that are drawn; seeds and examples are not
-    planned for a difference that is already found, or within one standard error of 0. Ranges are those
-    of `stats.variance.plan.Plan`.
+    Nothing is planned if an arm has fewer than three drawn seeds; seeds and examples are not planned for a
+    difference that is already detected, or within one standard error of 0. Ranges as in
+    `stats.variance.plan.Plan`.
 
     Attributes:
-      opposite_chance: the chance that one random seed per arm (of a paired design, one random seed)
-        would have shown a difference of the other sign on these examples, where seeds' scores are
-        normal; one half where the estimate is 0. None where no arm has two seeds.
-      detectable_difference: the smallest true difference that the t test of these seeds and examples
-        finds with 80 % power.
-      detectable_difference_range: its 80 % range.
-      seeds_needed: seeds per arm (of the arm with fewer) to find a true difference as large as the
-        estimate with 80 % power, on as many examples. None where it is not planned, the present number
-        would do, or none is enough.
-      seeds_needed_range: its 80 % range; infinity beyond a hundred times the present number.
-      examples_needed: the same for examples, with the present number of seeds.
-      examples_needed_range: its 80 % range.
-      error_of_twice_the_seeds: the standard error to be expected with twice the seeds. None where they
-        are not drawn.
+      opposite_chance: probability that one random seed per arm (one random seed if paired) shows the
+        opposite sign on these examples, for normal scores; 1/2 if the estimate is 0; None if no arm has two
+        seeds.
+      detectable_difference: smallest true difference that the t test with these seeds and examples detects
+        with 80 % power.
+      detectable_difference_range: 80 % range of `detectable_difference`.
+      seeds_needed: seeds per arm (of the arm with fewer) to detect a true difference of the estimate's size
+        with 80 % power on the same number of examples. None if not planned, if the present number is
+        enough, or if no number is.
+      seeds_needed_range: 80 % range of `seeds_needed`; infinity beyond a hundred times the present number.
+      examples_needed: the same for examples with the present number of seeds.
+      examples_needed_range: 80 % range of `examples_needed`.
+      error_of_twice_the_seeds: expected standard error with twice the seeds; None if seeds are not drawn.
     """
 
     opposite_chance: float | None
@@ -55,15 +54,15 @@ class Needs:
     error_of_twice_the_examples: float | None = None
 
 
-def needs_of(plan: Plan, opposite: float | None, found: bool) -> Needs:
+def needs_of(plan: Plan, opposite: float | None, detected: bool) -> Needs:
     """Computes the short answers.
 
     Args:
-      opposite: of `opposite_chance`.
-      found: whether its test finds the difference.
+      opposite: result of `opposite_chance`.
+      detected: whether the test already detects the difference.
     """
     seeds, examples = plan.num_seeds, int(plan.num_examples)
-    wanted = not found and plan.effect is not None and plan.power() < plan.target_power
+    wanted = not detected and plan.effect is not None and plan.power() < plan.target_power
     return Needs(
         opposite,
         seeds,
@@ -78,32 +77,30 @@ def needs_of(plan: Plan, opposite: float | None, found: bool) -> Needs:
 
 
 @lru_cache(maxsize=128)  # terminal, page and JSON ask the same of one comparison
-def number_and_range(plan: Plan, what: What) -> tuple[int | None, Interval | None]:
+def number_and_range(plan: Plan, unit: Unit) -> tuple[int | None, Interval | None]:
     """Finds the seeds or examples needed, with their range.
 
     Returns:
-      None twice where they are not drawn, or a hundred times the present number is not enough.
+      (None, None) if the units are not drawn or a hundred times the present number is not enough.
     """
-    if not plan.draws_new(what):
+    if not plan.draws_new(unit):
         return None, None
-    most = MOST_TIMES * (plan.num_seeds if what == "seeds" else int(plan.num_examples))
-    number = plan.number_needed(what, most=most)
+    most = MOST_TIMES * (plan.num_seeds if unit == "seeds" else int(plan.num_examples))
+    number = plan.number_needed(unit, most=most)
     if math.isinf(number):
         return None, None
-    return int(number), plan.needed_range(what, most=most)
+    return int(number), plan.needed_range(unit, most=most)
 
 
 def opposite_chance(
     estimate: float, seed_differences: Sequence[NDArray[np.float64]]
 ) -> float | None:
-    """Computes the chance that one random seed per arm shows the other sign.
+    """Computes the probability that one random seed per arm shows the opposite sign.
 
-    The difference of new seeds is predicted from those at hand by Student's t, so that the error of
-    the estimate counts, too.
+    The difference of new seeds is predicted by Student's t, which includes the error of the estimate.
 
     Args:
-      seed_differences: samples whose means add up to the difference: the seeds' paired differences, or
-        the scores of each arm whose seeds are drawn.
+      seed_differences: paired differences of seeds, or scores of each arm whose seeds are drawn.
     """
     from scipy.special import stdtr
 

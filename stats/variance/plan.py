@@ -1,8 +1,7 @@
 """Plans of studies: power, the smallest detectable difference, and the seeds or examples needed.
 
-One rule for all of them: that of the recommended t test, which estimates the variance and its cautious
-degrees of freedom from mean squares (`stats.variance.crossing`). `Comparison.plan` and
-`VarianceComponents.plan` make plans.
+All plans are for the recommended t test, which estimates the variance and its cautious degrees of freedom
+from mean squares (`stats.variance.crossing`). `Comparison.plan` and `VarianceComponents.plan` make plans.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from multiberts.stats.settings import Design
 from multiberts.stats.significance import check_level
 from multiberts.stats.variance.crossing import Term, VarianceParts
 
-What = Literal["seeds", "examples"]
+Unit = Literal["seeds", "examples"]
 Key = TypeVar("Key", bound=Hashable)
 
-# The probability with which a difference is to be found.
+# Required probability of detection.
 TARGET_POWER = 0.8
-# The quantiles that end the range of a planned number.
+# Quantiles that limit the range of a planned number.
 RANGE = (0.1, 0.9)
-# Mean squares over which power is averaged (which errs by less than 0.001), and draws behind a range.
+# Points of mean squares that average the power (error below 0.001), and draws for a range.
 _POINTS = 1024
 _DRAWS = 1000
 _MAX_NUMBER = 10_000_000
@@ -43,24 +42,24 @@ _MAX_NUMBER = 10_000_000
 class Plan:
     """A planned study and its recommended t test.
 
-    Where the mean squares come from data, every planned number has an 80 % range: a mean square of few
-    seeds is known badly, and so is all that is planned from it. The range is fiducial: every mean
-    square is divided by draws of chi-squared / degrees of freedom.
+    If the mean squares come from data, every planned number has an 80 % range, because a mean square of few
+    seeds is noisy. The range is fiducial: mean squares are divided by draws of chi-squared / degrees of
+    freedom.
 
     Attributes:
-      parts: the mean squares to be expected in the study.
-      num_seeds: of each arm; of the arm with fewer where they differ.
-      num_examples: infinity leaves the variance of examples out.
-      num_runs: fine-tuning runs per seed, which are averaged.
+      parts: expected mean squares of the study.
+      num_seeds: seeds per arm; of the arm with fewer if they differ.
+      num_examples: number of examples; infinity leaves out their variance.
+      num_runs: fine-tuning runs averaged per seed.
       design: as in `stats.compare`.
       alpha: level of the test.
-      sides: of the test, 1 or 2; a one-sided test looks for positive effects.
-      target_power: the probability with which a difference is to be found.
-      effect: the true difference to be found, where a method is not given another.
-      draws: mean squares [D] that could have led to the data; None where `parts` are known.
+      sides: sides of the test, 1 or 2; a one-sided test looks for positive effects.
+      target_power: required probability of detection.
+      effect: default of the true difference to detect.
+      draws: fiducial draws of the mean squares [D]; None if `parts` are known.
 
     Raises:
-      DataError: the design, the level, the power, the number of sides or a size is not valid.
+      DataError: an invalid design, level, power, number of sides or size.
 
     Example:
       >>> from multiberts.stats.variance.components import VarianceComponents
@@ -104,7 +103,7 @@ class Plan:
             _check_effect(self.effect)
 
     def __str__(self) -> str:
-        """Returns what can be detected, and the power at the plan's effect, in words."""
+        """Describes the detectable difference, and the power at the plan's effect."""
         sizes = [f"{counted(self.num_seeds, 'seed')}{' per arm' * (self.design == 'unpaired')}"]
         sizes += [f"{self.num_runs:g} runs per seed"] if self.num_runs > 1 else []
         sizes += [f"{self.num_examples:,} examples"] if math.isfinite(self.num_examples) else []
@@ -114,8 +113,8 @@ class Plan:
         )
         text = f"With {', '.join(sizes)}, the {smallest}."
         if self.effect is not None:
-            found = f"{100 * self.power():.0f} % power"
-            text += f" A true difference of {format_cell(self.effect)} is detected with {found}."
+            chance = f"{100 * self.power():.0f} % power"
+            text += f" A true difference of {format_cell(self.effect)} is detected with {chance}."
         return text
 
     @knows_guesses
@@ -123,7 +122,7 @@ class Plan:
         """Returns this plan with other numbers of seeds and examples.
 
         Raises:
-          DataError: a number is not a whole one, or too small.
+          DataError: a number that is not an integer or too small.
         """
         seeds = self.num_seeds if num_seeds is None else num_seeds
         examples = self.num_examples if num_examples is None else num_examples
@@ -151,13 +150,13 @@ class Plan:
         return self.parts.estimate().variance
 
     def power(self, effect: float | None = None) -> float:
-        """Computes the probability that the test finds a true difference of `effect`.
+        """Computes the probability that the test detects a true difference of `effect`.
 
         Args:
-          effect: the true difference; None: the plan's own.
+          effect: true difference; None: the plan's effect.
 
         Raises:
-          DataError: there is no effect, or it is not a number.
+          DataError: no effect, or one that is not a number.
         """
         return self._test().power(self._effect(effect))
 
@@ -168,11 +167,11 @@ class Plan:
         return np.array([[test.power(effect) for effect in each] for test in tests])
 
     def minimum_detectable_effect(self) -> float:
-        """Computes the smallest effect that the test finds with probability `target_power`."""
+        """Computes the smallest effect that the test detects with probability `target_power`."""
         return self._test().detectable(self.target_power)
 
     def minimum_detectable_range(self) -> Interval | None:
-        """Computes its 80 % range; None where the mean squares are known."""
+        """Computes the 80 % range of the detectable effect; None if the mean squares are known."""
         if self.draws is None:
             return None
         low, high = (self._test(share).detectable(self.target_power) for share in RANGE)
@@ -185,8 +184,8 @@ class Plan:
           effect: as in `power`.
 
         Raises:
-          DataError: no number of seeds is enough: as it grows, the variance falls to that of the
-            examples and no further. Or seeds are not drawn, or the test cannot find the effect.
+          DataError: no number of seeds is enough, because the variance of the examples remains; or seeds
+            are not drawn, or the test cannot detect the effect.
         """
         return self._checked("seeds", effect)
 
@@ -197,17 +196,17 @@ class Plan:
           effect: as in `power`.
 
         Raises:
-          DataError: as `seeds_needed`, of the examples.
+          DataError: as in `seeds_needed`, for examples.
         """
         return self._checked("examples", effect)
 
     def needed_range(
-        self, what: What, effect: float | None = None, most: int = _MAX_NUMBER
+        self, unit: Unit, effect: float | None = None, most: int = _MAX_NUMBER
     ) -> Interval | None:
-        """Computes the 80 % range of the seeds or examples needed; None where mean squares are known.
+        """Computes the 80 % range of the seeds or examples needed; None if the mean squares are known.
 
         Args:
-          what: `seeds` or `examples`.
+          unit: `seeds` or `examples`.
           effect: as in `power`.
           most: a number beyond it is infinity.
 
@@ -216,58 +215,57 @@ class Plan:
         """
         if self.draws is None:
             return None
-        return Interval(*(self.number_needed(what, effect, share, most) for share in RANGE))
+        return Interval(*(self.number_needed(unit, effect, share, most) for share in RANGE))
 
     def number_needed(
         self,
-        what: What,
+        unit: Unit,
         effect: float | None = None,
         share: float | None = None,
         most: int = _MAX_NUMBER,
     ) -> float:
-        """Finds the number of seeds or examples needed, infinity where none is enough.
+        """Finds the number of seeds or examples needed; infinity if none is enough.
 
         Args:
-          what: `seeds` or `examples`.
+          unit: `seeds` or `examples`.
           effect: as in `power`.
-          share: for the draw of mean squares that this share of the draws lies below; None: for the
-            expected mean squares.
+          share: quantile of the draws of mean squares to plan for; None: the expected mean squares.
           most: a number beyond it is infinity.
 
         Raises:
           DataError: they are not drawn, or the test cannot find the effect.
         """
         effect = self._effect_to_find(effect)
-        if not self.draws_new(what):
-            raise DataError(f"found a plan that draws no {what}, expected one that does")
+        if not self.draws_new(unit):
+            raise DataError(f"found a plan that draws no {unit}, expected one that does")
 
-        # Two clusters, or two positives of a recall, are the fewest that show how examples vary.
+        # At least two clusters, or two positives of a recall, are needed to estimate a variance.
         fewest = min((freedom for _, freedom in self.parts.examples), default=1.0)
-        least = 2.0 if what == "seeds" else 2 * self.num_examples / (fewest + 1)
+        least = 2.0 if unit == "seeds" else 2 * self.num_examples / (fewest + 1)
 
         def enough(number: int) -> bool:
             if number < least:
                 return False
-            plan = self.at(number) if what == "seeds" else self.at(None, number)
+            plan = self.at(number) if unit == "seeds" else self.at(None, number)
             return plan._test(share).power(effect) >= self.target_power
 
-        if not enough(most):  # first, as most searches without success end here
+        if not enough(most):  # first, because most unsuccessful searches end here
             return math.inf
         high = 2
         while not enough(high):
             high = min(2 * high, most)
         return bisect_left(range(high), True, high // 2 + 1, key=enough)
 
-    def draws_new(self, what: What) -> bool:
+    def draws_new(self, unit: Unit) -> bool:
         """Returns whether the result is for new seeds, or new examples."""
-        finite = what == "seeds" or math.isfinite(self.num_examples)
-        return finite and bool(getattr(self.parts, what))
+        finite = unit == "seeds" or math.isfinite(self.num_examples)
+        return finite and bool(getattr(self.parts, unit))
 
     def cost(self, cost_pretrain: float, cost_finetune: float) -> float:
-        """Computes the cost of all runs, both arms together, from those of a seed and of a run.
+        """Computes the cost of all runs of all arms from the costs of a seed and a run.
 
         Raises:
-          DataError: a cost is negative or fine-tuning free.
+          DataError: a negative cost, or free fine-tuning.
         """
         check_costs(cost_pretrain, cost_finetune)
         return (
@@ -275,18 +273,18 @@ class Plan:
         )
 
     def _test(self, share: float | None = None) -> _TTest:
-        """Returns the test, of the draw of mean squares below which is a share of the others if given."""
+        """Returns the test for the expected mean squares, or for a quantile `share` of the draws."""
         parts = self.parts
         if share is not None and self.draws is not None:
             from scipy.special import stdtrit
 
-            found = self.draws.estimate()
-            freedom = found.cautious_degrees_of_freedom
+            drawn = self.draws.estimate()
+            freedom = drawn.cautious_degrees_of_freedom
             reach = stdtrit(freedom, 1 - self.alpha / self.sides)
-            # The usual formula orders the draws; the one that is chosen gets the exact power.
-            sizes = np.sqrt(found.variance) * (reach + stdtrit(freedom, self.target_power))
-            place = np.argsort(sizes)[int(share * len(sizes))]
-            parts = _mapped(self.draws, lambda value: float(value[place]))
+            # The usual formula only sorts the draws; the chosen draw gets the exact power.
+            sizes = np.sqrt(drawn.variance) * (reach + stdtrit(freedom, self.target_power))
+            chosen = np.argsort(sizes)[int(share * len(sizes))]
+            parts = _mapped(self.draws, lambda value: float(value[chosen]))
         return _TTest(parts, self.alpha, self.sides)
 
     def _effect(self, effect: float | None) -> float:
@@ -308,41 +306,41 @@ class Plan:
             )
         return effect
 
-    def _checked(self, what: What, effect: float | None) -> int:
-        """Returns the number needed, and refuses infinity with what the other draws leave."""
-        number = self.number_needed(what, effect)
+    def _checked(self, unit: Unit, effect: float | None) -> int:
+        """Returns the number needed; refuses infinity and names the variance that remains."""
+        number = self.number_needed(unit, effect)
         if math.isfinite(number):
             return int(number)
-        others: What = "examples" if what == "seeds" else "seeds"
-        # The mean squares that are left where the number of seeds, or of examples, is infinite.
+        others: Unit = "examples" if unit == "seeds" else "seeds"
+        # Mean squares that remain with infinitely many seeds (or examples).
         terms: tuple[Term, ...] = getattr(self.parts, others)
         total = sum(value for value, _ in terms)
-        rest = sum(value for value, _ in self.parts.residual)
-        factor = max(total - rest, 0.0) / total if total else 0.0
+        residual = sum(value for value, _ in self.parts.residual)
+        factor = max(total - residual, 0.0) / total if total else 0.0
         left = tuple((value * factor, freedom) for value, freedom in terms)
-        floor = VarianceParts(**{"residual": (), what: (), others: left})
+        floor = VarianceParts(**{"residual": (), unit: (), others: left})
         effect = self._effect(effect)
         best = _TTest(floor, self.alpha, self.sides).power(effect)
         raise DataError(
-            f"found power {best:.3g} for an effect of {effect:g} with any number of {what}, expected "
+            f"found power {best:.3g} for an effect of {effect:g} with any number of {unit}, expected "
             f"more than {self.target_power:g}: a variance of {floor.estimate().variance:.3g} comes from "
             f"{others} alone; add {others} or look for a larger effect"
         )
 
 
 def detectable_text(
-    value: float, found: Interval | None, power: str, text: Callable[[Any], str] = format_cell
+    value: float, interval: Interval | None, power: str, text: Callable[[Any], str] = format_cell
 ) -> str:
     return f"smallest difference detectable with {power} power is about {text(value)}" + (
-        "" if found is None else f" ({range_text(found, text)})"
+        "" if interval is None else f" ({range_text(interval, text)})"
     )
 
 
-def range_text(found: Interval, text: Callable[[Any], str]) -> str:
-    """Writes the 80 % range of a planned number."""
-    if math.isinf(found.high):
-        return f"80 % range {text(found.low)} or more"
-    return f"80 % range {text(found)}"
+def range_text(interval: Interval, text: Callable[[Any], str]) -> str:
+    """Formats the 80 % range of a planned number."""
+    if math.isinf(interval.high):
+        return f"80 % range {text(interval.low)} or more"
+    return f"80 % range {text(interval)}"
 
 
 def estimated_plan(
@@ -354,12 +352,12 @@ def estimated_plan(
     estimate: float,
     num_runs: int = 1,
 ) -> Plan:
-    """Returns the plan of a study like one that was made, with ranges.
+    """Returns the plan of a study like a finished one, with ranges.
 
     Args:
-      num_seeds: of the arm with fewer.
-      estimate: its result, which is planned for unless it is within one standard error of 0: then not
-        even its sign is known.
+      num_seeds: number of seeds of the arm with fewer.
+      estimate: estimated difference, the planned effect unless it is within one standard error of 0, where
+        even its sign is unknown.
     """
     reason = too_few_to_plan(measured)
     if reason:
@@ -378,20 +376,20 @@ def estimated_plan(
 
 
 def too_few_to_plan(measured: VarianceParts) -> str:
-    """Returns why mean squares are known too badly to plan from; empty where they are not."""
-    what = too_few(measured)
-    if not what:
+    """Returns the reason why mean squares are too noisy to plan from, or an empty text."""
+    unit = too_few(measured)
+    if not unit:
         return ""
     return (
-        f"found too few {what} to plan from (one degree of freedom), expected three or more: two hardly show "
-        f"how much {what} vary; add {what}, or plan from variance components of a larger study"
+        f"found too few {unit} to plan from (one degree of freedom), expected three or more: two hardly show "
+        f"how much {unit} vary; add {unit}, or plan from variance components of a larger study"
     )
 
 
 def too_few(measured: VarianceParts) -> Literal["seeds", "examples", ""]:
-    """Returns what the mean squares have too few of to plan from: seeds before examples.
+    """Returns the unit with one degree of freedom, too few to plan from; seeds before examples.
 
-    One degree of freedom: the 80 % range of such a variance spans a factor of 170.
+    The 80 % range of such a variance spans a factor of 170.
     """
     if any(freedom < 2 for _, freedom in measured.seeds):
         return "seeds"
@@ -399,7 +397,7 @@ def too_few(measured: VarianceParts) -> Literal["seeds", "examples", ""]:
 
 
 def fiducial_draws(parts: VarianceParts) -> VarianceParts:
-    """Returns mean squares [D] that could have led to those of the data."""
+    """Returns fiducial draws of mean squares [D]."""
     return _scattered(parts, _DRAWS, lambda value, ratio: value / ratio)
 
 
@@ -425,7 +423,7 @@ def check_sizes(num_seeds: float, num_runs: float, num_examples: float) -> None:
 
 
 def check_costs(cost_pretrain: float, cost_finetune: float) -> None:
-    """Refuses costs below 0, and runs that cost nothing."""
+    """Refuses negative costs and free fine-tuning."""
     if not (0 <= cost_pretrain < math.inf and 0 < cost_finetune < math.inf):
         raise DataError(
             f"found costs {cost_pretrain} and {cost_finetune}, expected pre-training of 0 or more "
@@ -439,19 +437,19 @@ def _check_effect(effect: float) -> None:
 
 
 class _TTest:
-    """The recommended t test of estimates and mean squares that are normal and chi-squared.
+    """The recommended t test for a normal estimate and chi-squared mean squares.
 
-    The estimate and the mean squares are independent, so that power is a mean over the mean squares of
-    the power given their critical value. The noncentral t with the degrees of freedom that are expected
-    would promise too much where the test often gets fewer: with three seeds per unpaired arm .80 for .70.
+    They are independent, so the power is the mean over mean squares of the power at their critical value.
+    The noncentral t with the expected degrees of freedom would promise too much if the test often has
+    fewer: .80 instead of .70 with three seeds per unpaired arm.
     """
 
     def __init__(self, parts: VarianceParts, alpha: float, sides: int) -> None:
         from scipy.special import stdtrit
 
         self.alpha, self.sides = alpha, sides
-        found = parts.estimate()
-        self.error, self.freedom = math.sqrt(found.variance), found.cautious_degrees_of_freedom
+        total = parts.estimate()
+        self.error, self.freedom = math.sqrt(total.variance), total.cautious_degrees_of_freedom
         self.critical: NDArray[np.float64] | None = None  # in standard errors [points]
         if self.error and len([*parts.seeds, *parts.examples, *parts.residual]) > 1:
             seen = _scattered(parts, _POINTS, lambda value, ratio: value * ratio).estimate()
@@ -459,11 +457,11 @@ class _TTest:
             self.critical = reach * np.sqrt(seen.variance) / self.error
 
     def power(self, effect: float) -> float:
-        """Computes the probability that the test finds a true effect."""
+        """Computes the probability that the test detects a true effect."""
         _check_effect(effect)
         if self.error == 0:
-            found = effect > 0 or (self.sides == 2 and effect < 0)
-            return 1.0 if found else (self.alpha if effect == 0 else 0.0)
+            detected = effect > 0 or (self.sides == 2 and effect < 0)
+            return 1.0 if detected else (self.alpha if effect == 0 else 0.0)
         return self._power(effect / self.error)
 
     def _power(self, shift: float) -> float:
@@ -472,7 +470,7 @@ class _TTest:
 
         if self.critical is None:  # one mean square: a t test as in textbooks
             critical = float(stdtrit(self.freedom, 1 - self.alpha / self.sides))
-            # The mirror images of the upper tails, without importing scipy.stats; NaN below 1e-17.
+            # Upper tails by symmetry, without importing scipy.stats; NaN means below 1e-17.
             above = float(np.nan_to_num(nctdtr(self.freedom, -shift, -critical)))
             below = float(np.nan_to_num(nctdtr(self.freedom, shift, -critical)))
         else:
@@ -481,7 +479,7 @@ class _TTest:
         return above + below if self.sides == 2 else above
 
     def detectable(self, target_power: float) -> float:
-        """Computes the smallest true effect that the test finds with a probability."""
+        """Computes the smallest true effect that the test detects with a probability."""
         if self.error == 0:
             return 0.0
         low, high = 0.0, 4.0
@@ -498,7 +496,7 @@ class _TTest:
 
 
 def _mapped(parts: VarianceParts, function: Callable[[Any], Any]) -> VarianceParts:
-    """Returns mean squares changed by a function, one after the other."""
+    """Applies a function to each mean square."""
 
     def changed(terms: tuple[Term, ...]) -> tuple[Term, ...]:
         return tuple((function(value), freedom) for value, freedom in terms)
@@ -509,7 +507,7 @@ def _mapped(parts: VarianceParts, function: Callable[[Any], Any]) -> VariancePar
 def _scattered(
     parts: VarianceParts, number: int, function: Callable[[Any, Any], Any]
 ) -> VarianceParts:
-    """Returns mean squares changed by a function of points of chi-squared / degrees of freedom [D]."""
+    """Applies a function to each mean square and points of chi-squared / degrees of freedom [D]."""
     terms = (*parts.seeds, *parts.examples, *parts.residual)
     ratios = iter(_chi_squared([freedom for _, freedom in terms], number))
     return _mapped(parts, lambda value: function(value, next(ratios)))
@@ -518,8 +516,7 @@ def _scattered(
 def _chi_squared(freedoms: Sequence[float], number: int) -> list[NDArray[np.float64]]:
     """Returns points of independent chi-squared variables over their degrees of freedom, each [D].
 
-    They are quantiles at points that fill the cube evenly, so that a mean over them converges faster
-    than one over random draws.
+    They are quantiles at quasirandom points, whose mean converges faster than that of random draws.
 
     Reference: Roberts (2018), The unreasonable effectiveness of quasirandom sequences; Hickernell
     (2002), Obtaining O(N^(-2+e)) convergence for lattice quadrature rules, for the folding.

@@ -1,7 +1,7 @@
 """Shares of sources of randomness in the variance of a score, from runs that share their other seeds.
 
-Seeds of each source are taken for random draws, and examples for fixed. The variance of the score of a
-run, V, is a sum over sets of sources: what each moves by itself, and what only several together do.
+Seeds of each source are random draws; examples are fixed. The variance V of a run's score is a sum over
+sets of sources: main effects of each source and interactions of several.
 
 Reference: Searle, Casella & McCulloch (1992), Variance Components, chapter 4; Homma & Saltelli (1996) for the
 total share of a source; Jansen (1999) for its estimate from pairs.
@@ -24,21 +24,20 @@ from multiberts.stats.intervals import Interval
 from multiberts.stats.variance.crossing import Term
 from multiberts.stats.variance.plan import drawn_squares
 
-_LEAST = 3  # seeds: two hardly show how much they vary
+_LEAST = 3  # seeds per source: two hardly show how much they vary
 
 
 @dataclass(frozen=True)
 class SeedSource:
-    """One source of randomness and its part in the variance of a score.
+    """One source of randomness and its share in the variance of a score.
 
     Attributes:
-      name: such as `dropout_seed`.
-      num_seeds: how many there are; where sources are varied one at a time, how many pairs of runs differ
-        in this source alone.
-      total: share that is left where all other seeds are held fixed; shares of several sources overlap
-        where they act together, and then sum to more than 1.
-      alone: share of what it moves whatever the other seeds are; None where sources were varied one at a
-        time, which cannot show it.
+      name: name of the source, such as `dropout_seed`.
+      num_seeds: number of seeds; in one-at-a-time designs, number of pairs of runs that differ in this
+        source only.
+      total: share that remains with all other seeds held fixed. With interactions, shares overlap and sum
+        to more than 1.
+      alone: share of the main effect; None in one-at-a-time designs, which cannot show it.
     """
 
     name: str
@@ -54,8 +53,8 @@ class SeedSources:
     """Shares of the variance of a run's score.
 
     Attributes:
-      sources: in the order that they were given in.
-      crossed: whether every seed of each source meets every seed of the others.
+      sources: shares of the sources, in the given order.
+      crossed: whether the design is crossed.
     """
 
     sources: tuple[SeedSource, ...]
@@ -70,20 +69,17 @@ def seed_sources(
 ) -> SeedSources:
     """Estimates the share of each source of randomness in the variance of a score.
 
-    Runs either cross the sources (every seed of each with every seed of the others, once), or vary one at a
-    time: some runs of which no two share a seed, and for each of them and each source one more run that
-    differs in this source alone.
+    Two designs are allowed. Crossed: every combination of seeds once. One at a time: baseline runs with
+    distinct seeds, plus for each of them one run per source with only that seed changed.
 
     Args:
-      scores: of the runs [runs].
-      seeds: by source, the seed of each run [runs].
-      confidence_level: of the intervals, which are fiducial: every mean square is divided by draws of
-        chi-squared / degrees of freedom, as in `Plan`. Effects of seeds are taken as normal: where seeds of
-        a source can fail, intervals cover far less (docs/seed_sources.md).
+      scores: score of each run [runs].
+      seeds: seed of each run by source [runs].
+      confidence_level: level of the intervals, which are fiducial, as in `Plan`. They assume normal effects
+        of seeds: if seeds of a source can fail, they cover far less (docs/seed_sources.md).
 
     Raises:
-      DataError: runs do neither, there is one source, a source has fewer than three seeds, or no score
-        differs from another.
+      DataError: another design, one source, fewer than three seeds of a source, or equal scores.
 
     Example:
       >>> import numpy as np
@@ -111,12 +107,12 @@ def seed_sources(
             f"found one source of randomness, {next(iter(seeds))}, which then has all of the variance; vary "
             "two or more"
         )
-    levels = [list(dict.fromkeys(own)) for own in seeds.values()]
+    levels = [list(dict.fromkeys(of_runs)) for of_runs in seeds.values()]
     if len({*rows}) < len(rows):
         raise DataError(
             f"found two runs with the same seeds ({', '.join(seeds)}), expected each once; average them"
         )
-    crossed = len(rows) == np.prod([len(own) for own in levels])
+    crossed = len(rows) == np.prod([len(level) for level in levels])
     fewest = min(map(len, levels)) if crossed else len(rows) // (1 + len(seeds))
     if fewest < _LEAST:
         raise DataError(
@@ -130,9 +126,9 @@ def seed_sources(
     names = list(seeds)
     if not crossed:
         return _one_at_a_time(values, names, rows, confidence_level)
-    table = np.empty([len(own) for own in levels])
+    table = np.empty([len(level) for level in levels])
     for row, value in zip(rows, values, strict=True):
-        table[tuple(own.index(seed) for own, seed in zip(levels, row, strict=True))] = value
+        table[tuple(level.index(seed) for level, seed in zip(levels, row, strict=True))] = value
     squares = _mean_squares(table)
     parts = _components(squares, table.shape, lambda subset: squares[subset][0])
     drawn = drawn_squares(squares)
@@ -141,15 +137,15 @@ def seed_sources(
     def share(chosen: Sequence[tuple[int, ...]]) -> tuple[float, Interval]:
         return float(_share(parts, chosen)), _interval(_share(draws, chosen), confidence_level)
 
-    found = []
-    for place, name in enumerate(names):
-        total = share([subset for subset in squares if place in subset])
-        found.append(SeedSource(name, len(levels[place]), *total, *share([(place,)])))
-    return SeedSources(tuple(found), float(sum(parts.values())), len(rows), True)
+    sources = []
+    for axis, name in enumerate(names):
+        total = share([subset for subset in squares if axis in subset])
+        sources.append(SeedSource(name, len(levels[axis]), *total, *share([(axis,)])))
+    return SeedSources(tuple(sources), float(sum(parts.values())), len(rows), True)
 
 
 def _mean_squares(table: NDArray[np.float64]) -> dict[tuple[int, ...], Term]:
-    """Returns the mean square of every set of axes, with its degrees of freedom."""
+    """Returns the mean square of each set of axes, with its degrees of freedom."""
     axes = range(table.ndim)
     effects: dict[tuple[int, ...], NDArray[np.float64]] = {}
     squares: dict[tuple[int, ...], Term] = {}
@@ -157,11 +153,11 @@ def _mean_squares(table: NDArray[np.float64]) -> dict[tuple[int, ...], Term]:
     for subset in subsets:
         others = tuple(axis for axis in axes if axis not in subset)
         mean = table.mean(axis=others, keepdims=True) if others else table
-        effects[subset] = mean - sum(own for part, own in effects.items() if {*part} < {*subset})
+        effects[subset] = mean - sum(term for part, term in effects.items() if {*part} < {*subset})
         if subset:
             freedom = int(np.prod([table.shape[axis] - 1 for axis in subset]))
             total = float((np.broadcast_to(effects[subset], table.shape) ** 2).sum())
-            # Rounding is not variance: what a source that does nothing leaves is 0.
+            # A source without effect leaves rounding errors, which count as 0.
             is_rounding = (
                 total <= table.size * (16 * np.finfo(float).eps * np.abs(table).max()) ** 2
             )
@@ -172,29 +168,30 @@ def _mean_squares(table: NDArray[np.float64]) -> dict[tuple[int, ...], Term]:
 def _components(
     squares: Mapping[tuple[int, ...], Term], shape: tuple[int, ...], value: Any
 ) -> dict[tuple[int, ...], Any]:
-    """Returns the variance of each set of sources, of either sign, from mean squares (numbers or draws [D]).
+    """Returns the component of each set of sources from mean squares (numbers or draws [D]).
 
-    A mean square is expected to be the sum of the components of all sets that hold its own, each times the
-    number of runs that share its seeds; so the signs alternate.
+    Components may be negative. The expectation of a mean square is the sum of the components of all sets
+    that contain its own, each times the number of runs that share its seeds; solving for a component gives
+    alternating signs.
     """
-    found = {}
+    components = {}
     for subset in squares:
         signed = sum(
             (-1) ** (len(s) - len(subset)) * value(s) for s in squares if {*subset} <= {*s}
         )
         others = [size for axis, size in enumerate(shape) if axis not in subset]
-        found[subset] = signed / np.prod(others or [1])
-    return found
+        components[subset] = signed / np.prod(others or [1])
+    return components
 
 
 def _share(parts: Mapping[tuple[int, ...], Any], chosen: Sequence[tuple[int, ...]]) -> Any:
-    """Returns the share of some components in the sum of all, a number or draws [D].
+    """Returns the share of the chosen components in the sum of all, a number or draws [D].
 
-    Cut at 0 after they are summed: cut one by one, those that are 0 would add up to something.
+    Sums are cut at 0, not components, because noise in zero components would add up.
     """
-    own = np.maximum(sum(value for subset, value in parts.items() if subset in chosen), 0.0)
-    rest = np.maximum(sum(value for subset, value in parts.items() if subset not in chosen), 0.0)
-    return own / (own + rest)
+    part = np.maximum(sum(value for subset, value in parts.items() if subset in chosen), 0.0)
+    others = np.maximum(sum(value for subset, value in parts.items() if subset not in chosen), 0.0)
+    return part / (part + others)
 
 
 def _one_at_a_time(
@@ -203,39 +200,39 @@ def _one_at_a_time(
     rows: Sequence[tuple[Hashable, ...]],
     confidence_level: float,
 ) -> SeedSources:
-    """Returns total shares: half the mean squared difference of pairs, over that of unrelated runs."""
+    """Returns total shares: mean squared difference of pairs, relative to that of unrelated runs."""
     alike = np.array(
-        [[[a == b for a, b in zip(one, two, strict=True)] for two in rows] for one in rows]
+        [[[a == b for a, b in zip(first, two, strict=True)] for two in rows] for first in rows]
     )
     halves = (values[:, None] - values) ** 2 / 2  # [runs, runs]
     above = np.triu(np.ones(halves.shape, bool), 1)
     pairs = [
-        above & ~alike[:, :, place] & np.delete(alike, place, axis=2).all(axis=2)
-        for place in range(len(names))
+        above & ~alike[:, :, axis] & np.delete(alike, axis, axis=2).all(axis=2)
+        for axis in range(len(names))
     ]
     number = len(rows) // (1 + len(names))
     is_complete = len(rows) == number * (1 + len(names))
     if not is_complete or any(
-        found.sum() != number or found.any(axis=1).sum() != number for found in pairs
+        pair.sum() != number or pair.any(axis=1).sum() != number for pair in pairs
     ):
         raise DataError(
             f"found {counted(len(rows), 'run')} that neither cross the seeds of {', '.join(names)} nor vary "
             "them one at a time; add what is missing (launch.seed_design plans both)"
         )
     variance = float(halves[above & ~alike.any(axis=2)].mean())
-    squares = [float(halves[found].mean()) for found in pairs]
+    squares = [float(halves[pair].mean()) for pair in pairs]
     terms = [*((square, number) for square in squares), (variance, number - 1)]
     *drawn, of_all = drawn_squares(dict(enumerate(terms))).values()
-    found = [
+    sources = [
         SeedSource(
             name,
             number,
             min(1.0, square / variance) if variance else 1.0,
-            _interval(np.minimum(own / of_all, 1.0), confidence_level),
+            _interval(np.minimum(draws / of_all, 1.0), confidence_level),
         )
-        for name, square, own in zip(names, squares, drawn, strict=True)
+        for name, square, draws in zip(names, squares, drawn, strict=True)
     ]
-    return SeedSources(tuple(found), variance, len(rows), False)
+    return SeedSources(tuple(sources), variance, len(rows), False)
 
 
 def _interval(draws: Any, confidence_level: float) -> Interval:

@@ -1,7 +1,7 @@
 """Tables of scores [seeds, examples], whole or in blocks, and their deviations.
 
-Everything here passes over a table block by block, so that a table of a million examples never has
-to be in memory as a whole.
+All functions process a table block by block, so that a table of a million examples is never in memory as a
+whole.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ScoreTable:
 
     Attributes:
       shape: numbers of seeds and examples.
-      blocks: yields blocks [R, c] in order over the examples; every call starts from the first.
+      blocks: function that yields blocks [R, c] in the order of the examples.
     """
 
     shape: tuple[int, int]
@@ -37,7 +37,7 @@ class ScoreTable:
 
     @cached_property
     def deviations(self) -> Deviations:
-        """Its parts, which several sums of the table share."""
+        """Returns the deviations, cached for several sums of the table."""
         return deviations(self)
 
 
@@ -65,9 +65,9 @@ def summed_table(tables: Sequence[ScoreTable], weights: Sequence[float]) -> Scor
     """Returns a weighted sum of tables of one shape; their blocks may have different widths."""
 
     def blocks() -> Iterator[Array]:
-        for found in aligned_blocks(*tables):
-            total = weights[0] * found[0]
-            for weight, block in zip(weights[1:], found[1:], strict=True):
+        for group in aligned_blocks(*tables):
+            total = weights[0] * group[0]
+            for weight, block in zip(weights[1:], group[1:], strict=True):
                 total += weight * block
             yield total
 
@@ -82,25 +82,25 @@ def rows_of(table: ScoreTable, rows: Sequence[int]) -> ScoreTable:
 
 
 def aligned_blocks(*tables: ScoreTable) -> Iterator[tuple[Array, ...]]:
-    """Yields blocks of several tables over the same examples, cut where any table ends a block."""
+    """Yields aligned blocks of several tables, cut wherever a block of any table ends."""
     numbers = [table.shape[1] for table in tables]
     if len(set(numbers)) > 1:
         raise DataError(
             f"base has {numbers[0]} examples and experiment {numbers[-1]}, expected the same"
         )
     sources = [table.blocks() for table in tables]
-    held = [next(source) for source in sources]
+    blocks = [next(source) for source in sources]
     done = 0
     while True:
-        width = min(block.shape[1] for block in held)
-        yield tuple(block[:, :width] for block in held)
+        width = min(block.shape[1] for block in blocks)
+        yield tuple(block[:, :width] for block in blocks)
         done += width
         if done == numbers[0]:
             return
-        for place, source in enumerate(sources):
-            held[place] = held[place][:, width:] if held[place].shape[1] > width else _NONE
-            if not held[place].size:  # the old block is gone before the next one is made
-                held[place] = next(source)
+        for number, source in enumerate(sources):
+            blocks[number] = blocks[number][:, width:] if blocks[number].shape[1] > width else _NONE
+            if not blocks[number].size:  # the old block is gone before the next one is made
+                blocks[number] = next(source)
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Deviations:
 
 
 def deviations(scores: Scores) -> Deviations:
-    """Splits scores [R, C] into their parts, in two passes over their blocks."""
+    """Splits scores [R, C] into their parts in two passes over the blocks."""
     table = score_table(scores)
     mean, seed, example = _marginal_deviations(table)
     seed_squares = np.zeros_like(seed)
@@ -147,7 +147,7 @@ def _marginal_deviations(table: ScoreTable) -> tuple[float, Array, Array]:
     sums, example = np.zeros(num_seeds), np.empty(num_examples)
     start, first = 0, None
     for block in table.blocks():
-        # Relative to one value, so that a table without spread has none after rounding either.
+        # Subtract one value, so that a constant table has no rounding errors.
         first = block[0, 0] if first is None else first
         shifted = block - first
         sums += shifted.sum(axis=1)
@@ -178,16 +178,15 @@ def _residual_blocks(
 
 
 def clustered_table(scores: Scores, clusters: ArrayLike) -> Array:
-    """Sums up a table by clusters of examples, for everything that takes a table of scores.
+    """Sums a table by clusters of examples.
 
-    Once whole clusters are drawn, the score of seed i is a ratio: the sum of the clusters' scores
-    over the sum of their sizes. Its linear part gives cluster g the value
-    mean_i + (G / C) sum_{j in g} (X_ij - mean_i). With clusters of equal size that is exactly the
-    mean of the cluster.
+    If whole clusters are drawn, the score of seed i is a ratio: the sum of the clusters' scores over the
+      sum of their sizes. Its linear part gives cluster g the value mean_i + (G / C) sum_{j in g} (X_ij -
+      mean_i). For clusters of equal size this is the mean of the cluster.
 
     Args:
       scores: [R, C].
-      clusters: the cluster of each example [C], numbers or strings.
+      clusters: cluster of each example, numbers or strings [C].
 
     Returns:
       float64 [R, G], clusters in sorted order. Its mean over clusters is the mean over examples.
@@ -220,11 +219,11 @@ class TablePart:
     Attributes:
       table: scores [R, C].
       weight: factor of the table in the sum.
-      pool: name of the pool its seeds are drawn from; None where they are fixed.
-      examples: name of the set its examples (or clusters) are drawn from; None where they are fixed.
-      scored: numbers of examples behind each share that the scores are made of, where not all examples
-        count, such as the positives of a recall.
-      sizes: examples of each cluster [C]; None where examples are drawn one by one.
+      pool: name of the pool of its seeds; None if they are held fixed.
+      examples: name of the set of its examples (or clusters); None if they are held fixed.
+      scored: numbers of examples of each ratio in the scores, if not all examples count, such as the
+        positives of a recall.
+      sizes: number of examples of each cluster [C]; None without clusters.
     """
 
     table: ScoreTable

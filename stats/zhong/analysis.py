@@ -43,7 +43,7 @@ Triple = tuple[str, str, str]  # a small, a middle and a large size
 RATES = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
 FISHER_LEVELS = (0.05, 0.1, 0.2)  # false discovery rates of the table of Fisher's tests
 MOST_SEEDS = 10
-# Limits of the histogram of instance accuracy; each bar has its lower limit, the last one both.
+# Edges of the histogram of instance accuracy; bars include their lower edge, the last bar both.
 EDGES = np.append(np.arange(10) / 10, 1 + 1e-6)
 
 
@@ -52,10 +52,10 @@ class SizeAccuracy:
     """The accuracy of a size.
 
     Attributes:
-      mean: over seeds and examples.
-      seed_scores: accuracy of every pre-training seed, its runs averaged [seeds].
-      ensembled: accuracy with the runs of every seed voting, or None where there is one per seed.
-      shares: of the examples with an instance accuracy from 0 to .1, to .2, ... to 1 [10].
+      mean: mean accuracy over seeds and examples.
+      seed_scores: accuracy of each pre-training seed, averaged over its runs [seeds].
+      ensembled: accuracy of the vote of each seed's runs, or None with one run per seed.
+      shares: shares of examples with an instance accuracy from 0 to .1, to .2, ... to 1 [10].
     """
 
     mean: float
@@ -72,18 +72,17 @@ class PairOfSizes:
 
     Attributes:
       gain: accuracy of the larger minus that of the smaller.
-      of_one_seed: mean over pairs of pre-training seeds of the decay bound from the fine-tuning
-        runs of just these two models, or None where there is one run per seed. It holds for those
-        models, not for the sizes.
+      of_one_seed: mean decay bound of pairs of pre-training seeds, each from the fine-tuning runs of these
+        two models, or None with one run per seed. It holds for the models, not for the sizes.
       single: decay bound of the first run of every seed.
-      all_runs: decay bound of the means of all runs of a seed, as the paper's table 2; it may
-        exceed the truth. None where the means are too fine.
+      all_runs: decay bound of the means of all runs of a seed, as in the paper's table 2; may exceed the
+        truth. None if the means are too fine for exact sums.
       decay: decay bound of ensembled runs.
       improvement: improvement bound of ensembled runs.
-      decay_bias: of the adaptive threshold of `decay`, over examples.
-      relative_biases: of the adaptive thresholds of `decay` and `improvement`, over seeds, as the
-        paper's table 10.
-      fisher: tests for decay of ensembled runs, by level.
+      decay_bias: bias of the adaptive threshold of `decay`, over examples.
+      relative_biases: relative biases of the adaptive thresholds of `decay` and `improvement` over seeds,
+        as in the paper's table 10.
+      fisher: Fisher's tests for decay of ensembled runs by level.
     """
 
     task: str
@@ -107,14 +106,14 @@ class FewerSeeds:
 
     Attributes:
       bound: decay bound of ensembled runs.
-      rate: the false discovery rate of `RATES` at which Fisher's tests find the largest share.
-      found: that share, less the false discoveries expected at the rate.
+      rate: false discovery rate of `RATES` at which Fisher's tests discover the largest share.
+      share: discovered share minus the expected false discoveries.
     """
 
     num_seeds: int
     bound: float
     rate: float
-    found: float
+    share: float
 
 
 @dataclass(frozen=True)
@@ -124,11 +123,11 @@ class InstanceAnalysis:
     Attributes:
       accuracies, decompositions: by task and size. A decomposition needs two runs that differ
         only in each level; other sizes are left out.
-      pairs: every smaller and larger size of a task.
-      momenta: by task and triple of sizes; triples with a size of one seed are left out.
-      momentum_indices: by kind of correlation, task and triple, the paper's estimator.
-      by_seeds: by task and pair of sizes, the bound and Fisher's tests with fewer seeds.
-      curves: by task, level and size; sizes with fewer than 4 seeds are left out.
+      pairs: all pairs of a smaller and a larger size by task.
+      momenta: momentum by task and triple of sizes; triples with a size of one seed are left out.
+      momentum_indices: the paper's estimator by kind of correlation, task and triple.
+      by_seeds: bound and Fisher's tests with fewer seeds, by task and pair of sizes.
+      curves: variance given bias by task, level and size; sizes with fewer than 4 seeds are left out.
     """
 
     accuracies: Mapping[str, Mapping[str, SizeAccuracy]]
@@ -159,18 +158,18 @@ def analyse_sizes(
     votes = {
         task: _aligned(ensembled[task], sizes.values())
         if ensembled is not None
-        else {size: ensemble(given) for size, given in sizes.items()}
+        else {size: ensemble(of_size) for size, of_size in sizes.items()}
         for task, sizes in runs.items()
     }
 
     triples = {task: list(itertools.combinations(sizes, 3)) for task, sizes in runs.items()}
     return InstanceAnalysis(
         accuracies={
-            task: {size: _accuracy(given, votes[task][size]) for size, given in sizes.items()}
+            task: {size: _accuracy(of_size, votes[task][size]) for size, of_size in sizes.items()}
             for task, sizes in runs.items()
         },
         decompositions={
-            task: {size: decompose(given) for size, given in _spread(sizes)}
+            task: {size: decompose(of_size) for size, of_size in _spread(sizes)}
             for task, sizes in runs.items()
         },
         pairs=[
@@ -206,12 +205,12 @@ def analyse_sizes(
 
 
 def _aligned(sizes: Mapping[str, Runs], first: Iterable[Runs] = ()) -> dict[str, RunsTable]:
-    """Puts the examples of all sizes into one order, that of `first` where it is given."""
+    """Sorts the examples of all sizes alike, like `first` if it is given."""
     return dict(zip(sizes, aligned(*first, *sizes.values())[-len(sizes) :], strict=True))
 
 
 def _spread(sizes: Mapping[str, RunsTable]) -> Iterator[tuple[str, RunsTable]]:
-    """Yields sizes where in every level some runs differ only in that level."""
+    """Yields the sizes that have runs which differ only in each level."""
     for name, runs in sizes.items():
         depths = range(len(runs.levels))
         if all(len(runs.groups(depth + 1)) > len(runs.groups(depth)) for depth in depths):
@@ -224,7 +223,7 @@ def _accuracy(runs: RunsTable, votes: RunsTable) -> SizeAccuracy:
     return SizeAccuracy(
         float(seeds.mean()), seeds, None if one_run_each else float(votes.mean().mean()),
         len(runs.keys), runs.num_examples,
-        # A mean of .3 that rounding made .29999 is .3.
+        # Rounding can turn a mean of .3 into .29999.
         np.histogram(instance_accuracy(runs) + 1e-9, EDGES)[0] / runs.num_examples,
     )  # fmt: skip
 
@@ -260,13 +259,13 @@ def _pair(
 
 def _by_seeds(votes: Mapping[str, RunsTable], names: tuple[str, str]) -> list[FewerSeeds]:
     arms = [votes[name] for name in names]
-    found = []
+    rows = []
     for number in range(2, min(MOST_SEEDS, *(len(arm.seeds) for arm in arms)) + 1):
         few, many = (arm.with_seeds(arm.seeds[:number]) for arm in arms)
         tests = [fisher_tests(few, many, level=rate) for rate in RATES]
         best = max(tests, key=lambda test: test.share)
-        found.append(FewerSeeds(number, decay_bound(few, many).bound, best.level, best.share))
-    return found
+        rows.append(FewerSeeds(number, decay_bound(few, many).bound, best.level, best.share))
+    return rows
 
 
 def _of_all_runs(

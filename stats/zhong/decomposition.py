@@ -67,8 +67,8 @@ class Decomposition:
         """
         inner_first = list(self.variances)[::-1]
         sums = np.cumsum([self.variances[level] for level in inner_first], axis=0)
-        found = dict(zip(inner_first, 2 * sums, strict=True))
-        return {level: found[level] for level in self.variances}
+        by_depth = dict(zip(inner_first, 2 * sums, strict=True))
+        return {level: by_depth[level] for level in self.variances}
 
 
 def part(values: Array) -> LossPart:
@@ -128,8 +128,8 @@ def decompose(runs: Runs, target: ArrayLike = 1.0) -> Decomposition:
 def _members(nested: RunsTable, depth: int) -> dict[Key, list[int]]:
     """Returns, for every node at `depth`, its members' positions among the nodes one level below."""
     members: dict[Key, list[int]] = {}
-    for place, key in enumerate(nested.groups(depth + 1)):
-        members.setdefault(key[:depth], []).append(place)
+    for column, key in enumerate(nested.groups(depth + 1)):
+        members.setdefault(key[:depth], []).append(column)
     return members
 
 
@@ -155,16 +155,16 @@ def _variances(nested: RunsTable, scores: Array) -> dict[str, Array]:
     means = scores
     # The variance of each mean that comes from the levels below [nodes, examples].
     noise = np.zeros_like(scores)
-    found: dict[str, Array] = {}
+    variances: dict[str, Array] = {}
     for depth in range(len(nested.levels) - 1, -1, -1):
         members = _members(nested, depth)
         inner = {node: noise[rows].mean(axis=0) for node, rows in members.items()}
         spread = {
             node: means[rows].var(axis=0, ddof=1) for node, rows in members.items() if len(rows) > 1
         }
-        own = {node: values - inner[node] for node, values in spread.items()}
-        variance = _mean_over_nodes(own, nested.levels)
-        found[nested.levels[depth]] = variance
+        deviations = {node: values - inner[node] for node, values in spread.items()}
+        variance = _mean_over_nodes(deviations, nested.levels)
+        variances[nested.levels[depth]] = variance
         noise = np.stack(
             [
                 spread[node] / len(rows) if node in spread else variance + inner[node]
@@ -172,4 +172,4 @@ def _variances(nested: RunsTable, scores: Array) -> dict[str, Array]:
             ]
         )
         means = np.stack([means[rows].mean(axis=0) for rows in members.values()])
-    return {level: found[level] for level in nested.levels}
+    return {level: variances[level] for level in nested.levels}

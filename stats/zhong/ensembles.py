@@ -53,8 +53,8 @@ def ensemble(runs: Runs, labels: ArrayLike | None = None) -> RunsTable:
                 f"found labels of shape {wanted.shape}, expected [{nested.num_examples} examples]"
             )
         # A label that no run predicted equals no answer.
-        place = np.minimum(np.searchsorted(classes, wanted), len(classes) - 1)
-        right = np.where(classes[place] == wanted, place, -1)
+        index = np.minimum(np.searchsorted(classes, wanted), len(classes) - 1)
+        right = np.where(classes[index] == wanted, index, -1)
     groups = nested.groups(1)
     voted = np.stack([_vote(answers[rows]) == right for rows in groups.values()])
     return replace(

@@ -1,4 +1,4 @@
-"""The course of single examples in training: when they are learned, by how many seeds, and what is forgotten.
+"""The course of single examples in training: when they are learned and forgotten, by how many seeds.
 
 Reference: Swayamdipta et al. (2020), Dataset Cartography (confidence and variability); Toneva et al. (2019),
 An Empirical Study of Example Forgetting.
@@ -21,13 +21,13 @@ class Learning:
     """The course of each example over the steps of several seeds.
 
     Attributes:
-      steps: of the checkpoints [steps], increasing.
-      learned: int64 [seeds, examples]: the index in `steps` from which on the answer is right up to the
-        last step; the number of steps where the last answer is wrong.
-      forgotten: int64 [seeds, examples]: how often a right answer was followed by a wrong one.
-      confidence: [examples]: the probability of the right answer, where losses are known, else the share of
-        right answers; the mean over steps and seeds.
-      variability: [examples]: its standard deviation over steps, the mean over seeds.
+      steps: increasing steps of the checkpoints [steps].
+      learned: index in `steps` from which on all answers are right, or the number of steps if the last
+        answer is wrong, int64 [seeds, examples].
+      forgotten: number of right answers followed by a wrong one, int64 [seeds, examples].
+      confidence: mean probability of the right answer (share of right answers without losses) over steps
+        and seeds [examples].
+      variability: standard deviation of it over steps, averaged over seeds [examples].
     """
 
     steps: NDArray[np.int64]
@@ -45,11 +45,11 @@ class Learning:
         """Returns the step by which a share of the seeds has learned each example [examples].
 
         Args:
-          share: of the seeds, above 0, at most 1.
+          share: share of the seeds, in (0, 1].
 
         Returns:
-          float64, infinity where fewer have learned it at the end. That a guess was right counts, too:
-        see `learned_by_guesses`.
+          float64, infinity if fewer seeds have learned it at the end. Right guesses count, too: see
+          `learned_by_guesses`.
         """
         if not 0 < share <= 1:
             raise DataError(f"found share {share}, expected a number above 0, at most 1")
@@ -61,7 +61,7 @@ class Learning:
         """Returns the probability that half of the seeds have learned an example that they guess.
 
         Args:
-          chance: that a guess is right, such as one over the number of classes.
+          chance: probability that a guess is right, such as one over the number of classes.
         """
         from scipy.special import bdtrc
 
@@ -70,10 +70,10 @@ class Learning:
 
 
 def learning(steps: Sequence[int], right: ArrayLike, losses: ArrayLike | None = None) -> Learning:
-    """Computes when examples are learned, how often they are forgotten, and where they lie on the map.
+    """Computes when examples are learned, how often they are forgotten, confidence and variability.
 
     Args:
-      steps: of the checkpoints, increasing.
+      steps: increasing steps of the checkpoints.
       right: whether each answer is right, bool [seeds, steps, examples].
       losses: minus the log probability of the right answer, of the same shape; None if unknown.
 
@@ -109,11 +109,11 @@ def learning(steps: Sequence[int], right: ArrayLike, losses: ArrayLike | None = 
             raise DataError(
                 f"found losses of shape {chances.shape}, expected numbers of shape {answers.shape}"
             )
-    # From the end: the answers that are right up to the last step.
-    kept = np.cumprod(answers[:, ::-1], axis=1).sum(axis=1)
+    # Number of right answers up to the last step, counted from the end.
+    right_to_the_end = np.cumprod(answers[:, ::-1], axis=1).sum(axis=1)
     return Learning(
         numbers,
-        len(numbers) - kept,
+        len(numbers) - right_to_the_end,
         (answers[:, :-1] & ~answers[:, 1:]).sum(axis=1),
         chances.mean(axis=(0, 1)),
         chances.std(axis=1).mean(axis=0),

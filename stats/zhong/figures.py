@@ -34,15 +34,15 @@ _PANEL = 3.1  # inches per task
 def report_of_sizes(
     analysis: InstanceAnalysis, further: Mapping[str, Table] | None = None
 ) -> Report:
-    """Returns a page with every table and figure that the data allow.
+    """Returns a page with all tables and figures that the data allow.
 
     Args:
-      further: more tables, by name; they come first.
+      further: further tables by name, placed first.
     """
-    made: dict[str, Table | Figure] = {**(further or {}), **all_tables(analysis)}
-    made |= {f"figure_{name}": figure for name, figure in all_figures(analysis).items()}
+    parts: dict[str, Table | Figure] = {**(further or {}), **all_tables(analysis)}
+    parts |= {f"figure_{name}": figure for name, figure in all_figures(analysis).items()}
     sections = [
-        ReportSection(name, _caption(name), partial(made.__getitem__, name)) for name in made
+        ReportSection(name, _caption(name), partial(parts.__getitem__, name)) for name in parts
     ]
     return Report("Instance-level analysis", sections, _findings(analysis.pairs))
 
@@ -106,8 +106,8 @@ def _caption(name: str) -> str:
     words = name.split("_")
     starts = ("_".join(words[:count]) for count in range(len(words), 0, -1))
     caption = next(_CAPTIONS[start] for start in starts if start in _CAPTIONS).rstrip(".")
-    rest = " ".join(words[2:]) if name.startswith("figure_") else ""
-    return f"{caption} ({rest})." if rest else f"{caption}."
+    ending = " ".join(words[2:]) if name.startswith("figure_") else ""
+    return f"{caption} ({ending})." if ending else f"{caption}."
 
 
 def all_figures(analysis: InstanceAnalysis) -> dict[str, Figure]:
@@ -141,22 +141,22 @@ def accuracy_figure(accuracies: Mapping[str, Mapping[str, SizeAccuracy]]) -> Fig
     """
     with _panels(accuracies, 3.4, "accuracy", 3) as (figure, panels):
         for axes, (task, sizes) in zip(panels, accuracies.items(), strict=True):
-            places = np.arange(len(sizes))
-            for place, found in zip(places, sizes.values(), strict=True):
-                # To the left of the means, which would hide them.
+            positions = np.arange(len(sizes))
+            for position, accuracy in zip(positions, sizes.values(), strict=True):
+                # Left of the means, which would cover them.
                 drawing.dots(
-                    axes, found.seed_scores, place - 0.25, 5, marker="o", markersize=4, alpha=0.8,
+                    axes, accuracy.seed_scores, position - 0.25, 5, marker="o", markersize=4, alpha=0.8,
                     markeredgewidth=0.4, zorder=1,
-                    label="a pre-training seed" if place == 0 else None,
+                    label="a pre-training seed" if position == 0 else None,
                 )  # fmt: skip
             axes.plot(
-                places, [found.mean for found in sizes.values()], LINES[0], marker=MARKERS[1],
+                positions, [accuracy.mean for accuracy in sizes.values()], LINES[0], marker=MARKERS[1],
                 color=COLOURS[0], label="mean",
             )  # fmt: skip
-            votes = [found.ensembled for found in sizes.values() if found.ensembled is not None]
+            votes = [size.ensembled for size in sizes.values() if size.ensembled is not None]
             if len(votes) == len(sizes):
                 axes.plot(
-                    places, votes, linestyle=LINES[1], marker=MARKERS[2], color=COLOURS[1],
+                    positions, votes, linestyle=LINES[1], marker=MARKERS[2], color=COLOURS[1],
                     label="fine-tuning runs ensembled",
                 )  # fmt: skip
             _name_sizes(axes, sizes, task)
@@ -167,10 +167,10 @@ def histogram_figure(accuracies: Mapping[str, Mapping[str, SizeAccuracy]]) -> Fi
     """Draws the histogram of instance accuracy of every size: the share of examples in each tenth."""
     with _panels(accuracies, 3.4, "examples (%)", 3) as (figure, panels):
         for axes, (task, sizes) in zip(panels, accuracies.items(), strict=True):
-            for place, (size, found) in enumerate(sizes.items()):
+            for number, (size, bound) in enumerate(sizes.items()):
                 axes.stairs(
-                    100 * found.shares, np.arange(11) / 10, label=size, linewidth=1.6,
-                    color=COLOURS[place % len(COLOURS)], linestyle=LINES[place % len(LINES)],
+                    100 * bound.shares, np.arange(11) / 10, label=size, linewidth=1.6,
+                    color=COLOURS[number % len(COLOURS)], linestyle=LINES[number % len(LINES)],
                 )  # fmt: skip
             axes.set_xlabel("instance accuracy")
             axes.set_xlim(0, 1)
@@ -214,13 +214,13 @@ def decay_figure(pair: PairOfSizes) -> Figure:
 def _draw_histogram(axes: Axes, bound: InstanceBound, large: str, small: str) -> None:
     width = max(1 / max(bound.num_seeds), 0.05)
     edges = (np.arange(-1 - width / 2, 1 + width, width)).round(12)
-    for place, distribution in enumerate((bound.difference, bound.baseline)):
+    for number, distribution in enumerate((bound.difference, bound.baseline)):
         heights = np.histogram(distribution.support, edges, weights=distribution.probability)[0]
         axes.stairs(
-            100 * heights, edges, color=COLOURS[place], linewidth=1.6, linestyle=LINES[place],
-            fill=False, zorder=3 - place,
+            100 * heights, edges, color=COLOURS[number], linewidth=1.6, linestyle=LINES[number],
+            fill=False, zorder=3 - number,
         )  # fmt: skip
-        if place == 0:
+        if number == 0:
             axes.stairs(100 * heights, edges, color=COLOURS[0], alpha=0.2, fill=True)
     axes.set_yscale("symlog", linthresh=1, linscale=0.6)
     axes.set_yticks([0, 1, 10, 100], ["0", "1", "10", "100"])
@@ -235,18 +235,18 @@ def _steps(distribution: Distribution) -> tuple[np.ndarray, np.ndarray]:
     """Returns the corners of the CDF between -1 and just below 0."""
     support = distribution.support
     inside = support[support < 0]
-    places = np.concatenate([[-1.05], inside, [0.0]])
+    positions = np.concatenate([[-1.05], inside, [0.0]])
     shares = distribution.cdf(np.concatenate([[-1.05], inside]))
-    return places, 100 * np.append(shares, shares[-1])
+    return positions, 100 * np.append(shares, shares[-1])
 
 
 def _draw_gap(axes: Axes, bound: InstanceBound) -> None:
-    for place, (name, distribution) in enumerate(
+    for number, (name, distribution) in enumerate(
         (("observed", bound.difference), ("random baseline", bound.baseline))
     ):
         axes.plot(
-            *_steps(distribution), drawstyle="steps-post", linestyle=LINES[place], linewidth=1.8,
-            color=COLOURS[place], label=name,
+            *_steps(distribution), drawstyle="steps-post", linestyle=LINES[number], linewidth=1.8,
+            color=COLOURS[number], label=name,
         )  # fmt: skip
     if np.isfinite(bound.threshold):
         points = np.unique(
@@ -320,11 +320,11 @@ def fisher_figure(pairs: Sequence[PairOfSizes]) -> Figure:
             rows, [100 * pair.decay.bound for pair in pairs], 0.62, color="#E6E6E6",
             edgecolor=GREY, label="decay bound",
         )  # fmt: skip
-        for place, level in enumerate(levels):
+        for number, level in enumerate(levels):
             shares = [100 * pair.fisher[level].share for pair in pairs]
             axes.plot(
-                shares, rows + 0.2 * (place - (len(levels) - 1) / 2), clip_on=False, zorder=3,
-                label=f"Fisher tests, false discovery rate {level:g}", **drawing.dot_style(place),
+                shares, rows + 0.2 * (number - (len(levels) - 1) / 2), clip_on=False, zorder=3,
+                label=f"Fisher tests, false discovery rate {level:g}", **drawing.dot_style(number),
             )  # fmt: skip
         drawing.finish_rows(axes, labels, "decaying examples (%)")
         axes.set_xlim(left=0)
@@ -338,19 +338,19 @@ def decomposition_figure(decompositions: Mapping[str, Mapping[str, Decomposition
     with _panels(chosen, 3.7, "expected loss", 4) as (figure, panels):
         for axes, (task, sizes) in zip(panels, chosen.items(), strict=True):
             names = dict.fromkeys(
-                name for found in sizes.values() for name in found.parts if name != "loss"
+                name for split in sizes.values() for name in split.parts if name != "loss"
             )
-            places, bottom = np.arange(len(sizes)), np.zeros(len(sizes))
+            positions, bottom = np.arange(len(sizes)), np.zeros(len(sizes))
             for fill, name in enumerate(names):
-                parts = [found.parts.get(name) for found in sizes.values()]
-                # An unbiased estimate of a small variance may be negative; it has no height.
+                parts = [split.parts.get(name) for split in sizes.values()]
+                # An unbiased estimate of a small variance may be negative and is drawn as 0.
                 heights = np.array([max(part.mean, 0.0) if part else 0.0 for part in parts])
                 errors = np.array([part.standard_error if part else 0.0 for part in parts])
                 label = level_name(name) + ("" if name == "bias_squared" else " variance")
-                axes.bar(places, heights, 0.68, bottom, label=label, **drawing.fill_style(fill))
+                axes.bar(positions, heights, 0.68, bottom, label=label, **drawing.fill_style(fill))
                 bottom += heights
                 axes.errorbar(
-                    places, bottom, errors, fmt="none", ecolor="black", elinewidth=0.9, capsize=2
+                    positions, bottom, errors, fmt="none", ecolor="black", elinewidth=0.9, capsize=2
                 )
             _name_sizes(axes, sizes, task)
     return figure
@@ -361,17 +361,17 @@ def variances_figure(decompositions: Mapping[str, Mapping[str, Decomposition]]) 
     chosen = {task: sizes for task, sizes in decompositions.items() if sizes}
     with _panels(chosen, 3.2, "variance", 3) as (figure, panels):
         for axes, (task, sizes) in zip(panels, chosen.items(), strict=True):
-            levels = dict.fromkeys(level for found in sizes.values() for level in found.variances)
-            for place, level in enumerate(levels):
-                known = [
-                    (where, found.parts[level])
-                    for where, found in enumerate(sizes.values())
-                    if level in found.variances
+            levels = dict.fromkeys(level for split in sizes.values() for level in split.variances)
+            for number, level in enumerate(levels):
+                defined = [
+                    (where, split.parts[level])
+                    for where, split in enumerate(sizes.values())
+                    if level in split.variances
                 ]
                 axes.errorbar(
-                    [where for where, _ in known], [part.mean for _, part in known],
-                    [part.standard_error for _, part in known], capsize=3,
-                    label=f"{level_name(level)} variance", **drawing.curve_style(place),
+                    [where for where, _ in defined], [part.mean for _, part in defined],
+                    [part.standard_error for _, part in defined], capsize=3,
+                    label=f"{level_name(level)} variance", **drawing.curve_style(number),
                 )  # fmt: skip
             axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
             _name_sizes(axes, sizes, task)
@@ -383,14 +383,14 @@ def variance_curve_figure(
 ) -> Figure:
     """Draws the expected variance given squared bias, one curve with its band per size."""
     with canvas(5.2, 3.7) as (figure, axes):
-        for place, (size, curve) in enumerate(curves.items()):
-            colour = COLOURS[place % len(COLOURS)]
+        for number, (size, curve) in enumerate(curves.items()):
+            colour = COLOURS[number % len(COLOURS)]
             axes.fill_between(
                 curve.grid, curve.low, curve.high, color=colour, alpha=0.18, linewidth=0
             )
             axes.plot(
                 curve.grid, curve.mean, markersize=5, linewidth=1.6, label=size,
-                markevery=(3 + 3 * place, max(1, len(curve.grid) // 5)), **drawing.curve_style(place),
+                markevery=(3 + 3 * number, max(1, len(curve.grid) // 5)), **drawing.curve_style(number),
             )  # fmt: skip
         axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
         axes.set_xlabel("squared bias")

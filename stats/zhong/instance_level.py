@@ -30,10 +30,10 @@ from multiberts.stats.zhong.ensembles import refuse_fractions
 
 Array = NDArray[np.float64]
 Direction = Literal["decay", "improvement"]
-# Cells of one block, which bounds the memory for any number of examples.
+# Cells of one block: bounds the memory for any number of examples.
 _BLOCK_CELLS = 1 << 21
 _MAX_LATTICE = 1 << 22
-_LEVEL = 0.95  # of the interval of a bound without its threshold's bias
+_LEVEL = 0.95  # level of the interval of the corrected bound
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Distribution:
 
     Attributes:
       support: values, ascending.
-      probability: of each value; the sum is 1.
+      probability: probability of each value, with sum 1.
     """
 
     support: Array
@@ -51,8 +51,8 @@ class Distribution:
     def cdf(self, values: ArrayLike) -> Array:
         """Computes P(X <= value) for each value; within rounding of the support values are equal."""
         shares = np.append(0.0, np.cumsum(self.probability))
-        places = np.searchsorted(self.support, np.asarray(values, float) + 1e-12, side="right")
-        return np.asarray(np.minimum(shares[places], 1.0))
+        indices = np.searchsorted(self.support, np.asarray(values, float) + 1e-12, side="right")
+        return np.asarray(np.minimum(shares[indices], 1.0))
 
     def mirrored(self) -> Distribution:
         return Distribution(-self.support[::-1], self.probability[::-1])
@@ -66,15 +66,15 @@ class InstanceBound:
       direction: decay or improvement.
       bound: the share of examples whose difference passes the threshold, minus that of the random
         baseline.
-      threshold: given, or the one of the largest bound; -inf (inf for improvement) if no threshold
-        gives more than 0.
+      threshold: given threshold, or that of the largest bound; -inf (inf for improvement) if no bound is
+        above 0.
       difference: distribution of the observed differences, larger minus smaller, over the examples.
-      baseline: the same of the random baseline, exact over all exchanges of seeds.
+      baseline: the same for the random baseline, exact over all exchanges of seeds.
       adaptive: whether the threshold was chosen on these data, which makes the bound slightly too
         large; see `threshold_bias`.
-      standard_error: of the bound over examples, with seeds and threshold fixed.
+      standard_error: standard error of the bound over examples, with seeds and threshold held fixed.
       num_seeds: pre-training seeds of the smaller and the larger size.
-      runs: what it was computed from: the arm that would be better first.
+      runs: runs of both arms, the hypothetically better arm first.
     """
 
     direction: Direction
@@ -104,15 +104,15 @@ class InstanceBound:
     def lower_limit(self, confidence_level: float = 0.95) -> float:
         """Computes a one-sided lower confidence limit of the share of such examples.
 
-        The bound is the value that is expected: it often exceeds the true share. The limit chooses the
-        threshold on one half of the examples and applies it to the other, and allows for the choice of
-        examples and, by leaving out one seed after another, of seeds.
+        The bound itself holds only in expectation and often exceeds the true share. The limit chooses the
+        threshold on one half of the examples and applies it to the other. It accounts for sampling of
+        examples and, by leaving out each seed in turn, of seeds.
 
         Args:
-          confidence_level: with which the true share is above the limit, in (0, 1).
+          confidence_level: probability that the true share is above the limit, in (0, 1).
 
         Returns:
-          From 0 to 1; 0 where a size has one seed, or a half fewer than two examples.
+          The limit, from 0 to 1; 0 if a size has one seed or a half has fewer than two examples.
         """
         from scipy.special import stdtrit
 
@@ -131,20 +131,20 @@ class InstanceBound:
             excess = np.hstack([np.zeros((len(lattice.counts), 1)), _excess(lattice, units)])
             values = np.append(-np.inf, units / lattice.unit)
             chosen = [
-                float(values[excess[lattice.pattern[other]].mean(axis=0).argmax()])
-                for other in halves[::-1]
+                float(values[excess[lattice.pattern[half]].mean(axis=0).argmax()])
+                for half in halves[::-1]
             ]
-        found = self._of_halves(self.runs, halves, chosen)
-        value = np.mean([own.mean() for own in found])
-        of_examples = sum(own.var(ddof=1) / len(own) for own in found) / 4
+        excesses = self._of_halves(self.runs, halves, chosen)
+        value = np.mean([excess.mean() for excess in excesses])
+        of_examples = sum(excess.var(ddof=1) / len(excess) for excess in excesses) / 4
         of_seeds = []
-        for place, runs in enumerate(self.runs):
+        for number, runs in enumerate(self.runs):
             left_out = []
             for seed in runs.seeds:
                 fewer = list(self.runs)
-                fewer[place] = runs.with_seeds([other for other in runs.seeds if other != seed])
-                own = self._of_halves((fewer[0], fewer[1]), halves, chosen)
-                left_out.append(np.mean([part.mean() for part in own]))
+                fewer[number] = runs.with_seeds([left for left in runs.seeds if left != seed])
+                of_seed = self._of_halves((fewer[0], fewer[1]), halves, chosen)
+                left_out.append(np.mean([part.mean() for part in of_seed]))
             freedom = len(left_out) - 1
             of_seeds.append((float(np.var(left_out)) * freedom, freedom))  # the jackknife's
         examples = ((float(of_examples), self.num_examples - 2),)
@@ -158,11 +158,11 @@ class InstanceBound:
     def _of_halves(
         runs: tuple[RunsTable, RunsTable], halves: list[NDArray], thresholds: list[float]
     ) -> list[Array]:
-        """Computes the share of each example beyond the baseline's, half by half."""
+        """Computes each example's excess over the baseline, for each half."""
         lattice = _lattice(*runs)
         excess = _excess(lattice, _in_units(thresholds, lattice.unit))
         excess[:, np.isneginf(thresholds)] = 0.0
-        return [excess[lattice.pattern[half], place] for place, half in enumerate(halves)]
+        return [excess[lattice.pattern[half], column] for column, half in enumerate(halves)]
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ class ThresholdBias:
       corrected: bound - bias.
       cross_fitted: mean of two bounds, the threshold chosen on one half of the examples and
         applied to the other; without this bias, by construction.
-      standard_error: of the adaptive bound over bootstrap samples of examples.
+      standard_error: standard error of the adaptive bound over bootstrap samples of examples.
       low, high: 95 % interval of the corrected bound, from the spread of the samples' bounds.
     """
 
@@ -276,9 +276,9 @@ def _whole_sums(runs: RunsTable, scale: int) -> NDArray[np.int64]:
     """Computes the mean of every seed in units of 1 / scale [seeds, examples]."""
     weights = [scale // product for product in _path_products(runs)]
     sums = np.zeros((len(runs.seeds), runs.num_examples), np.int64)
-    for place, rows in enumerate(runs.groups(1).values()):
+    for number, rows in enumerate(runs.groups(1).values()):
         for row in rows:
-            sums[place] += weights[row] * runs.predictions[row].astype(np.int64)
+            sums[number] += weights[row] * runs.predictions[row].astype(np.int64)
     return sums
 
 
@@ -288,9 +288,9 @@ def _exchanges(few: int, many: int) -> list[tuple[int, float]]:
     The mean is few * many / (few + many), so that both arms hold the two sizes in the same
     proportion; with equal numbers, half change arms.
     """
-    whole, rest = divmod(few * many, few + many)
-    share = rest / (few + many)
-    return [(whole, 1 - share)] + ([(whole + 1, share)] if rest else [])
+    whole, remainder = divmod(few * many, few + many)
+    share = remainder / (few + many)
+    return [(whole, 1 - share)] + ([(whole + 1, share)] if remainder else [])
 
 
 def _subset_sums(values: NDArray[np.int64], size: int) -> Array:
@@ -307,9 +307,9 @@ def _subset_sums(values: NDArray[np.int64], size: int) -> Array:
     top = int(np.sort(values, axis=1)[:, number - size :].sum(axis=1).max()) if size else 0
     ways = np.zeros((size + 1, patterns, top + 1))
     ways[0, :, 0] = 1
-    places = np.arange(top + 1)
+    sums = np.arange(top + 1)
     for seed in range(number):
-        before = places - values[:, seed, None]  # [patterns, sums]
+        before = sums - values[:, seed, None]  # [patterns, sums]
         inside = before >= 0
         source = np.where(inside, before, 0)
         for taken in range(min(seed + 1, size), 0, -1):
@@ -357,8 +357,8 @@ def _convolved(first: Array, second: Array, length: int) -> Array:
 
 def _distribution(mass: Array, unit: int) -> Distribution:
     """Returns a distribution with the `mass` of every number of units from -unit to unit."""
-    kept = np.flatnonzero(mass > 0)
-    return Distribution((kept - unit) / float(unit), mass[kept])
+    possible = np.flatnonzero(mass > 0)
+    return Distribution((possible - unit) / float(unit), mass[possible])
 
 
 def _mixed_baseline(lattice: _Lattice) -> Distribution:
@@ -506,7 +506,7 @@ def threshold_bias(
       large: as for `decay_bound`.
       direction: decay or improvement.
       n_resamples: bootstrap samples of examples.
-      rng: of the samples and of the halves for cross-fitting.
+      rng: seed of the samples and of the halves for cross-fitting.
 
     Raises:
       DataError: there are too few bootstrap samples for the interval.
@@ -535,21 +535,21 @@ def threshold_bias(
     random = np.random.Generator(np.random.Philox(key=rng))
     half = random.permutation(number)[: number // 2]
     gaps = lattice.shares @ excess  # [thresholds]
-    own, gains = np.empty(n_resamples), np.empty(n_resamples)
+    biases, gains = np.empty(n_resamples), np.empty(n_resamples)
     block = max(1, _BLOCK_CELLS // len(lattice.counts))
     for start in range(0, n_resamples, block):
         draws = min(block, n_resamples - start)
         samples = random.multinomial(number, lattice.shares, size=draws) @ excess / number
         best = samples.argmax(axis=1)
         rows = slice(start, start + draws)
-        own[rows] = samples[np.arange(draws), best]
-        gains[rows] = own[rows] - gaps[best]
+        biases[rows] = samples[np.arange(draws), best]
+        gains[rows] = biases[rows] - gaps[best]
     bias, tails = float(gains.mean()), [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2]
     corrected = float(gaps.max()) - bias
-    low, high = (corrected + np.quantile(own - own.mean(), tails)).tolist()
+    low, high = (corrected + np.quantile(biases - biases.mean(), tails)).tolist()
     return ThresholdBias(
         float(gaps.max()), bias, corrected, _cross_fitted(lattice, excess, half),
-        float(own.std(ddof=1)), low, high, n_resamples, rng,
+        float(biases.std(ddof=1)), low, high, n_resamples, rng,
     )  # fmt: skip
 
 
@@ -568,7 +568,7 @@ def relative_threshold_bias(
       large: the same of the larger size.
       direction: decay or improvement.
       n_resamples: pairs of draws.
-      rng: of the draws.
+      rng: seed of the draws.
 
     Returns:
       The relative bias, such as 0.1 for a bound that is a tenth too large; NaN where the mean L is not
@@ -593,16 +593,16 @@ def relative_threshold_bias(
     pair = (small, large) if direction == "decay" else (large, small)
     arms = _one_run_each(*pair)
     numbers = [len(runs.keys) for runs in arms]
-    # A draw of seeds is right on an example 0 to all times: these are all the patterns there are.
+    # All patterns: a draw of seeds is right on an example 0 to all times.
     right = np.indices([number + 1 for number in numbers]).reshape(2, -1)
-    one, other = (
+    first, second = (
         (np.arange(number) >= number - counts[:, None]).astype(np.int64)
         for number, counts in zip(numbers, right, strict=True)
     )
-    lattice = _Lattice(one, other, np.arange(len(one)), np.ones(len(one), np.int64), 1)
+    lattice = _Lattice(first, second, np.arange(len(first)), np.ones(len(first), np.int64), 1)
     units = np.unique(lattice.differences[lattice.differences < 0])
     # The first column stands for a threshold below everything, where the bound is 0.
-    excess = np.hstack([np.zeros((len(one), 1)), _excess(lattice, units)])
+    excess = np.hstack([np.zeros((len(first), 1)), _excess(lattice, units)])
     random = np.random.Generator(np.random.Philox(key=rng))
     tables = [runs.predictions.astype(float) for runs in arms]
 
@@ -612,20 +612,20 @@ def relative_threshold_bias(
             random.multinomial(number, np.full(number, 1 / number)) @ table
             for number, table in zip(numbers, tables, strict=True)
         )
-        places = (few * (numbers[1] + 1) + many).astype(np.intp)
-        return np.asarray(np.bincount(places, minlength=len(excess)) @ excess / len(places))
+        indices = (few * (numbers[1] + 1) + many).astype(np.intp)
+        return np.asarray(np.bincount(indices, minlength=len(excess)) @ excess / len(indices))
 
-    found = np.empty((n_resamples, 2))
-    for row in found:
+    biases = np.empty((n_resamples, 2))
+    for row in biases:
         tuned, fresh = bounds(), bounds()
         best = tuned.argmax()
         row[:] = tuned[best], fresh[best]
-    adaptive, honest = found.mean(axis=0).tolist()
+    adaptive, honest = biases.mean(axis=0).tolist()
     return float((adaptive - honest) / honest) if honest > 0 else math.nan
 
 
 def _one_run_each(small: Runs, large: Runs) -> list[RunsTable]:
-    """Returns both arms in one order of examples, or refuses what is not one 0/1 run per seed."""
+    """Aligns the examples of both arms; refuses arms without exactly one 0/1 run per seed."""
     arms = aligned(small, large)
     for runs in arms:
         refuse_fractions(runs.predictions)
@@ -653,9 +653,9 @@ class FisherTests:
     """One-sided Fisher exact tests, one per example.
 
     Attributes:
-      p_values: [examples].
-      adjusted: after Benjamini and Hochberg [examples].
-      level: the requested false discovery rate.
+      p_values: p-value of each example [examples].
+      adjusted: p-values adjusted after Benjamini and Hochberg [examples].
+      level: requested false discovery rate.
       direction: decay or improvement.
     """
 
@@ -720,8 +720,8 @@ def fisher_tests(
     few, many = (len(runs.keys) for runs in arms)
     # Given the number of all right answers, those of the hypothetically better arm.
     better, size = (right[0], few) if direction == "decay" else (right[1], many)
-    tables, place = np.unique(np.stack([right[0] + right[1], better]), axis=1, return_inverse=True)
+    tables, index = np.unique(np.stack([right[0] + right[1], better]), axis=1, return_inverse=True)
     tails = hypergeom.sf(tables[1] - 1, few + many, tables[0], size)
-    p_values = np.minimum(tails, 1.0)[place.ravel()]
+    p_values = np.minimum(tails, 1.0)[index.ravel()]
     adjusted = np.asarray(adjusted_p_values(p_values, "bh"), dtype=np.float64)
     return FisherTests(p_values, adjusted, level, direction)

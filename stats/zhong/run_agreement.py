@@ -49,12 +49,12 @@ _BLOCK_CELLS = 1 << 20
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over examples, the runs held fixed.
+    """A mean over examples, with the runs held fixed.
 
     Attributes:
-      value: in [-1, 1].
-      standard_error: over examples; of a correlation by linearisation.
-      interval: the recommended one (`stats.interval_rule`), by new examples.
+      value: the mean, in [-1, 1].
+      standard_error: standard error over examples; by linearisation for a correlation.
+      interval: recommended interval (`stats.interval_rule`) for new examples.
     """
 
     value: float
@@ -67,10 +67,10 @@ class Agreement:
     """Agreement of pairs of runs.
 
     Attributes:
-      kind: `classes`, where equal answers count, or `correlation` of answers on a scale.
-      same_seed: of two runs of one pre-training seed; None where no seed has two runs.
-      different_seeds: of runs of two seeds; None with one seed.
-      difference: same_seed - different_seeds, from the same examples; None where one is None.
+      kind: `classes` (share of equal answers) or `correlation` of answers on a scale.
+      same_seed: agreement of two runs of one pre-training seed; None if no seed has two runs.
+      different_seeds: agreement of runs of two seeds; None with one seed.
+      difference: same_seed - different_seeds on the same examples; None if either is None.
     """
 
     kind: Kind
@@ -148,7 +148,7 @@ def _are_classes(predictions: NDArray) -> bool:
 
 def _pair_weights(arm: Arm) -> dict[str, Array]:
     """Computes weights [runs, runs] of pairs of runs within and between seeds; each sums to 1."""
-    member = np.array([[seed == other for other in arm.seeds] for seed in arm.run_seeds])
+    member = np.array([[seed == run_seed for run_seed in arm.seeds] for seed in arm.run_seeds])
     counts = member.sum(axis=0)  # [seeds]
     of_run = counts[member.argmax(axis=1)]  # [runs]
     within = member.astype(float) @ member.T
@@ -170,16 +170,16 @@ def _blocks(shape: tuple[int, ...]) -> Iterator[slice]:
 
 def _equal_answers(predictions: NDArray, weights: list[Array]) -> list[Array]:
     """Computes, for each table of weights, the weighted share of pairs that agree [examples]."""
-    found = [np.zeros(predictions.shape[1]) for _ in weights]
+    sums = [np.zeros(predictions.shape[1]) for _ in weights]
     for block in _blocks(predictions.shape):
         ranks = _ranks_of_answers(predictions[:, block])
         for rank in range(int(ranks.max()) + 1):
             chosen = ranks == rank
             columns = np.flatnonzero(chosen.any(axis=0))  # few examples have many answers
             gave = chosen[:, columns].astype(np.float64)
-            for table, values in zip(weights, found, strict=True):
+            for table, values in zip(weights, sums, strict=True):
                 values[block][columns] += ((table @ gave) * gave).sum(axis=0)
-    return found
+    return sums
 
 
 def _ranks_of_answers(predictions: NDArray) -> NDArray[np.int64]:
@@ -205,12 +205,12 @@ def _correlations(predictions: NDArray, weights: list[Array]) -> list[Array]:
     flat = spread <= 1e-14 * np.abs(values).max(axis=1, keepdims=True)
     standard = np.where(flat, 0.0, centred / np.where(flat, 1.0, spread))
     correlations = standard @ standard.T / values.shape[1]
-    found = []
+    of_pair = []
     for table in weights:
         shared = (table * correlations).sum(axis=1)  # [runs]
         mean = float((table * correlations).sum())
-        found.append(((table @ standard) * standard).sum(axis=0) - shared @ standard**2 + mean)
-    return found
+        of_pair.append(((table @ standard) * standard).sum(axis=0) - shared @ standard**2 + mean)
+    return of_pair
 
 
 def _estimates(

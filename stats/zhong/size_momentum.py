@@ -45,7 +45,7 @@ from multiberts.stats.variance.score_tables import TablePart, score_table
 
 Array = NDArray[np.float64]
 Correlation = Literal["pearson", "spearman"]
-# Shares of the mean square score below which a variance is what rounding leaves.
+# Variances below this share of the mean square score are rounding errors.
 _ROUNDING = 1e-12
 
 
@@ -54,8 +54,8 @@ class Momentum:
     """Correlation of two successive improvements, where the middle size is equally accurate.
 
     Attributes:
-      r: the estimate, in [-1, 1]; NaN where the seeds' noise hides how examples differ.
-      low, high: interval over seeds and examples; -1 and 1 where r is NaN.
+      r: estimate, in [-1, 1]; NaN if noise of seeds hides the differences between examples.
+      low, high: interval over seeds and examples; -1 and 1 if r is NaN.
       num_seeds: pre-training seeds of the small, the middle and the large size.
     """
 
@@ -95,7 +95,7 @@ def momentum(small: Runs, middle: Runs, large: Runs, *, confidence_level: float 
         Runs below a seed are averaged.
       middle: the same.
       large: the same.
-      confidence_level: of the interval, in (0, 1).
+      confidence_level: level of the interval, in (0, 1).
 
     Raises:
       DataError: a size has one seed, or the examples differ or cannot be matched.
@@ -128,7 +128,7 @@ def momentum(small: Runs, middle: Runs, large: Runs, *, confidence_level: float 
                 "more: one seed cannot be separated from its noise; add seeds or leave the size out"
             )
     number = sizes[0].shape[1]
-    # A seed that is better on all examples does not make them differ.
+    # Centre seeds: one that is better on all examples adds no difference between examples.
     centred = [scores - scores.mean(axis=1, keepdims=True) for scores in sizes]
     means = np.stack([scores.mean(axis=0) for scores in centred])  # [sizes, examples]
     noise = [scores.var(axis=0, ddof=1).mean() / len(scores) for scores in centred]
@@ -141,10 +141,10 @@ def momentum(small: Runs, middle: Runs, large: Runs, *, confidence_level: float 
     unknown = result(np.nan, -1.0, 1.0)
     if covariances[1, 1] <= floor[1]:
         return unknown
-    # The small and the large size less what the middle one explains [2, sizes].
+    # Coefficients of the small and the large size minus their regression on the middle one.
     slopes = covariances[[0, 2], 1] / covariances[1, 1]
-    rest = np.array([[1, -slopes[0], 0], [0, -slopes[1], 1]])
-    (v_small, c), (_, v_large) = rest @ covariances @ rest.T
+    contrasts = np.array([[1, -slopes[0], 0], [0, -slopes[1], 1]])
+    (v_small, c), (_, v_large) = contrasts @ covariances @ contrasts.T
     if v_small <= floor[0] or v_large <= floor[2]:
         return unknown
     scale = float(np.sqrt(v_small * v_large))
@@ -153,14 +153,14 @@ def momentum(small: Runs, middle: Runs, large: Runs, *, confidence_level: float 
     def products(value: float) -> Crossing:
         """Returns c + value x scale as a crossing of seeds and examples."""
         slope = value / (2 * scale)
-        weights = rest.T @ [[slope * v_large, 0.5], [0.5, slope * v_small]] @ rest
+        weights = contrasts.T @ [[slope * v_large, 0.5], [0.5, slope * v_small]] @ contrasts
         return _sum_of_products(centred, means, weights)
 
     # Every mean square is quadratic in r: three of them give all.
     at_three = [products(value).variance_parts() for value in (-1.0, 0.0, 1.0)]
 
     def excess(value: float) -> float:
-        """Computes by how much c + value x scale exceeds what chance allows."""
+        """Computes the excess of |c + value x scale| over the critical value of the t test."""
         from scipy.special import stdtrit
 
         lagrange = ((value**2 - value) / 2, 1 - value**2, (value**2 + value) / 2)
@@ -169,7 +169,7 @@ def momentum(small: Runs, middle: Runs, large: Runs, *, confidence_level: float 
         return float(abs(c + value * scale) - reach * np.sqrt(variance.variance))
 
     if abs(c) > scale and excess(r) > 0:
-        return unknown  # no correlation fits: the seeds of two sizes are not independent
+        return unknown  # no correlation is consistent: seeds of two sizes are not independent
     low, high = (_limit(excess, r, end) for end in (-1.0, 1.0))
     return result(r, low, high)
 
@@ -180,16 +180,16 @@ def _sum_of_products(centred: Sequence[Array], means: Array, weights: Array) -> 
     p_k is an example's true accuracy under size k, its square the mean product of two different seeds.
 
     Args:
-      centred: by size, scores [seeds, examples].
+      centred: centred scores by size [seeds, examples].
       means: over seeds [sizes, examples].
       weights: [sizes, sizes], symmetric.
     """
     tables = []
     for size, scores in enumerate(centred):
-        seeds, own = len(scores), weights[size, size]
+        seeds, weight = len(scores), weights[size, size]
         other_seeds = (seeds * means[size] - scores) / (seeds - 1)
-        other_sizes = weights[size] @ means - own * means[size]
-        tables.append(2 * scores * (own * other_seeds + other_sizes))
+        other_sizes = weights[size] @ means - weight * means[size]
+        tables.append(2 * scores * (weight * other_seeds + other_sizes))
     # Every product is in the tables of both its factors: half of their means is taken off again,
     # example by example, while a seed moves all products that it is in.
     twice = sum(table.mean(axis=0) for table in tables)
@@ -248,17 +248,17 @@ def momentum_index(
     if limits.ndim != 1 or len(limits) < 2 or (np.diff(limits) <= 0).any():
         raise DataError(f"found limits of buckets {limits.tolist()}, expected rising numbers")
     before, between, after = (runs.mean() for runs in aligned(small, middle, large))
-    # A mean of .6 that rounding made .59999 is .6.
+    # Rounding can turn a mean of .6 into .59999.
     bucket = np.searchsorted(limits, between + 1e-9, side="right") - 1
     bucket[np.isclose(between, limits[-1])] = len(limits) - 2
-    counts = np.array([(bucket == place).sum() for place in range(len(limits) - 1)])
+    counts = np.array([(bucket == number).sum() for number in range(len(limits) - 1)])
     correlation = np.full(len(counts), np.nan)
-    for place in np.flatnonzero(counts > 2):
-        gains = np.stack([between - before, after - between])[:, bucket == place]
+    for number in np.flatnonzero(counts > 2):
+        gains = np.stack([between - before, after - between])[:, bucket == number]
         if kind == "spearman":
             gains = np.asarray(rankdata(np.round(gains, 12), axis=1))
         if (gains.std(axis=1) > 1e-9).all():
-            correlation[place] = np.corrcoef(*gains)[0, 1]
-    known = np.isfinite(correlation)
-    pooled = np.average(correlation[known], weights=counts[known]) if known.any() else np.nan
+            correlation[number] = np.corrcoef(*gains)[0, 1]
+    defined = np.isfinite(correlation)
+    pooled = np.average(correlation[defined], weights=counts[defined]) if defined.any() else np.nan
     return MomentumIndex(limits, correlation, counts, float(pooled), kind)

@@ -62,7 +62,7 @@ def _decay(analysis: InstanceAnalysis) -> Records:
             "Decay, all runs": pair.all_runs.bound if pair.all_runs else None,
             "Decay, ensembled": bound.bound, "Threshold": _finite(bound.threshold),
             "Threshold bias": bias.bias, "Corrected": bias.corrected,
-            # Where the bound is 0, the bounds of all samples may be 0; then their spread is meaningless.
+            # If the bound is 0, all bootstrap bounds may be 0 and their spread means nothing.
             "Corrected (95% CI)": Interval(bias.low, bias.high) if bias.bound > 0 else None,
             "Cross-fitted": bias.cross_fitted,
         }  # fmt: skip
@@ -75,21 +75,21 @@ def _finite(value: float) -> float | None:
 def _matrix(
     values: Callable[[PairOfSizes], tuple[float | None, float | None]], analysis: InstanceAnalysis
 ) -> Records:
-    """Lays out values of decay and of improvement as the paper's tables 2, 9 and 10.
+    """Arranges values of decay and improvement like the paper's tables 2, 9 and 10.
 
-    Above the diagonal those of improvement from the row's size to the larger one of the column; below
-    it those of improvement from the row's size to a smaller one: of decay with size.
+    Above the diagonal: improvement from the row's size to the larger size of the column. Below it:
+      improvement from the row's size to a smaller one, which is decay with size.
     """
     pairs = analysis.pairs
-    known: dict[tuple[str, str, str], Cell] = {}
+    cell_of: dict[tuple[str, str, str], Cell] = {}
     for pair in pairs:
-        known[pair.task, pair.large, pair.small], known[pair.task, pair.small, pair.large] = values(
-            pair
+        cell_of[pair.task, pair.large, pair.small], cell_of[pair.task, pair.small, pair.large] = (
+            values(pair)
         )
     sizes = list(dict.fromkeys(name for pair in pairs for name in (pair.small, pair.large)))
     for task in dict.fromkeys(pair.task for pair in pairs):
         for start in sizes:
-            cells = {f"To {end}": known.get((task, start, end)) for end in sizes}
+            cells = {f"To {end}": cell_of.get((task, start, end)) for end in sizes}
             if any(value is not None for value in cells.values()):
                 yield {"Task": task, "From": start, **cells}
 
@@ -124,7 +124,7 @@ def _seeds(analysis: InstanceAnalysis) -> Records:
         for item in items:
             yield {
                 "Task": task, "Smaller": small, "Larger": large, "Seeds": item.num_seeds,
-                "Decay bound": item.bound, "Fisher's tests": item.found, "Best rate": item.rate,
+                "Decay bound": item.bound, "Fisher's tests": item.share, "Best rate": item.rate,
             }  # fmt: skip
 
 
@@ -150,10 +150,10 @@ def _parts(
     parts: Mapping[tuple[str, str], Mapping[str, LossPart]], names: Mapping[str, str]
 ) -> Records:
     """Yields named parts, each with its standard error, by task and size."""
-    for (task, size), known in parts.items():
+    for (task, size), variances in parts.items():
         record: dict[str, Cell] = {"Task": task, "Size": size}
         for part_name, name in names.items():
-            item = known.get(part_name)
+            item = variances.get(part_name)
             record[name] = item.mean if item else None
             record[f"SE {name.lower()}"] = item.standard_error if item else None
         yield record
@@ -169,7 +169,7 @@ def _by_task_and_size(
 
 def _decomposition(analysis: InstanceAnalysis) -> Records:
     parts = {key: item.parts for key, item in _by_task_and_size(analysis)}
-    levels = [level for known in parts.values() for level in list(known)[1:-1]]
+    levels = [level for variances in parts.values() for level in list(variances)[1:-1]]
     names = {name: level_name(name).capitalize() for name in ("bias_squared", *levels, "loss")}
     return _parts(parts, names)
 
@@ -179,7 +179,7 @@ def _disagreement(analysis: InstanceAnalysis) -> Records:
         key: {level: part(rates) for level, rates in item.disagreements.items()}
         for key, item in _by_task_and_size(analysis)
     }
-    levels = dict.fromkeys(level for known in parts.values() for level in known)
+    levels = dict.fromkeys(level for variances in parts.values() for level in variances)
     return _parts(parts, {level: f"Different {level_name(level)}" for level in reversed(levels)})
 
 
@@ -211,7 +211,7 @@ def _bucket_names(item: MomentumIndex) -> list[str]:
 
 
 class _Kind(NamedTuple):
-    """A table: the columns from the first measured one on have one format, but for some."""
+    """Makes a table with one format for the measured columns, except some."""
 
     title: str
     records: Callable[[InstanceAnalysis], Records]

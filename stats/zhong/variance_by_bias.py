@@ -67,10 +67,10 @@ def variance_curve(
         raise DataError("found a bias or variance that is not finite; leave such examples out")
     bias, means, errors = groups_by_bias(x, y, num_bins)
     centre, spread = means.mean(), means.std() or 1.0
-    places = _absolute(bias)
+    positions = _absolute(bias)
     points = np.linspace(max(x.min(), 0.0), x.max(), 101)
     fitted, deviation = _gaussian_process(
-        places, (means - centre) / spread, (errors / spread) ** 2, _absolute(points)
+        positions, (means - centre) / spread, (errors / spread) ** 2, _absolute(points)
     )
     mean, reach = (centre + spread * fitted, norm.ppf(0.975) * spread * deviation)
     return VarianceCurve(points, mean, mean - reach, mean + reach)
@@ -183,7 +183,7 @@ def conditional_variance(
         )
     order = np.random.Generator(np.random.Philox(key=0)).permutation(len(nested.seeds))
     first, second = (
-        decompose(nested.with_seeds([nested.seeds[place] for place in part]))
+        decompose(nested.with_seeds([nested.seeds[row] for row in part]))
         for part in np.array_split(order, 2)
     )
     return variance_curve(first.bias_squared, second.variances[level], num_bins)

@@ -15,7 +15,7 @@ import pytest
 from scipy.stats import norm, ttest_ind, ttest_rel
 
 from multiberts import stats
-from multiberts.stats.report.own_predictions import compare_files
+from multiberts.stats.report.compare_command import compare_files
 from multiberts.tests import warm
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -187,7 +187,8 @@ def test_training_starts_from_a_kept_model(
     again = {**call, "checkpoint": str(cached)}
     finetune(run_dir=str(second), **again)
     assert (
-        "was fine-tuned on pair: training starts from its encoder, with a new head" in capsys.readouterr().err
+        "was fine-tuned on pair: training starts from its encoder, with a new head"
+        in capsys.readouterr().err
     )
     content = json.loads((second / "run.json").read_text())
     assert content["checkpoint"]["name"] == "me/mine@5f0a"

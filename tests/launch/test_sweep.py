@@ -18,7 +18,7 @@ from multiberts.evaluate.prediction_files.parquet import export
 from multiberts.finetune.finetuning import finetune
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import EXIT_PREEMPTED
-from multiberts.stats.report.own_predictions import compare_files
+from multiberts.stats.report.compare_command import compare_files
 from multiberts.stats.report.reporting import describe_report, report
 from multiberts.stats.report.selection import learning_rates
 from multiberts.stats.report.verification import verify

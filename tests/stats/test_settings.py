@@ -8,7 +8,7 @@ import pytest
 
 from multiberts import stats
 from multiberts.stats.paper.reproduction import paper
-from multiberts.stats.report.own_predictions import compare_files
+from multiberts.stats.report.compare_command import compare_files
 from multiberts.stats.report.reporting import report
 from multiberts.stats.settings import ComparisonSettings
 

@@ -11,7 +11,7 @@ from multiberts.evaluate.readers.columns import ColumnNames
 from multiberts.evaluate.readers.reading import read_tasks
 from multiberts.evaluate.readers.rows import BY_TIME
 from multiberts.runs.errors import UserError
-from multiberts.stats.report.own_predictions import compare_files
+from multiberts.stats.report.compare_command import compare_files
 from multiberts.tests.evaluate.readers.one_task import read_arms, read_rows
 
 GOLD = [0, 1, 1, 0, 1, 1, 0, 1]

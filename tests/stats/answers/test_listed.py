@@ -13,8 +13,8 @@ from multiberts.stats.answers.listed import ANSWERS
 from multiberts.stats.presentation.answer import FurtherAnswer
 from multiberts.stats.presentation.sections import ReportSection
 from multiberts.stats.presentation.table_writer import Table
+from multiberts.stats.report.compare_command import FileComparison, compare_files
 from multiberts.stats.report.evidence import Pair, Request, compare_all
-from multiberts.stats.report.own_predictions import OwnComparison, compare_files
 from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.settings import ComparisonSettings
 from multiberts.tests.stats.report.test_page import made_up
@@ -120,5 +120,5 @@ def test_a_report_asks_it_of_every_pair(toy):
 def test_every_answer_of_the_list_is_asked_for_by_a_setting_of_its_own():
     parameters = [kind.parameter for kind in ANSWERS]
     assert len({*parameters}) == len({kind.key for kind in ANSWERS}) == len(ANSWERS)
-    flags = {*OwnComparison.__dataclass_fields__}
+    flags = {*FileComparison.__dataclass_fields__}
     assert {*parameters} - flags == {"planned_seeds"}  # a plan knows these

@@ -11,7 +11,7 @@ from multiberts import stats
 from multiberts.runs.errors import UserError
 from multiberts.stats.answers.published_number import NUM_DRAWS, standard_draws
 from multiberts.stats.errors import DataError
-from multiberts.stats.report.own_reproduction import reproduce_files
+from multiberts.stats.report.reproduce_command import reproduce_files
 
 SCORES = np.array([0.80, 0.82, 0.85, 0.81])
 RUNS = np.repeat(SCORES[:, None], 6, axis=1)  # seeds x examples

@@ -14,7 +14,7 @@ from scipy.special import ndtri
 from multiberts import stats
 from multiberts.stats.errors import DataError
 from multiberts.stats.presentation.words import methods
-from multiberts.stats.report.own_predictions import compare_files
+from multiberts.stats.report.compare_command import compare_files
 
 FEW = {"n_resamples": 40}
 

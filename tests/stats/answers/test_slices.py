@@ -11,7 +11,7 @@ import xarray
 from multiberts import stats
 from multiberts.runs.errors import UserError
 from multiberts.stats.errors import DataError
-from multiberts.stats.report.own_predictions import compare_files
+from multiberts.stats.report.compare_command import compare_files
 from multiberts.stats.significance import adjusted_p_values
 
 FEW = {"n_resamples": 40}

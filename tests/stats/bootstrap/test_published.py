@@ -176,7 +176,7 @@ def test_chunks_and_blocks_do_not_change_the_samples(metric, monkeypatch):
     whole = multibootstrap(*data, score_fn=metric, nboot=30, rng=2, verbose=False)
     monkeypatch.setattr("multiberts.stats.bootstrap.replicates._CHUNK_BYTES", 10_000)
     monkeypatch.setattr("multiberts.stats.bootstrap.replicates._BLOCK_ELEMENTS", 2000)
-    monkeypatch.setattr("multiberts.stats.bootstrap.replicates._KEPT_BYTES", 0)
+    monkeypatch.setattr("multiberts.stats.bootstrap.replicates._BYTES_IN_MEMORY", 0)
     monkeypatch.setattr("multiberts.stats.bootstrap.replicates._EXACT_BLOCK", 700)
     in_pieces = multibootstrap(*data, score_fn=metric, nboot=30, rng=2, verbose=False)
     np.testing.assert_array_equal(in_pieces, whole)

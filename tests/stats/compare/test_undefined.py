@@ -11,8 +11,8 @@ import pytest
 from multiberts import stats
 from multiberts.stats.compare.question import TaskData
 from multiberts.stats.errors import DataError, UndefinedScore
+from multiberts.stats.report.compare_command import compare_files
 from multiberts.stats.report.evidence import compare_all
-from multiberts.stats.report.own_predictions import compare_files
 
 FEW = {"n_resamples": 40}
 LABELS = (np.arange(300) % 5 < 2) * 1
@@ -154,8 +154,8 @@ def test_the_command_compares_the_others_and_says_who_is_left_out(tmp_path):
 
 
 def test_a_report_goes_on_without_a_request_of_which_nothing_is_left(tmp_path):
+    from multiberts.stats.report.arms_of_files import read
     from multiberts.stats.report.evidence import Pair, Request
-    from multiberts.stats.report.own_files import read
     from multiberts.stats.report.prediction_sets import PredictionSet
     from multiberts.stats.settings import ComparisonSettings
 

@@ -6,7 +6,7 @@ import pytest
 import xarray
 
 from multiberts import stats
-from multiberts.stats.report.own_predictions import compare_files
+from multiberts.stats.report.compare_command import compare_files
 
 FEW = {"n_resamples": 39}
 

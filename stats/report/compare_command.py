@@ -1,4 +1,4 @@
-"""Compares predictions of the user's own: the command `compare`, from files to an answer."""
+"""The command `compare`: reads a user's predictions and writes the answer."""
 
 from __future__ import annotations
 
@@ -28,9 +28,19 @@ from multiberts.stats.presentation.comparison_tables import full_table, summary_
 from multiberts.stats.presentation.provenance import data_facts
 from multiberts.stats.reading import table_of
 from multiberts.stats.report.analysis import ReportContent
+from multiberts.stats.report.arms_of_files import (
+    columns_of_each,
+    metric_of_arms,
+    tasks_of,
+    with_labels,
+)
+from multiberts.stats.report.compare_output import (
+    as_json,
+    as_text,
+    tables_of_answers,
+    what_was_read,
+)
 from multiberts.stats.report.evidence import ComparedArms, Pair, Request, compare_all
-from multiberts.stats.report.own_answer import as_json, as_text, tables_of_answers, what_was_read
-from multiberts.stats.report.own_files import columns_of_each, metric_of_arms, tasks_of, with_labels
 from multiberts.stats.report.page import page_files
 from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.report.selection import SEEDS, SeedKind
@@ -38,7 +48,7 @@ from multiberts.stats.settings import ComparisonSettings, Design, Missing, Resam
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnComparison(SliceNames):
+class FileComparison(SliceNames):
     """Settings of `compare_files`.
 
     Attributes:
@@ -46,38 +56,36 @@ class OwnComparison(SliceNames):
         column per run; arrays (`.npz`, `.npy`); a folder of such files, one per seed, whose names say seed,
         arm and task (`base_seed0.csv`, `base/seed_0/rte.csv`); a folder of finished fine-tuning runs; outputs
         of lm-evaluation-harness, Inspect, HELM or Hugging Face `datasets`, one folder per seed.
-      experiment: the same for the other arm, or for several; or the other seeds, where names differ in the
-        seed (`base_seed*.csv new_seed*.csv`).
-      labels: a table of ids and labels, instead of labels in the files themselves; `example` and `label` may
-        name its columns.
-      base: the arm that the others are compared with; by default the first.
+      experiment: the same for one or more other arms; or further seeds, if names differ in the seed
+        (`base_seed*.csv new_seed*.csv`).
+      labels: table of ids and labels that replaces labels in the files; `example` and `label` may name its
+        columns.
+      base: arm that the others are compared with; by default the first.
       metric: a metric such as `accuracy`, `f1`, `matthews_correlation`; by default `mean` of scores,
-        and `accuracy` of predictions. Of several tasks that of each, `MRPC:accuracy+f1,accuracy`, where one
-        with two counts as their mean; `glue` counts as GLUE does.
-      html: where to write a page with the answer and its figures, one file.
-      latex: where to write the table in LaTeX.
-      csv: where to write every number.
-      json: print every number as JSON instead of text.
+        and `accuracy` of predictions. For several tasks one metric each, `MRPC:accuracy+f1,accuracy`; two
+        metrics of a task are averaged. `glue`: GLUE's metrics.
+      html: path of a page to write, one file with the answer and its figures.
+      latex: path of a LaTeX table to write.
+      csv: path of a CSV file to write, with all numbers.
+      json: print all numbers as JSON instead of text.
       design: `paired` for runs that share their seeds, `unpaired`, `fixed_baseline`. Repeated evaluations,
         known as logs in order of time, are always unpaired.
-      resample: `both`; `examples` holds the seeds fixed and claims nothing beyond them, as one run of each
-        allows; `seeds` holds the examples fixed, as one score per run allows. By default what the data allow.
-      seeds: of which training of finished runs the seeds are: `pretrain`, or `finetune`, which compares
-        single checkpoints; files of other programs name their seeds in a column.
-      step: of finished runs, the steps of pre-training that are compared; by default the last of each
-        procedure.
-      names: what the arms are called in text, page and LaTeX, in the order of the files: "RoBERTa,Ours".
+      resample: `both`; `examples` holds the seeds fixed and claims nothing beyond them, the default for one
+        run of each arm; `seeds` holds the examples fixed, the default for one score per run.
+      seeds: training stage whose seeds count, for finished runs: `pretrain`, or `finetune`, which compares
+        single checkpoints; other files have a column of seeds.
+      step: pre-training steps of finished runs to compare; by default the last of each procedure.
+      names: names of the arms in text, page and LaTeX, in the order of the files: "RoBERTa,Ours".
       task: one of several tasks in the files; by default all, and their mean.
-      task_name: what the task is called in text, page and LaTeX.
-      missing: `omit` leaves a missing prediction out of its run's score, as if it were missing at
-        random.
+      task_name: name of the task in text, page and LaTeX.
+      missing: `omit` leaves a missing prediction out of its run's score, as if missing at random.
       confidence_level: level of the intervals.
-      margin: the largest difference that does not matter, in points for scores in per cent: is each arm
-        not worse than the base by that much, and the same within it?
-      by: column whose values split the examples into slices, each compared by itself: a category, a
-        language, `label`, or `length` (the words of the texts); numbers are cut at their quartiles.
-      seed_sd: where an arm has one seed, the standard deviation over seeds to take for it, in points for
-        scores in per cent: `0.8`, or `0.8/24` with its degrees of freedom. Seeds are then not paired.
+      margin: largest irrelevant difference, in points for scores in per cent; tests whether each arm is not
+        worse than the base by it, and equal within it.
+      by: column that splits the examples into slices, each compared separately: a category, a language,
+        `label`, or `length` (number of words); numbers are cut at their quartiles.
+      seed_sd: standard deviation over seeds for arms with one seed, in points for scores in per cent:
+        `0.8`, or `0.8/24` with its degrees of freedom. Seeds are then not paired.
       arm: column that names the model, method or condition of each row; this and the other columns have
         one name for all files, or one for each, separated by commas.
       seed: column of seeds; `columns` (if none is called so) where each seed has a column of its own,
@@ -89,7 +97,7 @@ class OwnComparison(SliceNames):
       label: column of labels.
       cluster: column of groups of examples that belong together, such as sentences of one template.
       n_resamples: bootstrap replicates.
-      rng: number that identifies the draws: the same number, the same draws.
+      rng: number that identifies the draws: equal numbers give equal draws.
     """
 
     results: str
@@ -123,7 +131,7 @@ class OwnComparison(SliceNames):
 
     @property
     def inputs(self) -> list[str]:
-        """Returns every path that is read."""
+        """Returns all paths that are read."""
         return [self.results, *self.experiment, *([self.labels] if self.labels else [])]
 
     def of_comparison(self, design: Design) -> ComparisonSettings:
@@ -132,8 +140,8 @@ class OwnComparison(SliceNames):
         )
 
 
-@takes_fields_of(OwnComparison)
-def compare_files(settings: OwnComparison) -> str:
+@takes_fields_of(FileComparison)
+def compare_files(settings: FileComparison) -> str:
     """Compares predictions or scores of your own models over seeds and examples.
 
     `multiberts compare base.csv new.csv --metric=f1` compares two files, `multiberts compare
@@ -154,13 +162,13 @@ def compare_files(settings: OwnComparison) -> str:
     for flag in ("html", "latex", "csv"):
         path = getattr(settings, flag)
         if path is not None and (Path(path).is_dir() or Path(path).resolve() in inputs):
-            found = "a directory" if Path(path).is_dir() else "one of the files compared"
-            raise UserError(f"--{flag} is {path}, which is {found}; give the name of a new file")
+            taken_by = "a directory" if Path(path).is_dir() else "one of the files compared"
+            raise UserError(f"--{flag} is {path}, which is {taken_by}; give the name of a new file")
     paths = [settings.results, *settings.experiment]
     read_tasks = partial(tasks_of, paths, settings.task, seeds=settings.seeds, steps=settings.step)
     tasks = read_tasks(settings.columns)
     if known_name(settings.metric or "") == "loss" and settings.score is None:
-        # Beside predictions and labels a column of scores is left out.
+        # A column of scores is left out by default if there are predictions and labels.
         reads = [table.read for arms in _tables(tasks).values() for table in arms.values()]
         losses = [name for read in reads for name in read.unused if name.lower() == "loss"]
         if losses:
@@ -183,7 +191,7 @@ def compare_files(settings: OwnComparison) -> str:
         shown = [summary_table(compared.items), *tables_of_answers(compared)]
         texts[settings.latex] = "\n".join(table.latex() for table in shown)
     if settings.csv is not None:
-        answers = [one.answers for one in compared.items]
+        answers = [item.answers for item in compared.items]
         texts[settings.csv] = full_table(compared.comparisons, answers).csv()
     texts |= _pages(compared, settings, read, tables) if settings.html is not None else {}
     for path, text in texts.items():
@@ -204,22 +212,26 @@ def _tables(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, ArmTa
 def _renamed(
     tasks: Mapping[str, Mapping[str, Any]], names: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
-    arms = dict.fromkeys(name for own in tasks.values() for name in own)
+    arms = dict.fromkeys(name for arms_of in tasks.values() for name in arms_of)
     if len({*names}) != len(arms) or len(names) != len(arms):
         raise UserError(
             f"--names={','.join(names)} holds {counted(len({*names}), 'name')}, but there are {len(arms)} "
             f"arms ({', '.join(arms)}); give one name for each, in this order"
         )
     new = dict(zip(arms, names, strict=True))
-    return {task: {new[name]: data for name, data in own.items()} for task, own in tasks.items()}
+    return {
+        task: {new[name]: data for name, data in arms_of.items()} for task, arms_of in tasks.items()
+    }
 
 
-def _compare_tasks(tasks: Mapping[str, Mapping[str, Any]], settings: OwnComparison) -> ComparedArms:
-    """Compares every other arm with the first, on each task; a single arm is described."""
+def _compare_tasks(
+    tasks: Mapping[str, Mapping[str, Any]], settings: FileComparison
+) -> ComparedArms:
+    """Compares each arm with the base on each task, or describes a single arm."""
     every_arm = [*dict.fromkeys(name for arms in tasks.values() for name in arms)]
     if settings.base is not None and settings.base not in every_arm:
-        known = ", ".join(every_arm)
-        raise UserError(f"found no arm --base={settings.base}, only {known}; give one of them")
+        arms_read = ", ".join(every_arm)
+        raise UserError(f"found no arm --base={settings.base}, only {arms_read}; give one of them")
     base_name = every_arm[0] if settings.base is None else settings.base
     others = [name for name in every_arm if name != base_name]
     [by, *_] = columns_of_each([settings.results, *settings.experiment], {"by": settings.by})
@@ -232,36 +244,38 @@ def _compare_tasks(tasks: Mapping[str, Mapping[str, Any]], settings: OwnComparis
     lacking: list[str] = []
     for task, arms in tasks.items():
         called = task or settings.task_name or settings.task or Path(settings.results).name
-        # Tasks of finished runs have several sets, which count as in a report.
+        # Tasks of finished runs have several evaluation sets, which count as in a report.
         of_task = [*getattr(next(iter(arms.values())), "attrs", {}).get("metrics", ())]
-        own, _, set_name = (task if of_task else "").partition("/")
+        run_task, _, set_name = (task if of_task else "").partition("/")
         every = metrics[task]
-        if every is None and own:
-            every = counted_metrics(own, of_task)
+        if every is None and run_task:
+            every = counted_metrics(run_task, of_task)
         every = every if isinstance(every, tuple) else (every,)
         measures = [metric_of_arms(arms, metric) for metric in every]
         sets = {
             name: PredictionSet(
-                own or task, set_name or called, name, None, (*measures,), data, settings.missing,
+                run_task or task, set_name or called, name, None, (*measures,), data, settings.missing,
                 "cluster" if "cluster" in table_of(name, data).of_examples else None,
             )
             for name, data in arms.items()
         }  # fmt: skip
         lacking += [f"{name} on {task}" for name in (base_name, *others) if name not in sets]
-        for name, own_pairs in by_arm.items():
+        for name, arm_pairs in by_arm.items():
             if base_name not in sets or (name and name not in sets):
                 continue
             pair = [sets[base_name], *([sets[name]] if name else [])]
             title = f"{name} against {base_name}" if name else base_name
-            own_pairs += [
+            arm_pairs += [
                 Pair(
                     pair, measure, (base_name, name), title, "",
-                    counts=not own or pair[0].counts(measure),
+                    counts=not run_task or pair[0].counts(measure),
                 )
                 for measure in measures
             ]  # fmt: skip
-    every_pair = [pair for own_pairs in by_arm.values() for pair in own_pairs]
-    pairs = [replace(pair, place=str(number)) for number, pair in enumerate(every_pair, start=1)]
+    every_pair = [pair for arm_pairs in by_arm.values() for pair in arm_pairs]
+    pairs = [
+        replace(pair, file_stem=str(number)) for number, pair in enumerate(every_pair, start=1)
+    ]
     if not pairs:
         raise UserError(
             f"{settings.results}: found no task of both {base_name} and {', '.join(others)}; give "
@@ -279,20 +293,20 @@ def _compare_tasks(tasks: Mapping[str, Mapping[str, Any]], settings: OwnComparis
 
 def _pages(
     compared: ComparedArms,
-    settings: OwnComparison,
+    settings: FileComparison,
     read: str,
     tasks: Mapping[str, Mapping[str, ArmTable]],
 ) -> dict[str, str]:
-    """Returns the page of a report that has these comparisons alone, and those that it links to."""
+    """Returns the report page of these comparisons, and the pages that it links to."""
     bootstrap = settings.of_comparison(compared.comparisons[0].design)
     tables = [table for arms in tasks.values() for table in arms.values()]
     names = {
-        role: {(table.read.columns or own).get(role) for table in tables}
-        for role, own in (("seed", {"seed": "pretrain_seed"}), ("run", {"run": "finetune_seed"}))
+        role: {(table.read.columns or usual).get(role) for table in tables}
+        for role, usual in (("seed", {"seed": "pretrain_seed"}), ("run", {"run": "finetune_seed"}))
     }
     content = ReportContent(
         [compared], [], [], [], [],
-        # Only what the data name is claimed in a paper.
+        # Say "pre-training seeds" only if the data have a column of that name.
         seeds_are=SEEDS["finetune"]
         if settings.seeds == "finetune"
         else SEEDS["pretrain"]
@@ -301,11 +315,11 @@ def _pages(
         runs_are="fine-tuning runs" if names["run"] == {"finetune_seed"} else "runs",
     )  # fmt: skip
     path = Path(settings.html or "index.html")
-    places = [Path(given) for given in settings.inputs]
+    paths = [Path(name) for name in settings.inputs]
     files = [
-        file for place in places for file in ([place] if place.is_file() else place.rglob("*"))
+        file for source in paths for file in ([source] if source.is_file() else source.rglob("*"))
     ]
-    outputs = {Path(given).resolve() for given in (settings.latex, settings.csv) if given}
+    outputs = {Path(name).resolve() for name in (settings.latex, settings.csv) if name}
     data = [
         file
         for file in files
@@ -316,9 +330,9 @@ def _pages(
         "Read": read,
         **data_facts(data, "the files compared"),
     }
-    made = page_files(compared.name, content, bootstrap, "dev", made_by, name=path.stem)
+    pages = page_files(compared.name, content, bootstrap, "dev", made_by, name=path.stem)
     return {
         str(path.with_name(file)): page.decode()
-        for file, page in made.items()
+        for file, page in pages.items()
         if file.endswith(".html")
     }

@@ -1,4 +1,4 @@
-"""Reads the user's own predictions: files, folders and finished runs, as arms."""
+"""Reads a user's predictions from files, folders and finished runs, as arms."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[str, xarray.Dataset]:
-    r"""Reads predictions or scores of many runs for `compare`, recognised by their content.
+    r"""Reads predictions or scores of many runs for `compare`; formats are recognised by content.
 
     Args:
       data: the path of a table (CSV, TSV, JSON lines, JSON, Parquet), long or with one column per run; of
@@ -85,19 +85,19 @@ def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[s
 
     See also: `compare`, `compare_arms`.
     """
-    what = str(data) if isinstance(data, str | Path) else "data"
+    label = str(data) if isinstance(data, str | Path) else "data"
     refuse_unknown("read", columns, _ROLES)
     with as_data_errors():
-        if holds_runs(data):  # an arm of each procedure and step
-            every, _ = prediction_sets_of_runs(finished_runs(what))
-            sets = _wanted_sets(every, what, task)
-            only_task(sorted({own.set_name for own in sets}), what)
-            return {own.name: own.data for own in sets}
-    arms = arms_in(data, what, task=task, columns=columns)
+        if holds_runs(data):  # one arm per procedure and step
+            every, _ = prediction_sets_of_runs(finished_runs(label))
+            sets = _wanted_sets(every, label, task)
+            only_task(sorted({each.set_name for each in sets}), label)
+            return {each.name: each.data for each in sets}
+    arms = arms_in(data, label, task=task, columns=columns)
     if arms is not None:
         arms = {
-            name: next(iter(named_arms({name: own}, columns=columns).values()))
-            for name, own in arms.items()
+            name: next(iter(named_arms({name: arm}, columns=columns).values()))
+            for name, arm in arms.items()
         }
     if arms is None or not all(isinstance(arm, ArmTable) for arm in arms.values()):
         raise DataError(
@@ -120,45 +120,45 @@ def _tasks_of_each(
     seeds: SeedKind,
     steps: Sequence[int],
 ) -> list[dict[str, dict[str, Any]]]:
-    """Reads groups of paths, seeds of arms each, by task and arm.
+    """Reads groups of paths by task and arm.
 
-    Those that name no task are of the wanted one where another names it.
+    A group that names no task belongs to the wanted task if another group names it.
     """
 
-    def tasks_at(paths: Sequence[str], own: Mapping[str, str | None], task: str | None) -> Any:
+    def tasks_at(paths: Sequence[str], names: Mapping[str, str | None], task: str | None) -> Any:
         if seeds == "finetune" or holds_runs(paths[0]):
             return _tasks_of_runs(paths[0], task, steps, seeds, len(groups) == 1)
         if steps:
             raise UserError(
                 f"{paths[0]} holds no finished runs, which alone have steps; leave --step out"
             )
-        by_task = read_arms_by_task(paths, SliceNames(**own), task)
+        by_task = read_arms_by_task(paths, SliceNames(**names), task)
         check_names_of_tasks(by_task, described_paths(paths))
         return by_task
 
-    found: list[dict[str, dict[str, Any]]] = []
+    each: list[dict[str, dict[str, Any]]] = []
     num_refused = 0
-    for paths, own in zip(groups, columns, strict=True):
+    for paths, names in zip(groups, columns, strict=True):
         try:
-            found.append(tasks_at(paths, own, task))
+            each.append(tasks_at(paths, names, task))
         except NoTaskError:
             num_refused += 1
             if num_refused == len(groups):
                 raise
-            found.append(tasks_at(paths, own, None))
-    return found
+            each.append(tasks_at(paths, names, None))
+    return each
 
 
 def _tasks_of_runs(
     path: str, task: str | None, steps: Sequence[int], seeds: SeedKind, is_alone: bool
 ) -> dict[str, dict[str, xarray.Dataset]]:
-    """Reads finished runs by task, as arms of procedures, or of checkpoints with fine-tuning seeds.
+    """Reads finished runs by task; arms are procedures, or checkpoints with fine-tuning seeds.
 
-    Each is read at one learning rate.
+    Each arm is read at one learning rate.
 
     Args:
-      steps: of pre-training; none: the last of each procedure.
-      is_alone: whether the rates of one checkpoint are arms, with no other path to compare it with.
+      steps: pre-training steps; empty: the last step of each procedure.
+      is_alone: whether this is the only path; the learning rates of one checkpoint are then arms.
     """
     runs = finished_runs(path)
     of_task = [run for run in runs if run.facts["task"] == (task or "").partition("/")[0]]
@@ -167,7 +167,7 @@ def _tasks_of_runs(
     if seeds == "finetune" and len({group.procedure for group in groups}) == 1:
         groups = [replace(group, procedure="") for group in groups]
         if is_alone:
-            groups = [own for group in groups for own in group.by_learning_rate()]
+            groups = [of_rate for group in groups for of_rate in group.by_learning_rate()]
     reader = PredictionSetReader()
     every: list[PredictionSet] = []
     for group, choice in [choose_learning_rate(group, reader) for group in groups]:
@@ -175,27 +175,29 @@ def _tasks_of_runs(
         words = [group.runs[0].steps, choice.in_words() if choice else rates]
         chosen = ", ".join(filter(None, words))
         sets = [reader(group, name) for name in group.evaluation_sets()]
-        every += [replace(own, data=own.data.assign_attrs(chosen=chosen)) for own in sets]
+        every += [replace(each, data=each.data.assign_attrs(chosen=chosen)) for each in sets]
     tasks: dict[str, dict[str, xarray.Dataset]] = {}
-    for name in dict.fromkeys(own.set_name for own in _wanted_sets(every, path, task)):
-        found = [own for own in every if own.set_name == name]
-        has_steps = len({own.procedure for own in found}) < len(found)
-        tasks[name] = {own.name if has_steps else own.procedure: own.data for own in found}
+    for name in dict.fromkeys(each.set_name for each in _wanted_sets(every, path, task)):
+        of_name = [each for each in every if each.set_name == name]
+        has_steps = len({each.procedure for each in of_name}) < len(of_name)
+        tasks[name] = {each.name if has_steps else each.procedure: each.data for each in of_name}
     return tasks
 
 
 def _wanted_sets(
     prediction_sets: Sequence[PredictionSet], path: str, task: str | None
 ) -> list[PredictionSet]:
-    """Returns those of the wanted task or evaluation set, or all; refuses an unknown one."""
+    """Returns the prediction sets of the wanted task or evaluation set, or all; refuses an unknown one."""
     sets = [
-        own for own in prediction_sets if task in (None, own.set_name, own.evaluation_set, own.task)
+        item
+        for item in prediction_sets
+        if task in (None, item.set_name, item.evaluation_set, item.task)
     ]
     if not sets:
-        known = sorted({own.set_name for own in prediction_sets})
+        names = sorted({item.set_name for item in prediction_sets})
         raise UserError(
-            f"{path}: found no task {task!r}, only {listed(known)}; give one of these, such as "
-            f"--task={known[0]}"
+            f"{path}: found no task {task!r}, only {listed(names)}; give one of these, such as "
+            f"--task={names[0]}"
         )
     return sets
 
@@ -207,18 +209,18 @@ def tasks_of(
     seeds: SeedKind = "pretrain",
     steps: Sequence[int] = (),
 ) -> dict[str, dict[str, Any]]:
-    """Returns by task the arms of all paths as `stats.compare` takes them, the base first.
+    """Returns the arms of all paths by task, as `stats.compare` takes them, the base first.
 
     Args:
-      paths: files or folders, an arm each; or the seeds of one arm or several, whose names differ in the
-        seed (`base_seed0.csv base_seed1.csv`), as a shell's glob gives them.
-      task: the only one that is wanted.
-      seeds: of which training of finished runs the seeds are; files of others name them in a column.
-      columns: names of columns by role; one for all paths, or one for each, separated by commas.
-      steps: of pre-training, of finished runs; none: the last of each procedure.
+      paths: files or folders, one per arm; or one per seed, with the seed in the name (`base_seed0.csv
+        base_seed1.csv`), as a shell's glob gives them.
+      task: task to read; None: all.
+      seeds: training stage whose seeds count, for finished runs; other files have a column of seeds.
+      columns: names of columns by role, one for all paths or one per path, separated by commas.
+      steps: pre-training steps of finished runs; empty: the last step of each procedure.
 
     Returns:
-      The task "" where there is one, whatever the files call it.
+      Arms by task; a single task is named "", whatever the files call it.
     """
     if len(set(paths)) < len(paths):
         raise UserError(f"found a path twice among {', '.join(paths)}; give each once")
@@ -226,17 +228,17 @@ def tasks_of(
     if are_seeds_of_arms(paths) and not any(map(holds_runs, paths)):
         groups = [[*paths]]
     each = columns_of_each([names[0] for names in groups], columns)
-    found = _tasks_of_each(groups, task, each, seeds, steps)
-    if max(map(len, found)) == 1:
-        found = [{"": next(iter(own.values()))} for own in found]
+    by_group = _tasks_of_each(groups, task, each, seeds, steps)
+    if max(map(len, by_group)) == 1:
+        by_group = [{"": next(iter(by_task.values()))} for by_task in by_group]
     if len(groups) == 1:
         return {
-            own: {name or name_of_all(paths): data for name, data in arms.items()}
-            for own, arms in found[0].items()
+            task_name: {name or name_of_all(paths): data for name, data in arms.items()}
+            for task_name, arms in by_group[0].items()
         }
     tasks: dict[str, dict[str, Any]] = {}
-    for path, own_tasks, names in zip(paths, found, each, strict=True):
-        called = [*dict.fromkeys(name for arms in own_tasks.values() for name in arms)]
+    for path, tasks_of_path, names in zip(paths, by_group, each, strict=True):
+        called = [*dict.fromkeys(name for arms in tasks_of_path.values() for name in arms)]
         if len(called) != 1:
             raise UserError(
                 f"{path} holds {counted(len(called), 'arm')} ({', '.join(called)}), expected one where "
@@ -245,68 +247,68 @@ def tasks_of(
         name = name_carried(path, called)
         if any(name in arms for arms in tasks.values()):
             name = path
-        for own, arms in own_tasks.items():
+        for task_name, arms in tasks_of_path.items():
             [data] = arms.values()
             if (by := each[0].get("by")) != names.get("by"):
                 data = data.rename({names["by"]: by})
-            tasks.setdefault(own, {})[name] = data
+            tasks.setdefault(task_name, {})[name] = data
     return tasks
 
 
 def with_labels(
     arms: Mapping[str, Any], path: str, names: RowNames, *, has_metric: bool
 ) -> dict[str, Any]:
-    """Returns arms with the labels of a table, joined by id, instead of their own.
+    """Replaces the labels of arms by those of a table, joined by id.
 
     Args:
-      names: of the table's columns, where they are not usual ones.
+      names: names of the table's columns, if they are not usual ones.
       has_metric: see `stats.reading.labelled`.
     """
-    found: dict[str, Any] = {}
+    relabelled: dict[str, Any] = {}
     for name, data in arms.items():
         table = table_of(name, data)
         labels, called = labels_by_id(path, names, path, table.read.columns.get("example", ""))
         table = labelled(name, table, labels, called, has_metric=has_metric)
         # The probabilities of finished runs stay.
         is_table = isinstance(data, ArmTable)
-        found[name] = table if is_table else data.assign(label=("example", table.labels))
-    return found
+        relabelled[name] = table if is_table else data.assign(label=("example", table.labels))
+    return relabelled
 
 
-def metric_of_arms(arms: Mapping[str, Any], given: str | None) -> str:
-    """Returns the name of the metric that is asked for or inferred (see `stats.reading.metric_of`)."""
+def metric_of_arms(arms: Mapping[str, Any], metric: str | None) -> str:
+    """Returns the name of the requested or inferred metric (see `stats.reading.metric_of`)."""
     return named_metric(
-        metric_of({name: table_of(name, own) for name, own in arms.items()}, given)
+        metric_of({name: table_of(name, data) for name, data in arms.items()}, metric)
     ).name
 
 
 def columns_of_each(
     paths: Sequence[str], columns: Mapping[str, str | None]
 ) -> list[dict[str, str | None]]:
-    """Returns the names of columns for each path; where none is named, the usual ones are looked for.
+    """Returns the names of columns for each path; None means the usual names.
 
     Example:
       >>> columns_of_each(["a.csv", "b.csv"], {"label": "gold,y", "seed": "s", "run": None})
       [{'label': 'gold', 'seed': 's', 'run': None}, {'label': 'y', 'seed': 's', 'run': None}]
     """
-    # lm-evaluation-harness takes `--score=METRIC,FILTER`, which is one name.
+    # For lm-evaluation-harness `--score=METRIC,FILTER` is one name.
     has_filters = any(next(Path(path).rglob("samples_*.jsonl"), None) for path in paths)
     each: list[dict[str, str | None]] = [{} for _ in paths]
-    for role, given in columns.items():
-        parts = (given or "").split(",")
-        if given is None or len(parts) == 1 or len(paths) == 1 or (role == "score" and has_filters):
-            parts = [given or ""] * len(paths)
+    for role, named in columns.items():
+        parts = (named or "").split(",")
+        if named is None or len(parts) == 1 or len(paths) == 1 or (role == "score" and has_filters):
+            parts = [named or ""] * len(paths)
         if len(parts) != len(paths):
             raise UserError(
-                f"--{role}={given} names {len(parts)} columns, but {len(paths)} paths are given; name one "
+                f"--{role}={named} names {len(parts)} columns, but {len(paths)} paths are given; name one "
                 "for all, or one for each"
             )
-        for own, name in zip(each, parts, strict=True):
-            own[role] = name.strip() or None
-        # `label` and `length` are made from other columns and have no name that files may differ in.
-        names = {own[role] for own in each}
+        for of_path, name in zip(each, parts, strict=True):
+            of_path[role] = name.strip() or None
+        # `label` and `length` are derived from other columns, so their name is the same in all files.
+        names = {of_path[role] for of_path in each}
         if role == "by" and len(names) > 1 and names & {None, "label", "length"}:
             raise UserError(
-                f"--by={given} needs one column of slices for each path, or label or length for all"
+                f"--by={named} needs one column of slices for each path, or label or length for all"
             )
     return each

@@ -27,7 +27,7 @@ from multiberts.evaluate.imports.importing import import_predictions
 from multiberts.evaluate.prediction_files.parquet import export
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
-from multiberts.stats.report.own_predictions import compare_files
+from multiberts.stats.report.compare_command import compare_files
 from multiberts.stats.results import flat_values
 from multiberts.tests import warm
 

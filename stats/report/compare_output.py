@@ -1,4 +1,4 @@
-"""The answer of the command `compare`, as text and as JSON, and what was read for it."""
+"""The output of the command `compare` as text and JSON, and the line on the data that it read."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.report.evidence import ComparedArms, names_of_rows
 
 _MOST_TOLD = 5
-_MOST_TASKS = 8  # whose examples are counted
+_MOST_TASKS = 8  # listed with their numbers of examples
 
 
 def what_was_read(
     tasks: Mapping[str, Mapping[str, ArmTable]], compared: ComparedArms, base: str, task: str | None
 ) -> str:
-    """Returns one line on what was read as what, from which files, and what was left out.
+    """Returns one line on the columns, files, sizes and left-out data.
 
     Args:
-      tasks: tables by task and arm.
+      tasks: table by task and arm.
     """
     columns = _grouped(
         (task, _grouped((name, _columns(table)) for name, table in arms.items()))
@@ -77,7 +77,7 @@ def _columns(table: ArmTable) -> str:
 
 
 def _grouped(texts: Iterable[tuple[str, str]]) -> str:
-    """Returns the text that all arms or tasks have, or each text with the names of those that have it."""
+    """Returns the common text of all arms or tasks, or each text with the names that it applies to."""
     alike: dict[str, dict[str, None]] = {}
     for name, text in texts:
         alike.setdefault(text, {})[name] = None
@@ -87,40 +87,42 @@ def _grouped(texts: Iterable[tuple[str, str]]) -> str:
 
 
 def _sizes(tasks: Mapping[str, Mapping[str, ArmTable]]) -> str:
-    """Returns the numbers of examples, seeds and runs of each arm, by task where they differ."""
+    """Returns the numbers of examples, seeds and runs of each arm, by task if they differ."""
     by_task = {}
     for task, arms in tasks.items():
         runs = {
-            name: f"{counted(len(own.seeds), 'repeat' if are_repeats(own) else 'seed')}, "
-            f"{counted(len(own.keys), 'run')}"
-            for name, own in arms.items()
+            name: f"{counted(len(table.seeds), 'repeat' if are_repeats(table) else 'seed')}, "
+            f"{counted(len(table.keys), 'run')}"
+            for name, table in arms.items()
         }
-        examples = {name: counted(own.values.shape[1], "example") for name, own in arms.items()}
+        examples = {name: counted(table.values.shape[1], "example") for name, table in arms.items()}
         by_task[task] = examples, runs
     if len(tasks) > 1 and all(len({*examples.values()}) == 1 for examples, _ in by_task.values()):
         runs_of = [_grouped(runs.items()) for _, runs in by_task.values()]
         if len({*runs_of}) == 1:
-            found = [f"{next(iter(own.values()))} of {task}" for task, (own, _) in by_task.items()]
-            more = f" and {len(found) - _MOST_TASKS} more tasks" * (len(found) > _MOST_TASKS)
-            return f"{', '.join(found[:_MOST_TASKS])}{more}; {runs_of[0]} each"
-    found = []
+            counts = [
+                f"{next(iter(sizes.values()))} of {task}" for task, (sizes, _) in by_task.items()
+            ]
+            more = f" and {len(counts) - _MOST_TASKS} more tasks" * (len(counts) > _MOST_TASKS)
+            return f"{', '.join(counts[:_MOST_TASKS])}{more}; {runs_of[0]} each"
+    lines = []
     for task, (examples, runs) in by_task.items():
         sizes = {name: f"{examples[name]}, {runs[name]}" for name in runs}
         is_each = len(sizes) > 1 and len({*sizes.values()}) == 1
-        found.append(f"{task}: " * bool(task) + _grouped(sizes.items()) + " each" * is_each)
-    return "; ".join(found)
+        lines.append(f"{task}: " * bool(task) + _grouped(sizes.items()) + " each" * is_each)
+    return "; ".join(lines)
 
 
 def as_json(compared: ComparedArms, read: str) -> str:
-    """Returns every number, and what was read, as JSON, with the keys of `Comparison.to_dict`."""
+    """Returns all numbers and the line on the data as JSON, with the keys of `Comparison.to_dict`."""
     records: list[dict[str, Any]] = [item.to_dict() for item in compared.comparisons]
     for record, item in zip(records, compared.items, strict=True):
         record["p_holm"] = item.adjusted
         record |= {answer.key: answer.record() for answer in item.answers}
         about = words.claim(words.arms_of(item.comparison), item.comparison.resample)
         record["read"] = f"{about} {read}".lstrip()
-        of_set = [own for own in compared.rankings if own.name == item.comparison.evaluation_set]
-        rankings = [own for own in of_set if len(of_set) == 1 or own.metric == record["metric"]]
+        of_set = [each for each in compared.rankings if each.name == item.comparison.evaluation_set]
+        rankings = [each for each in of_set if len(of_set) == 1 or each.metric == record["metric"]]
         for arm in rankings[0].arms if rankings else ():
             for role in ("base", "experiment"):
                 if record[role]["name"] == arm.name:
@@ -130,9 +132,9 @@ def as_json(compared: ComparedArms, read: str) -> str:
 
 
 def as_text(compared: ComparedArms, read: str) -> str:
-    """Returns the findings, a table, which interval to report, what more would be needed, and warnings.
+    """Returns the findings, a table, the interval to report, needed seeds or examples, and warnings.
 
-    With `-v`, it has the chance that one seed misleads, gains of twice the seeds, and limits, too.
+    `-v` adds the chance that one seed misleads, the gain of twice the seeds, and limits.
     """
     items, is_long = compared.comparisons, console.is_verbose()
     means = means_of(compared.items)
@@ -141,19 +143,19 @@ def as_text(compared: ComparedArms, read: str) -> str:
         told = means
         passed_over = f"Task by task, corrected for their number (Holm): {tally(compared.items)}."
     claims = {words.claim(words.arms_of(item), item.resample) for item in items}
-    about = claims.pop() if len(claims) == 1 and len(items) > 1 else ""  # said once for all
+    about = claims.pop() if len(claims) == 1 and len(items) > 1 else ""  # written once
     sets = dict.fromkeys(item.evaluation_set for item in items)
     is_one = len({(item.evaluation_set, item.metric) for item in items}) == 1
     table = _table_of_arms(compared.items) if is_one else _table_of_tasks(compared.items)
     warned: dict[str, dict[str, None]] = {}
-    for one in compared.items:
-        for text in words.warnings(one.comparison, len(items) == 1, one.answers):
-            warned.setdefault(text, {})[one.comparison.evaluation_set] = None
-    findings = (one.finding(pairing=False).removeprefix(about).lstrip() for one in told)
+    for reported in compared.items:
+        for text in words.warnings(reported.comparison, len(items) == 1, reported.answers):
+            warned.setdefault(text, {})[reported.comparison.evaluation_set] = None
+    findings = (reported.finding(pairing=False).removeprefix(about).lstrip() for reported in told)
     parts = ["\n".join(findings)]
     if table is not None:
         shown = [table.aligned(), *filter(None, [unclear_beyond_zero(compared.items)])]
-        # The table of many comparisons is what a reader looks for first.
+        # With many comparisons readers look for the table first.
         if means:
             parts += [*shown, passed_over if means[0].adjusted is not None else ""]
         else:
@@ -167,44 +169,44 @@ def as_text(compared: ComparedArms, read: str) -> str:
         parts += [ranking.table().aligned()]
         parts += [f"Note: {text}" for text in words.ranking_notes(ranking)[:1] if is_long]
     is_one_of_many = len(items) > 1 and len(means) != 1
-    has_several = len({one.comparison.metric for one in told}) > 1
+    has_several = len({reported.comparison.metric for reported in told}) > 1
     names = (
-        one.comparison.name + f", {metric_name(one.comparison.metric)}" * has_several
-        for one in told
+        reported.comparison.name + f", {metric_name(reported.comparison.metric)}" * has_several
+        for reported in told
     )
     leads = [f"{name}: " * is_one_of_many for name in names]
-    reports = [words.interval_to_report(one.comparison) for one in told]
+    reports = [words.interval_to_report(reported.comparison) for reported in told]
     parts += [lead + text for lead, text in zip(leads, reports, strict=True) if text]
     limits = [*filter(None, dict.fromkeys(map(words.unseen_failures, items)))]
-    for lead, one in zip(leads, told, strict=True):
-        item = one.comparison
-        needs = [planning.what_is_needed(item, one.adjusted, one.answers)]
+    for lead, reported in zip(leads, told, strict=True):
+        item = reported.comparison
+        needs = [planning.what_is_needed(item, reported.adjusted, reported.answers)]
         if is_long:
-            needs = planning.needs_in_words(item, one.adjusted, one.answers)
+            needs = planning.needs_in_words(item, reported.adjusted, reported.answers)
         parts += [lead + text for text in needs if text and text not in limits]
     parts += limits if is_long else []
     parts += [f"Note: {text}" for text in compared.unranked]
-    for text, own in warned.items():
-        where = f" This concerns {', '.join(own)}." if len(own) < len(sets) else ""
+    for text, concerned in warned.items():
+        where = f" This concerns {', '.join(concerned)}." if len(concerned) < len(sets) else ""
         parts.append(f"Note: {text}{where}")
     parts.append(f"Read: {read}")
     return "\n\n".join(part for part in parts if part)
 
 
 def _table_of_arms(items: Sequence[ReportedComparison]) -> Table | None:
-    """Returns the comparisons of one task, a row each; None of a single arm."""
-    [metric] = {one.comparison.metric for one in items}
+    """Returns a table with one row per comparison of one task; None for a single arm."""
+    [metric] = {reported.comparison.metric for reported in items}
     level = f"{items[0].comparison.confidence_level:.0%} CI"
-    decimals = metric_decimals([one.comparison for one in items])[metric]
+    decimals = metric_decimals([reported.comparison for reported in items])[metric]
     records: list[dict[str, Cell]] = [
         {
             "Compared": item.name, "Base": item.base.estimate,
             "Experiment": item.experiment.estimate, "Difference": item.estimate, level: item.ci,
-            "p": item.p_value, "p (Holm)": one.adjusted,
-            "Result": one.result,
+            "p": item.p_value, "p (Holm)": reported.adjusted,
+            "Result": reported.result,
         }
-        for one in items
-        for item in [one.comparison]
+        for reported in items
+        for item in [reported.comparison]
         if item.experiment is not None
     ]  # fmt: skip
     formats = {
@@ -216,27 +218,27 @@ def _table_of_arms(items: Sequence[ReportedComparison]) -> Table | None:
 
 
 def _table_of_tasks(items: Sequence[ReportedComparison]) -> Table:
-    """Returns the comparisons of several tasks, a row each."""
+    """Returns a table with one row per comparison of several tasks."""
     table = summary_table(items)
     left_out = {"p (sign flip)"}
-    if len({one.comparison.name for one in items}) == 1:
+    if len({reported.comparison.name for reported in items}) == 1:
         left_out.add("Compared")
-    if all(one.adjusted is None for one in items):
+    if all(reported.adjusted is None for reported in items):
         left_out |= {*table.columns[4:]}
-    places = [place for place, name in enumerate(table.columns) if name not in left_out]
-    names = {"Set": "Task", "Base": "Score" if len(places) < 5 else "Base"}
+    shown = [column for column, name in enumerate(table.columns) if name not in left_out]
+    names = {"Set": "Task", "Base": "Score" if len(shown) < 5 else "Base"}
     return Table(
-        [names.get(table.columns[place], table.columns[place]) for place in places],
-        [[row[place] for place in places] for row in table.rows],
+        [names.get(table.columns[column], table.columns[column]) for column in shown],
+        [[row[column] for column in shown] for row in table.rows],
     )
 
 
 def tables_of_answers(compared: ComparedArms) -> list[Table]:
-    """Returns the tables of all answers; of several comparisons the first column says which one it is of."""
+    """Returns the tables of all answers; with several comparisons the first heading names the comparison."""
     names = names_of_rows(compared.comparisons)
     tables = []
-    for name, one in zip(names, compared.items, strict=True):
-        for table in filter(None, (answer.table() for answer in one.answers)):
+    for name, reported in zip(names, compared.items, strict=True):
+        for table in filter(None, (answer.table() for answer in reported.answers)):
             first, *others = table.columns
             lead = f"{name}: " if len(names) > 1 else ""
             tables.append(replace(table, columns=[lead + first, *others]))
@@ -244,19 +246,19 @@ def tables_of_answers(compared: ComparedArms) -> list[Table]:
 
 
 def told_in_words(items: Sequence[ReportedComparison]) -> tuple[Sequence[ReportedComparison], str]:
-    """Chooses the comparisons that have sentences of their own, and says which have not.
+    """Chooses the comparisons to describe in sentences, and summarises the others.
 
-    All of a few; of many, those with a result, at most as many as of a few.
+    A few comparisons are all described; of many, at most `_MOST_TOLD` with a clear result.
     """
     if len(items) <= _MOST_TOLD:
         return items, ""
     clear = [
-        one
-        for one in items
-        if one.result not in ("not clear", NONE) or any(answer.claims for answer in one.answers)
+        item
+        for item in items
+        if item.result not in ("not clear", NONE) or any(answer.claims for answer in item.answers)
     ]
-    first = sorted(clear, key=lambda one: one.adjusted if one.adjusted is not None else 1.0)
-    told = [one for one in clear if one in first[:_MOST_TOLD]]
+    first = sorted(clear, key=lambda item: item.adjusted if item.adjusted is not None else 1.0)
+    told = [item for item in clear if item in first[:_MOST_TOLD]]
     if not clear:
         return [], f"None of {len(items)} comparisons is clear."
     which = f"the {len(told)} with the smallest p are" if len(told) < len(clear) else "they are"

@@ -11,7 +11,7 @@ import sklearn.metrics
 from multiberts import stats
 from multiberts.evaluate.imports.importing import import_predictions
 from multiberts.runs.errors import UserError
-from multiberts.stats.report.own_predictions import compare_files
+from multiberts.stats.report.compare_command import compare_files
 from multiberts.stats.report.reporting import report
 
 SIZES = {"CoLA": 60, "MRPC": 50, "RTE": 70}

@@ -1,4 +1,4 @@
-"""A published number beside runs of the user's own: the command `reproduce`."""
+"""The command `reproduce`: compares a published number with a user's runs."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from multiberts.runs.parameters import takes_fields_of
 from multiberts.stats.answers.published_number import reproduce
 from multiberts.stats.compare.question import compare
 from multiberts.stats.reading import table_of
-from multiberts.stats.report.own_files import metric_of_arms, tasks_of
+from multiberts.stats.report.arms_of_files import metric_of_arms, tasks_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnReproduction(RowNames):
+class FileReproduction(RowNames):
     """Settings of `reproduce_files`.
 
     Attributes:
       results: predictions or scores of one arm, as `multiberts compare` reads them.
-      published: the published number, in the metric's own unit: 0.874 of accuracy, not 87.4.
-      of: what the number is: `mean`, `best` or `median`, with its number of runs, such as `best:5`; without
-        one, of as many as there are seeds here.
+      published: published number in the metric's unit: 0.874 of accuracy, not 87.4.
+      of: statistic: `mean`, `best` or `median`, optionally with its number of runs, such as `best:5`; by
+        default the number of seeds here.
       metric: a metric such as `accuracy`; by default `mean` of scores, and `accuracy` of predictions.
       task: one of several tasks in the files.
       arm: column that names the model, method or condition of each row.
@@ -33,9 +33,9 @@ class OwnReproduction(RowNames):
       prediction: column of predictions.
       score: column of each example's own score (1 where it is right).
       label: column of labels.
-      seed_sd: for one run, the standard deviation over seeds to take: `0.8` points, or `0.8/24` with its
-        degrees of freedom.
-      json: print every number as JSON instead of text.
+      seed_sd: standard deviation over seeds if there is one run: `0.8` points, or `0.8/24` with its degrees
+        of freedom.
+      json: print all numbers as JSON instead of text.
     """
 
     results: str
@@ -47,14 +47,14 @@ class OwnReproduction(RowNames):
     json: bool = False
 
 
-@takes_fields_of(OwnReproduction)
-def reproduce_files(settings: OwnReproduction) -> str:
-    """Asks how probable a published number is, if it came from runs like these on the same examples.
+@takes_fields_of(FileReproduction)
+def reproduce_files(settings: FileReproduction) -> str:
+    """Computes how probable a published number is, if it came from runs like these on the same examples.
 
     `multiberts reproduce runs.csv --metric=accuracy --published=0.874 --of=best:5`.
 
     Args:
-      settings: the runs, and the number.
+      settings: the runs and the published number.
 
     Returns:
       The answer in words, or as JSON.
