@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from multiberts.bert.checkpoint.checkpoint import CARD, HUGGING_FACE, Checkpoint
 from multiberts.bert.checkpoint.conversion import convert_checkpoint
-from multiberts.evaluate.prediction_files.parquet import export
+from multiberts.evaluate.exporting import export
 from multiberts.evaluate.prediction_files.run_file import find_runs
 from multiberts.runs import console
 from multiberts.runs.directory import DONE, LOCK, RunDirectory, read_done

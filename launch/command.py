@@ -174,7 +174,7 @@ class SweepArguments(LaunchArguments):
     }
 
     def help(self) -> Iterator[str]:
-        yield "Fine-tunes every checkpoint on every task with every learning rate and seed, and scores the runs:"
+        yield "Fine-tunes every checkpoint on every task with every rate and seed, and scores the runs:"
         yield ""
         yield "    multiberts sweep --root=sweep --checkpoints=runs --tasks=RTE --data_dir=RTE"
         yield ""

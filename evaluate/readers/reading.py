@@ -578,7 +578,7 @@ def _distinguishing(frame: pandas.DataFrame, rows: Rows) -> list[str]:
     ]
 
 
-# Columns that only files of `evaluate.prediction_files.parquet` have.
+# Columns that only files of `evaluate.exporting` have.
 _EXPORTED = {"task", "evaluation_set", "epochs", "procedure", "pretrain_seed", "finetune_seed"}
 
 

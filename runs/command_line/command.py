@@ -139,7 +139,7 @@ PURPOSES = {
             gin_name="import_predictions",  # `import` begins another kind of line in Gin
         ),
         "export": Command(
-            "evaluate.prediction_files.parquet:export",
+            "evaluate.exporting:export",
             "write predictions as Parquet, CSV, or files of SQuAD's scorer",
         ),
         "evaluate": Command(

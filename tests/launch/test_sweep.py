@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from multiberts.evaluate.prediction_files.parquet import export
+from multiberts.evaluate.exporting import export
 from multiberts.finetune.finetuning import finetune
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import EXIT_PREEMPTED

@@ -14,6 +14,7 @@ import pandas
 import pytest
 import xarray
 
+from multiberts.evaluate.exporting import export
 from multiberts.evaluate.imports.coreference_groups import read_coreference_groups
 from multiberts.evaluate.imports.imported_runs import ImportedRun, as_logits, write_imported
 from multiberts.evaluate.imports.importing import describe_imports, import_predictions
@@ -21,7 +22,6 @@ from multiberts.evaluate.imports.multiberts_release import read_release, read_sq
 from multiberts.evaluate.imports.sizes_release import read_sizes
 from multiberts.evaluate.metrics.probability import softmax
 from multiberts.evaluate.metrics.register import METRICS, metric_input
-from multiberts.evaluate.prediction_files.parquet import export
 from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.evaluate.prediction_files.run_file import find_runs
 from multiberts.evaluate.scoring import score

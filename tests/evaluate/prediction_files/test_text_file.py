@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
-from multiberts.evaluate.prediction_files.parquet import export
+from multiberts.evaluate.exporting import export
 from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.evaluate.prediction_files.text_file import example_texts, read_texts, write_texts
 from multiberts.runs.errors import UserError

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multiberts.evaluate.prediction_files.parquet import export
+from multiberts.evaluate.exporting import export
 from multiberts.evaluate.prediction_files.prediction_file import read_file
 from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.evaluate.prediction_files.run_file import read_run

@@ -16,6 +16,7 @@ import pytest
 
 import multiberts
 from multiberts import stats
+from multiberts.evaluate.exporting import export
 from multiberts.evaluate.imports.imported_runs import (
     ImportedRun,
     ImportedSet,
@@ -24,7 +25,6 @@ from multiberts.evaluate.imports.imported_runs import (
     write_imported,
 )
 from multiberts.evaluate.imports.importing import import_predictions
-from multiberts.evaluate.prediction_files.parquet import export
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
 from multiberts.stats.report.compare_command import compare_files

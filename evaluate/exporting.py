@@ -11,7 +11,7 @@ import numpy as np
 
 from multiberts.evaluate.prediction_files.predictions import read_run_predictions, texts_of_runs
 from multiberts.evaluate.prediction_files.run_file import RUN_COORDINATES, find_runs, set_of
-from multiberts.evaluate.prediction_files.squad_files import write_squad_files
+from multiberts.evaluate.squad_files import write_squad_files
 from multiberts.runs import console
 from multiberts.runs.console import ProgressBar
 from multiberts.runs.errors import UserError, counted

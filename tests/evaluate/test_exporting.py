@@ -9,7 +9,7 @@ import pyarrow.parquet
 import pytest
 
 from multiberts import stats
-from multiberts.evaluate.prediction_files.parquet import export
+from multiberts.evaluate.exporting import export
 from multiberts.runs.errors import UserError
 
 
