@@ -544,7 +544,7 @@ into 14 rows), or a prediction (64 rows), in float32 or bfloat16. MFU is of the 
 A device is what JAX calls one: half a chip on v2, a chip elsewhere. Memory is weights, moments and all that a
 step needs besides. Cycles are the sum of the TPU compiler's own estimates, without the transfers between
 devices, without copies that run beside the rest, and custom calls (kernels written by hand) count nothing; MFU is the model's products
-at the clock of the chip, as a share of its peak. It counts the last layer whole, of which the step computes what the heads read (of
+at the clock of the chip, as a share of its peak. It counts the whole last layer, though the step computes only what the heads read (of
 base-512 5.7 % fewer products). The ceiling is the share that the same estimate grants one bfloat16 product of two matrices of 8192 x
 8192, alone: no program of these products can be above it. The compiler for GPUs estimates no
 cycles, and chooses the tiles of products without the device, on which it would try them; kernels are what the

@@ -106,7 +106,7 @@ def graph_words(texts: Any, *, lower_case: bool = True) -> tf.RaggedTensor:
     is_kept = codes != _DROPPED
     codes, rows = tf.boolean_mask(codes, is_kept), tf.boolean_mask(rows, is_kept)
 
-    # Runs between spaces, of which each text has one at its start.
+    # Runs between spaces; each text begins with a space.
     is_letter = codes != _SPACE
     is_start = is_letter & tf.concat([[True], ~is_letter], 0)[:-1]
     numbers_of_runs = tf.cumsum(tf.cast(is_start, tf.int64)) - 1

@@ -40,70 +40,70 @@ class FinetuningSettings(TrainingOptions, DataArguments):
     Attributes:
       run_dir: the run's directory.
       checkpoint: a checkpoint directory, of this project or a released one; or its name on the Hugging Face
-        Hub, such as `hub:google/multiberts-seed_0`, with `@<revision>` where it is not the newest.
-      task: a name of `finetune.task`, or any other one together with `labels` or an option `kind`.
+        Hub, such as `hub:google/multiberts-seed_0`, with `@<revision>` for any but the newest revision.
+      task: a registered task (`multiberts list tasks`), or any name with `labels` or an option `kind`.
       data_dir: a folder with the task's files: tables such as `train.tsv` and `dev.tsv` (or `.tsv.gz`),
         `train.conll` and `dev.conll` (or `.conll.gz`) of coreference, the Winogender files of the probe.
         With `dataset`: the folder of TensorFlow Datasets.
       dataset: a name in TensorFlow Datasets, such as `glue/rte`, in place of files.
-      train_files: in place of data_dir; coreference takes several (GAP where the name ends in `.tsv` or
-        `.tsv.gz`, else CoNLL-2012), other tasks one.
-      dev_files: likewise, for evaluation; texts and pairs do not need them with a held_out_fold.
+      train_files: training files in place of data_dir: several for coreference (GAP if the name ends in
+        `.tsv` or `.tsv.gz`, else CoNLL-2012), one for other tasks.
+      dev_files: evaluation files in place of data_dir; texts and pairs do not need them with a held_out_fold.
       evaluation_files: further evaluation sets by name, such as {"hans": "path"}.
-      winogender_dir: for coreference and the probe, a folder with the Winogender files, or the list of
-        the three.
-      labels: label names of a task of the user's own.
-      options: the task's own, such as {"num_hidden_units": 64} of coreference;
-        `multiberts list tasks` has them all.
-      task_modules: names of modules outside the tree that register further tasks, such as
-        ["my_tasks.reviews"]; Python must find them (PYTHONPATH). See docs/tasks.md.
+      winogender_dir: folder with the Winogender files, or a list of the three files, for coreference and the
+        probe.
+      labels: label names of a task that is not registered.
+      options: options of the task, such as {"num_hidden_units": 64} for coreference; `multiberts list tasks`
+        lists them.
+      task_modules: Python modules that register further tasks, such as ["my_tasks.reviews"], found by
+        PYTHONPATH; see docs/tasks.md.
       procedure: name of the checkpoint's pre-training procedure in this run's records; None: the name that
         the checkpoint records.
       pretrain_seed: the checkpoint's pre-training seed in this run's records; None: the seed that it records.
-      learning_rate: peak of the schedule.
-      finetune_seed: of all that has no seed of its own: the order of the examples, the head's initial
-        weights and dropout.
+      learning_rate: peak learning rate of the schedule.
+      finetune_seed: seed of the order of examples, the head's initial weights and dropout, unless they have
+        their own.
       batch_size: examples (coreference: pairs, SQuAD: windows) per step.
       num_epochs: passes over the training examples; may be a fraction.
-      warmup_proportion: share of the steps with rising learning rate.
-      sequence_length: the largest number of tokens in a sequence; longer texts are cut, longer documents
-        are split.
-      max_train_examples: the number of examples to train on, the same ones for every seed; None: all.
-      held_out_fold: 0 to 4: trains on the other four fifths of the training examples and predicts this
-        one too, as evaluation set `held_out`; the fifths are the same for every seed. None: trains on all.
-      prediction_epochs: numbers of epochs (may be fractions) after which the same predictions are made
-        early, as `dev@2.5`; training then continues unchanged.
-      evaluate_every_steps: number of steps after which the same predictions are made again and again, named
-        after their epochs; None: they are not.
-      keep: which fine-tuned model stays, as a checkpoint in `model/`: `none`; `last`; or `best`, of those
-        with early predictions and the last, whose predictions are then the run's.
-      keep_set: for `best`, the evaluation set that is scored; None: the first.
-      keep_metric: for `best`, the metric; None: the first of that set.
-      patience: for `best`: training ends after this number of predictions in a row that are not better than
-        the best before; None: it does not.
-      max_steps: the largest number of steps: training ends there, and the learning rate falls to 0 there,
-        even where its epochs have more; None: epochs decide.
-      gradient_shards: parts of a batch, one after the other in the memory of one, whose gradients are clipped
-        apart and then summed.
-      bias_correction: whether Adam's moments are corrected for their start at zero, as the recipe's are not.
+      warmup_proportion: share of the steps in which the learning rate rises.
+      sequence_length: maximum number of tokens in a sequence; longer texts are truncated, longer documents
+        split.
+      max_train_examples: number of training examples, the same ones for every seed; None: all.
+      held_out_fold: 0 to 4: train on the other four fifths of the training examples, and predict this fifth
+        too, as evaluation set `held_out`; the fifths are the same for every seed. None: train on all.
+      prediction_epochs: epochs (may be fractions) after which to predict early, as `dev@2.5`; training then
+        continues unchanged.
+      evaluate_every_steps: number of steps between early predictions, which are named after their epochs;
+        None: no such predictions.
+      keep: the fine-tuned model to save as a checkpoint in `model/`: `none`; `last`; or `best` of those with
+        early predictions and the last, whose predictions are then the run's.
+      keep_set: evaluation set that `best` is chosen by; None: the first.
+      keep_metric: metric that `best` is chosen by; None: the set's first.
+      patience: for `best`: stop after this number of predictions in a row that are no improvement; None: do
+        not stop early.
+      max_steps: maximum number of steps, at which the learning rate has fallen to 0; None: the epochs decide.
+      gradient_shards: number of parts of a batch that are computed in turn, to save memory; their gradients
+        are clipped separately and then summed.
+      bias_correction: whether to correct Adam's moments for their start at zero, which the recipe does not.
       frozen_layers: freeze the embeddings and the first N layers of the encoder; None: train everything.
-      layer_decay: the learning rate of a layer is that of the layer above it times this; the pooler and the
-        head have learning_rate.
-      learning_rate_decay: after the warm-up: `linear` to 0, as the recipe's (of the global step, so that it
-        drops by the warm-up's share when that ends); `cosine`, half a period from the peak to 0; `constant`.
-      adam_beta_1: share of the mean gradient that each update keeps.
-      adam_beta_2: likewise, of the mean squared gradient.
+      layer_decay: ratio of a layer's learning rate to that of the layer above; the pooler and the head have
+        learning_rate.
+      learning_rate_decay: schedule after the warm-up: `linear` to 0, the recipe's (by the global step, so
+        that the rate drops by the warm-up's share when that ends); `cosine`, half a period from the peak to
+        0; `constant`.
+      adam_beta_1: decay of Adam's mean gradient per update.
+      adam_beta_2: decay of Adam's mean squared gradient per update.
       adam_epsilon: added to the root of the mean squared gradient.
-      compute_dtype: `float32` or `bfloat16`, of the products; weights and optimiser are float32.
-      devices: how many share a step: a number, or `auto` for all accelerators. TensorFlow trains on one; with
-        JAX, the bytes on CPUs are those of one.
-      tensorboard: whether to write the log to `run_dir/tensorboard` too.
-      save_state_every_steps: the largest number of steps that a kill can cost.
-      log_every_steps: steps between lines of `metrics.jsonl`.
+      compute_dtype: `float32` or `bfloat16` for matrix products; weights and optimiser are float32.
+      devices: number of devices that share a step, or `auto` for all accelerators. TensorFlow trains on one;
+        with JAX on CPUs, any number gives the bytes of one.
+      tensorboard: whether to also write the log to `run_dir/tensorboard`.
+      save_state_every_steps: maximum number of steps that a kill can lose.
+      log_every_steps: number of steps between lines of `metrics.jsonl`.
       compile_step: whether XLA compiles the step: some seconds per process, then faster steps.
-      head_seed: of the head's initial weights; None: the same as finetune_seed.
-      order_seed: of the order of the examples; None: the same as finetune_seed.
-      dropout_seed: of dropout; None: the same as finetune_seed.
+      head_seed: seed of the head's initial weights; None: finetune_seed.
+      order_seed: seed of the order of the examples; None: finetune_seed.
+      dropout_seed: seed of dropout; None: finetune_seed.
     """
 
     run_dir: str

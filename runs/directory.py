@@ -55,9 +55,8 @@ def fingerprint(path: PathLike) -> str:
     r"""Returns the SHA-256 of an input's content, in hexadecimal.
 
     Args:
-      path: a file (its bytes count), a finished run directory (its DONE marker, which holds the
-        checksums of all outputs), or a checkpoint directory (its `checkpoint.json`, likewise; a
-        released checkpoint without one: the bytes of its weights).
+      path: a file (hashed itself), a finished run directory (by its DONE marker, which lists the checksums of
+        all outputs), or a checkpoint directory (by its `checkpoint.json`, or else by its weights).
 
     Raises:
       UserError: there is nothing at `path`, or it is a run that has not finished.

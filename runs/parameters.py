@@ -67,7 +67,7 @@ def takes_fields_of(
     """Returns a decorator: a function of one settings object takes the object's fields instead.
 
     So an entry keeps a flat list of keyword-only parameters for Gin, flags and callers, and the code
-    has one object. Values are checked against the annotations, whoever calls. In the docstring of the
+    has one object. Values are checked against the annotations in every call. In the docstring of the
     function, the line `settings: ...` is replaced by the attributes that the docstring of `settings`
     describes, a dataclass with `kw_only=True`.
 

@@ -92,7 +92,7 @@ def _ask_metadata(ended: threading.Event) -> None:
     from http.client import HTTPConnection, HTTPException  # not above: 20 ms of every command
 
     answers = {"preempted": "", "maintenance-event": ""}
-    while not ended.wait(1.0):  # shorter blocks, of which a sweep has thousands, ask nothing
+    while not ended.wait(1.0):  # shorter blocks (a sweep has thousands) ask nothing
         for name, before in answers.items():
             # ValueError: the host's name is none.
             with contextlib.suppress(OSError, HTTPException, ValueError):

@@ -25,21 +25,21 @@ class PredictionImport(ColumnNames):
 
     Attributes:
       run_dir: the folder for the runs.
-      layout: `files` (whatever `multiberts compare` reads: tables, `.npz`, logs of other programs, what
-        `multiberts export` wrote), `multiberts` (folder GLUE or SQuAD of the release),
+      layout: `files` (anything that `multiberts compare` reads: tables, `.npz`, logs of other programs, files
+        of `multiberts export`), `multiberts` (folder GLUE or SQuAD of the release),
         `multiberts_coreference` (its folder coref), `model_sizes` (a task's folder of Zhong et al.,
         2021), `squad` (a prediction file of the official scorer).
       source: the folder or file.
       questions: `squad`: the official file of the evaluation set.
       procedure: `files`, `squad`: the procedure of the runs; the file's name unless given.
-      pretrain_seed: `squad`: of the run.
-      finetune_seed: `squad`: of the run.
-      task: `model_sizes`: the task's name, where it is not the folder's; `files`: one of several
-        tasks, or the name for the task of files that name none.
-      metric: `files`: of the predictions; by default that of a log, `mean` of scores and `accuracy` of
-        classes.
+      pretrain_seed: `squad`: pre-training seed of the run.
+      finetune_seed: `squad`: fine-tuning seed of the run.
+      task: `model_sizes`: the task's name, if it is not the folder's; `files`: one of several tasks, or a
+        name for the task of files that name none.
+      metric: `files`: metric of the predictions; by default that of a log, `mean` for scores and `accuracy`
+        for classes.
       arm: `files`: column that names the model, method or condition of each row.
-      seed: `files`: column of seeds; `columns` where each seed has a column of its own.
+      seed: `files`: column of seeds; `columns` if each seed has its own column.
       run: `files`: column that distinguishes several runs of one seed.
       example: `files`: column of example ids.
       prediction: `files`: column of predictions.

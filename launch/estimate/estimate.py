@@ -153,7 +153,7 @@ def estimate_plan(
 def _estimate_run(
     run: PlannedRun, device: Device, measured: Measurements, root: Path, spot: bool
 ) -> RunEstimate:
-    """Estimates the rest of a run on a device."""
+    """Estimates the remaining time, cost and disk of a run on a device."""
     stages = {name: figure.value for name, figure in load_prices().stages.items()}
     work = _work_of(run, measured, stages, root)
     seconds, measured_seconds, assumed = work.seconds, None, work.assumed

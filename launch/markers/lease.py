@@ -50,7 +50,7 @@ def launching(root: PathLike) -> Iterator[Lease]:
             if not lock_file(descriptor, lock):
                 raise lease.refusal(holder)
             if holder is not None and holder.is_here:
-                # Its lock was free, so it is gone (whoever has its pid now), or launches another root.
+                # Its lock was free, so it is gone, even if its pid lives, or launches another root.
                 (Path(root) / FILE).unlink(missing_ok=True)
         except NoLocksError as error:
             reason = str(error).partition("; ")[0]

@@ -56,8 +56,8 @@ class Experiment:
         `corpora` (which may be left out if there is only one), `evaluation_corpus` another (or gives
         the directory of a prepared one), `initial_checkpoint` a procedure, here or in `checkpoints`: training
         starts from its last checkpoint of the same seed; or `hub:<repository>`.
-      pretrain_seeds: seeds of every procedure, or by procedure. By procedure they also choose among
-        `checkpoints`, of which all seeds are used where a procedure is not named.
+      pretrain_seeds: seeds of all procedures, or by procedure. By procedure they also choose among
+        `checkpoints`; all seeds of a procedure that is not named are used.
       checkpoints: checkpoints that exist, fine-tuned like those of `procedures`: a list of checkpoints
         and folders of them (the released MultiBERTs in either layout, runs of `pretrain`, `hub:` names) that
         say their procedure, seed and step; or such paths by procedure, e.g.
@@ -281,8 +281,8 @@ def _add_pretraining(
     if parent is not None and not is_name(parent):
         if (parent, seed) not in last:
             raise UserError(
-                f"{procedure}/pretrain.initial_checkpoint is {parent!r}, of which launch.checkpoints has no "
-                f"seed {seed}; add it there, or leave the seed out of launch.pretrain_seeds"
+                f"{procedure}/pretrain.initial_checkpoint is {parent!r}, but launch.checkpoints has no seed "
+                f"{seed} of it; add it there, or leave the seed out of launch.pretrain_seeds"
             )
         arguments["initial_checkpoint"] = last[parent, seed].checkpoint
     directory = f"pretrain/{arguments['procedure']}/seed_{seed}"

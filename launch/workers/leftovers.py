@@ -48,7 +48,7 @@ class Mark:
 
     Attributes:
       root: the experiment's root, an absolute path.
-      created: the process's `runs.processes.creation_time`, which tells it from a later process with its id.
+      created: the process's `runs.processes.creation_time`; a later process with its id has another.
     """
 
     root: str

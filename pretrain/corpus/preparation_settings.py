@@ -34,39 +34,37 @@ class PreparationSettings:
 
     Attributes:
       run_dir: directory of the outputs.
-      sources: text files, UTF-8, plain or `.gz`, or patterns such as `wiki/**/wiki_*`; of format
-        `tfds` names of datasets (`wikipedia/20230601.en`, with `:split` if it is not `train`); of
-        `store` directories that this function made, with one vocabulary.
-      source_format: `sentences` (one per line, blank line between documents), `blank_lines`
-        (likewise, but not cut into sentences), `raw` (one document per file), `wikiextractor`,
-        `jsonl` (one JSON object per line), `tfds`, `store`; a list of file formats: one per source. All
-        but the first and the last are cut at the marks that end sentences, of any script.
-      text_field: of `jsonl` and `tfds`, the field or feature that holds the text.
-      datasets_dir: of `tfds`, where prepared datasets lie; None: where the library keeps them.
-      vocabulary: a `vocab.txt` or `tokenizer.json`; without it one is learned from the text (of `store`:
-        that of the stores is kept).
-      cased: whether text keeps its capitals and accents. A given vocabulary of a cased model says so
-        itself, by its capitals or the files of its tokeniser beside it.
-      vocabulary_size: number of pieces to learn; without effect where `vocabulary` is given.
-      sequence_length: longest sequence, [CLS] and both [SEP] included.
-      dupe_factor: passes over the text, each with other instances and masks, as the original
-        does. None: one pass, and masks that are drawn afresh each time an instance is met.
+      sources: text files in UTF-8, plain or `.gz`, or patterns such as `wiki/**/wiki_*`; for format `tfds`
+        names of datasets (`wikipedia/20230601.en`, with `:split` if it is not `train`); for `store`
+        directories that this function made, with one vocabulary.
+      source_format: `sentences` (one per line, blank line between documents), `blank_lines` (blank line
+        between documents, text not split into sentences), `raw` (one document per file), `wikiextractor`,
+        `jsonl` (one JSON object per line), `tfds`, `store`; or a list of file formats, one per source. All
+        formats but the first and the last are split at sentence-final marks of any script.
+      text_field: field (`jsonl`) or feature (`tfds`) that holds the text.
+      datasets_dir: folder of prepared datasets for `tfds`; None: the library's default.
+      vocabulary: a `vocab.txt` or `tokenizer.json`; None: learn one from the text (for `store`: take the
+        stores' vocabulary).
+      cased: whether text keeps its capitals and accents. A given vocabulary of a cased model says so itself,
+        by its capitals or by the tokeniser's files beside it.
+      vocabulary_size: number of pieces to learn; ignored if `vocabulary` is given.
+      sequence_length: maximum length of a sequence, including [CLS] and both [SEP].
+      dupe_factor: number of passes over the text, each with other instances and masks, as in the original.
+        None: one pass, with new masks each time an instance is used.
       short_sequence_probability: share of (document, pass) pairs with a short target length.
-      instance_seed: seed of instances and of masks that belong to them.
-      max_unknown_share: largest share of tokens that may be [UNK]; where there are more, the
-        vocabulary is of another language, or cased.
-      counterfactual_seed: if given, swaps gendered pronouns; the seed of those draws.
-      counterfactual_nouns: whether gendered nouns are swapped as well.
-      counterfactual_names: whether given names are swapped as well.
-      counterfactual_unit: what one draw decides on: each `pronoun`, those of a `sentence`, or those
-        of a `document`.
-      counterfactual_probability: of each draw to swap.
-      counterfactual_copies: whether documents with swapped words are added to the text, each behind
-        the document it was made from, rather than put in its place.
-      num_workers: worker processes; None: one per core. Neither this nor what follows changes what
-        is written.
-      scheduler: None: worker processes of this machine; else the address of a scheduler of Dask, such as
-        `tls://10.0.0.7:8786`, whose workers see the same files at the same paths (docs/clusters.md).
+      instance_seed: seed of instances and their masks.
+      max_unknown_share: maximum share of [UNK] tokens; with more, the vocabulary is probably of another
+        language, or cased.
+      counterfactual_seed: seed of swapping gendered pronouns; None: do not swap.
+      counterfactual_nouns: whether to swap gendered nouns, too.
+      counterfactual_names: whether to swap given names, too.
+      counterfactual_unit: unit of one draw: each `pronoun`, all pronouns of a `sentence`, or of a `document`.
+      counterfactual_probability: probability of a swap per draw.
+      counterfactual_copies: whether to add the swapped document after the original one, rather than replace
+        it.
+      num_workers: number of worker processes; None: one per core. Changes only the speed, like `scheduler`.
+      scheduler: address of a Dask scheduler such as `tls://10.0.0.7:8786`, whose workers see the same files
+        at the same paths (docs/clusters.md); None: worker processes on this machine.
     """
 
     run_dir: str

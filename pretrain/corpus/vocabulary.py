@@ -69,9 +69,9 @@ def learn_vocabulary(word_counts: Mapping[str, int], vocabulary_size: int) -> li
       vocabulary_size: number of pieces wanted, special tokens included.
 
     Returns:
-      The pieces: [PAD] [UNK] [CLS] [SEP] [MASK], the letters (by code point), the letters that
-      continue a word (likewise), then merged pieces in the order they were learned. Fewer than
-      `vocabulary_size` where the text has no further pair that occurs twice.
+      The pieces: [PAD] [UNK] [CLS] [SEP] [MASK], the letters, the letters that continue a word
+      (both by code point), then merged pieces in the order they were learned. Fewer than `vocabulary_size` if
+      the text has no further pair that occurs twice.
     """
     if not word_counts:
         raise UserError("the sources hold no words to learn a vocabulary from; give more text")

@@ -95,10 +95,10 @@ def show_batch(
 
     Args:
       run_dir: the run's directory; the run need not have finished, or reached that step.
-      step: of the update, from 1.
-      rows: how many sequences are spelled out; None or 0: all.
-      corpus: where the run's corpus lies, if it was moved.
-      initial_checkpoint: where the checkpoint lies that it resumed from, likewise.
+      step: number of the update, from 1.
+      rows: number of sequences that are spelled out; None or 0: all.
+      corpus: the run's corpus, if it was moved.
+      initial_checkpoint: the checkpoint that the run started from, if it was moved.
 
     Returns:
       Text: learning rate, seeds and numbers of the corpus's instances, then for

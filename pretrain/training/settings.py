@@ -29,55 +29,55 @@ class PretrainingSettings:
     Attributes:
       run_dir: the run's directory.
       corpus: the directory that `multiberts prepare` made.
-      model: fields of `bert_config.json` except `vocab_size`, which the corpus's vocabulary gives.
-      pretrain_seed: of all that has no seed of its own below.
-      num_steps: updates in all.
-      checkpoint_steps: numbers of finished updates at which a checkpoint is kept; 0 is the
-        initialisation. The last step is always kept.
-      procedure: the name of this way of training, recorded in checkpoints (`base`, `cda_incr`).
-      data_seed: of the order of the instances; None: the same as pretrain_seed, as in the release.
-      initialisation_seed: of the initial weights; None: the same as pretrain_seed.
-      mask_seed: of the masked positions; None: as the corpus has them, or, of a corpus with fresh masks, the
-        same as data_seed.
-      dropout_seed: of dropout; None: the same as pretrain_seed.
-      initial_checkpoint: a checkpoint directory (or `hub:<repository>`) whose weights training starts
-        from, with moments at zero; None: draw them from initialisation_seed.
+      model: fields of `bert_config.json` except `vocab_size`, which the corpus's vocabulary sets.
+      pretrain_seed: seed of everything that has no seed of its own below.
+      num_steps: number of updates.
+      checkpoint_steps: steps (finished updates) at which to save a checkpoint; 0 is the initialisation. The
+        last step is always saved.
+      procedure: name of this way of pre-training, recorded in checkpoints (`base`, `cda_incr`).
+      data_seed: seed of the order of instances; None: pretrain_seed, as in the release.
+      initialisation_seed: seed of the initial weights; None: pretrain_seed.
+      mask_seed: seed of the masked positions; None: the corpus's masks, or, for a corpus with fresh masks,
+        data_seed.
+      dropout_seed: seed of dropout; None: pretrain_seed.
+      initial_checkpoint: checkpoint directory (or `hub:<repository>`) with the initial weights; Adam's
+        moments start at zero. None: draw weights from initialisation_seed.
       batch_size: sequences per step.
-      sequence_length: pieces per sequence; at least that of the corpus's instances.
-      max_predictions_per_sequence: most masked pieces in a sequence.
-      masked_lm_probability: share of pieces masked.
-      whole_word_masks: whether the pieces of a word are masked together.
-      learning_rate: peak of the schedule.
-      warmup_steps: updates of linear warm-up.
-      weight_decay_rate: for all but layer normalisation and biases.
-      gradient_shards: parts of a batch whose gradients are clipped apart and then summed. The
-        paper's 32 TPU cores; part of the recipe, whatever the machine.
-      save_state_every_steps: how much work a kill may cost.
-      save_state_every_seconds: how much time a kill may cost: a state is saved, too, at the first step
-        this long after the last one.
-      max_seconds_without_step: if no step ends for so long, evaluation and checkpoints between steps
-        included, the process hangs and is killed (status 137); the same command resumes. Counted from before
-        devices are opened, so compiling counts, too. Accelerators compute behind Python, which waits for them
-        at lines of the log: give more than `log_every_steps` steps take. None: nothing watches.
-      log_every_steps: between lines of `metrics.jsonl`.
-      learning_rate_treatment: with an initial checkpoint: `restart` (a schedule of its own, as from
-        scratch), `constant` (after the warm-up) or `continue` (the decay of one run of the
-        checkpoint's step + num_steps updates); see `learning_rates`.
-      evaluation_corpus: a corpus of held-out text, prepared with this corpus's vocabulary, on which
-        masked words and next sentences are measured at every kept checkpoint and every
-        evaluate_every_steps; into `metrics.jsonl` and the kept checkpoint's `checkpoint.json`.
-      evaluate_every_steps: between further evaluations; None: at kept checkpoints only.
-      evaluation_batches: batches of an evaluation, the same every time and for all seeds.
-      tensorboard: whether to write the log to `run_dir/tensorboard` too.
+      sequence_length: number of pieces per sequence; at least that of the corpus's instances.
+      max_predictions_per_sequence: maximum number of masked pieces in a sequence.
+      masked_lm_probability: share of masked pieces.
+      whole_word_masks: whether to mask the pieces of a word together.
+      learning_rate: peak learning rate of the schedule.
+      warmup_steps: number of updates of linear warm-up.
+      weight_decay_rate: weight decay of everything but layer normalisation and biases.
+      gradient_shards: number of parts of a batch whose gradients are clipped separately and then summed. The
+        paper's 32 TPU cores; part of the recipe on any machine.
+      save_state_every_steps: maximum number of steps that a kill can lose.
+      save_state_every_seconds: also save a state at the first step this long after the last one; None: by
+        steps only.
+      max_seconds_without_step: kill the process as hung (status 137) if no step ends for this long, with
+        evaluation and checkpoints between steps; the same command resumes. Counts from before devices are
+        opened, so compilation counts, too. Accelerators run ahead of Python, which waits for them at lines of
+        the log: give more than `log_every_steps` steps take. None: no limit.
+      log_every_steps: number of steps between lines of `metrics.jsonl`.
+      learning_rate_treatment: schedule with an initial checkpoint: `restart` (as from scratch), `constant`
+        (after the warm-up) or `continue` (the decay of a single run of the checkpoint's step + num_steps
+        updates); see `learning_rates`.
+      evaluation_corpus: corpus of held-out text, prepared with this corpus's vocabulary, on which masked
+        words and next sentences are evaluated at every saved checkpoint and every evaluate_every_steps;
+        results go to `metrics.jsonl` and the checkpoint's `checkpoint.json`.
+      evaluate_every_steps: number of steps between further evaluations; None: at saved checkpoints only.
+      evaluation_batches: number of batches of an evaluation, the same ones every time and for all seeds.
+      tensorboard: whether to also write the log to `run_dir/tensorboard`.
       compile_step: whether XLA compiles the step.
-      compute_dtype: `float32` or `bfloat16`, of the products in training; weights, optimiser and
-        losses are float32 with both, and so is held-out evaluation.
-      devices: how many share a step: a number, or `auto` for all accelerators. TensorFlow trains on one. With
-        JAX, the bytes stay the same on CPUs; on accelerators the last bits change.
-      steps_per_dispatch: the most updates made at once, without Python between them: by JAX on
-        accelerators, and by TensorFlow on a processor where an update is short (at most 10 GFLOP). A
-        notice to stop waits for their end.
-      batch_threads: that make batches ahead of the device.
+      compute_dtype: `float32` or `bfloat16` for matrix products in training; weights, optimiser, losses and
+        held-out evaluation are always float32.
+      devices: number of devices that share a step, or `auto` for all accelerators. TensorFlow trains on one.
+        With JAX, any number gives the same bytes on CPUs; on accelerators the last bits change.
+      steps_per_dispatch: maximum number of updates without Python between them: with JAX on accelerators, and
+        with TensorFlow on a processor if an update is short (at most 10 GFLOP). A notice to stop waits for
+        their end.
+      batch_threads: number of threads that make batches ahead of the device.
     """
 
     run_dir: str
@@ -193,12 +193,11 @@ def learning_rates(
 ) -> Callable[[int], float]:
     """Returns the learning rate as a function of this run's finished updates.
 
-    * `restart`: a schedule of its own: linear warm-up, linear decay to 0 at `num_steps`. The only
-      schedule of training from scratch, and what the original code does with an initial checkpoint,
-      whose step count it does not take over.
+    * `restart`: linear warm-up, linear decay to 0 at `num_steps`. The schedule of training from scratch, and
+      of the original code with an initial checkpoint, whose step count it ignores.
     * `constant`: linear warm-up, then `learning_rate` to the end.
-    * `continue`: the linear decay of one run of `steps_before + num_steps` updates, from where the
-      checkpoint stands in it; no warm-up.
+    * `continue`: the linear decay of a single run of `steps_before + num_steps` updates, from the checkpoint's
+      step; no warm-up.
 
     Args:
       learning_rate: the nominal peak.
