@@ -299,9 +299,9 @@ Event = tuple[str, tuple[tuple[str, str], ...]]
 def questions(world: World, split: str, num_questions: int) -> str:
     """Writes paragraphs with a question each in the layout of SQuAD 1.1, about a split's occupations.
 
-    A paragraph says what two workers did; a question asks who did one of these things, or with what, or where.
-    Only one sentence answers it, so a model answers right if it finds that sentence by the words of the question,
-    and in it the worker, the tool or the place.
+    A paragraph says what two workers did; a question asks who did one of these things, or with what, or
+    where. Only one sentence answers it, so a model answers right if it finds that sentence by the words of
+    the question, and in it the worker, the tool or the place.
     """
     occupations = fact_occupations(world, split)
     paragraphs = []
