@@ -331,7 +331,7 @@ ATTEMPTS = {
     # Checkpoints as people have them.
     "a model of masked words": Attempt(
         theirs("BertForMaskedLM", size=64), training("words", kind=CLASSIFICATION, model="theirs"),
-        "57 of 64 rows .* have no piece(?s:.*)lacks the pooler .* finetune_seed 0 draws it",
+        "57 of 64 rows .* have no piece(?s:.*)lacks the pooler .* finetune_seed 0 initialises it",
     ),
     "a file of a checkpoint": Attempt(
         theirs(), training("file", kind=CLASSIFICATION, model="theirs/model.safetensors"),

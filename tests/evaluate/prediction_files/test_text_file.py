@@ -86,7 +86,9 @@ def test_other_or_damaged_texts_are_refused(make, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"1/texts/dev\.tfrecord\.gz holds other texts than .*0/"):
         read_predictions([good, other], "dev")
     (good / FILE).write_bytes(gzip.compress(b"something else"))
-    with pytest.raises(UserError, match=r"dev\.tfrecord\.gz does not hold .*run\.json"):
+    with pytest.raises(
+        UserError, match=r"dev\.tfrecord\.gz does not have the SHA-256 in run\.json"
+    ):
         read_predictions([good], "dev")
     (good / FILE).unlink()
     with pytest.raises(UserError, match=r"dev\.tfrecord\.gz does not exist"):
