@@ -65,29 +65,15 @@ def read_plan(root: PathLike) -> list[MarkedRun]:
 
 
 def plan_entries(path: Path) -> list[dict[str, Any]]:
-    """Returns the runs in the marker as it has them, each after its parents."""
+    """Reads and checks the runs that the marker lists, each after its parents."""
     cure = "the next `multiberts launch run` writes it anew"
-    return read_listed_runs(path, VERSION, _KINDS, "facts", cure)
-
-
-def read_listed_runs(
-    path: Path, version: int, kinds: Mapping[str, Any], facts: str, cure: str
-) -> list[dict[str, Any]]:
-    """Returns the runs that a marker of this program lists, checked.
-
-    Args:
-      path: path of the marker, which holds `version` and `runs`.
-      kinds: annotations of the fields of a run, `path` among them.
-      facts: the field with facts of the run, by the names in `FACTS`.
-      cure: advice for a damaged marker.
-    """
     marker = read_json_fields(path, {"version": int, "runs": list[Mapping[str, Any]]}, cure)
-    if marker["version"] != version:
-        raise UserError(f"{path} has version {marker['version']}, expected {version}; {cure}")
+    if marker["version"] != VERSION:
+        raise UserError(f"{path} has version {marker['version']}, expected {VERSION}; {cure}")
     runs: list[dict[str, Any]] = marker["runs"]
     for run in runs:
-        check_fields(run, kinds, f"{path}, a run", cure)
-        check_fields(run[facts], FACTS, f"{path}, {run['path']}", cure)
+        check_fields(run, _KINDS, f"{path}, a run", cure)
+        check_fields(run["facts"], FACTS, f"{path}, {run['path']}", cure)
     return runs
 
 
