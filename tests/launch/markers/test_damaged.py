@@ -26,7 +26,7 @@ ATTEMPT: dict[str, Any] = {
     "device": "cpu", "started": 1.0, "ended": None,
     "outcome": None, "error": None, "log": "logs/a.log", "created": 1.0, "owner": "x",
 }  # fmt: skip
-RUN = {"stage": "import_checkpoint", "name": "a run", "identity": "a" * 64, "path": "pretrain/a"}
+RUN = {"stage": "pretrain", "name": "a run", "identity": "a" * 64, "path": "pretrain/a"}
 PLANNED = {**RUN, "stage": "pretrain", "parents": [], "facts": {}}
 FACTS = {"procedure": "base", "pretrain_seed": 0, "num_steps": 1, "checkpoint_steps": []}
 # By marker: its file, what a whole one holds, and who reads it.
