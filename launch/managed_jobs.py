@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from multiberts.bert.checkpoint.hub import is_name
 from multiberts.bert.training.log import METRICS
 from multiberts.launch.estimate import quantities
 from multiberts.launch.markers.attempts import (
@@ -34,7 +35,7 @@ from multiberts.launch.markers.failures import FailedRun
 from multiberts.launch.markers.lease import launching
 from multiberts.launch.markers.planned import write_plan
 from multiberts.launch.plan.planned_run import PlannedRun
-from multiberts.runs.bucket.copies import fetch_run, push_finished
+from multiberts.runs.bucket.copies import fetch_run, push_finished, push_input
 from multiberts.runs.bucket.mirror import last_push
 from multiberts.runs.bucket.objects import Bucket, is_url
 from multiberts.runs.command_line.gin_files import located
@@ -273,9 +274,9 @@ class _Look:
             arguments = run.arguments(self._bucket.url)
             for name in _INPUTS:
                 path = arguments.get(name)
-                if path is not None and not is_url(path):
+                if path is not None and not is_url(path) and not is_name(path):
                     arguments[name] = f"{self._bucket.url}/inputs/{fingerprint(path)[:16]}"
-                    push_finished(Path(path), arguments[name])
+                    push_input(Path(path), arguments[name])
             flags = [f"--gin_param=pretrain.{name} = {arguments[name]!r}" for name in arguments]
             name, flagged = self._name(run), ["--env", f"FLAGS={shlex.join(flags)}"]
             _sky("jobs", "launch", "-y", "-d", "-n", name, *where, *flagged, str(self._task))

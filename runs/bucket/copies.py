@@ -111,6 +111,18 @@ def push_finished(path: Path, url: str) -> None:
     bucket.write(DONE, done)
 
 
+def push_input(path: Path, url: str) -> None:
+    """Copies a finished run or a checkpoint to a URL that its content names, unless it is there."""
+    if (path / DONE).is_file():
+        push_finished(path, url)
+        return
+    bucket = Bucket(url)
+    sizes = {name: facts.get("size") for name, facts in bucket.list().items()}
+    for file in sorted(path.iterdir()):
+        if file.is_file() and sizes.get(file.name) != file.stat().st_size:
+            bucket.put(file, file.name)
+
+
 def _has_sizes(path: Path, sizes: Mapping[str, int | None]) -> bool:
     """Returns whether a copy still has all its files: programs that clean caches remove single ones."""
     files = {path / name if name else path: size for name, size in sizes.items()}

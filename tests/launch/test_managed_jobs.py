@@ -18,7 +18,7 @@ from multiberts.launch.plan.experiment import Experiment, make_plan
 from multiberts.launch.plan.planned_run import Output, PlannedRun
 from multiberts.launch.running import reap_experiment, run_plan
 from multiberts.launch.status.snapshot import collect_status
-from multiberts.runs.bucket.copies import push_finished
+from multiberts.runs.bucket.copies import fetch, push_finished
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import PreemptedError
@@ -222,6 +222,26 @@ def test_inputs_are_made_here_and_put_into_the_bucket(tmp_path: Path, sky: Sky) 
     assert (bucket / "corpora/text/total").read_text() == "0"
     (copied,) = (bucket / "inputs").iterdir()
     assert (copied / "weights").read_text() == "1 2 3"
+
+
+def test_a_checkpoint_by_itself_is_put_into_the_bucket_and_a_name_is_passed_on(
+    tmp_path: Path, sky: Sky
+) -> None:
+    checkpoint = tmp_path / "multiberts-seed_0"
+    checkpoint.mkdir()
+    (checkpoint / "checkpoint.json").write_text("{}")
+    (checkpoint / "vocab.txt").write_text("[PAD]")
+    with pytest.raises(PreemptedError):
+        look(tmp_path, [seed(0, initial_checkpoint=str(checkpoint))])
+    (copied,) = (tmp_path / "bucket" / "inputs").iterdir()
+    assert {file.name for file in fetch(f"file://{copied}").iterdir()} == {
+        "checkpoint.json",
+        "vocab.txt",
+    }
+    with pytest.raises(PreemptedError):
+        look(tmp_path, [seed(1, initial_checkpoint="hub:google/multiberts-seed_0")])
+    flags = json.loads((sky.folder / "2.json").read_text())["envs"]["FLAGS"]
+    assert "hub:google/multiberts-seed_0" in flags
 
 
 def test_reaping_cancels_the_jobs_of_this_experiment_alone(
