@@ -64,7 +64,7 @@ def register(root: PathLike, content: Mapping[str, Any], done: int) -> str:
         ]
         if changed:
             raise UserError(
-                f"{path} was registered on {before['registered']} with another {', '.join(changed)}; a "
+                f"{path} was registered on {before['registered']} with other {', '.join(changed)}; a "
                 "registration is never overwritten: keep to it, or start another experiment in another root"
             )
     else:

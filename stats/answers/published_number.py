@@ -144,7 +144,7 @@ def reproduce(
     form = _FORM.fullmatch(of)
     if form is None:
         raise DataError(
-            f"found of {of!r}, expected mean, best or median, or with a number of runs: best:5"
+            f"found of={of!r}, expected mean, best or median, or one of these with a number of runs: best:5"
         )
     if result.experiment is not None:
         raise DataError(

@@ -153,8 +153,8 @@ def paper_report(
     procedures = {predictions.procedure for predictions in prediction_sets}
     if catalogue.roles.base not in procedures:
         raise DataError(
-            f"found no prediction files of the base procedure {catalogue.roles.base!r}, only "
-            f"{', '.join(sorted(procedures)) or 'none at all'}; name the base with --base"
+            f"found predictions of {', '.join(sorted(procedures)) or 'no procedure'}, but none of the base "
+            f"procedure {catalogue.roles.base!r}; name the base with --base"
         )
     numbers = {"comparisons.csv": lambda: full_table(catalogue.made_comparisons).csv()}
     return Report("Tables and figures", _sections(catalogue), further_files=numbers)

@@ -80,8 +80,8 @@ def test_one_run_borrows_a_spread_or_is_refused():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"published": 0.8, "of": "worst"}, "found of 'worst'"),
-        ({"published": 0.8, "of": "best:0"}, "found of 'best:0'"),
+        ({"published": 0.8, "of": "worst"}, "found of='worst'"),
+        ({"published": 0.8, "of": "best:0"}, "found of='best:0'"),
         ({"published": 0.8, "seed_sd": 0.1}, "seed_sd, but 4 seeds"),
         ({"published": math.nan}, "found published nan"),
     ],
