@@ -301,8 +301,8 @@ def find_entry(
     if epochs is not None and matching:
         wanted += f" at {epochs:.4g} epochs"
     raise UserError(
-        f"{Path(run_dir) / RUN_FILE} lists no {wanted}, but {', '.join(sorted(sets)) or 'no set'}; choose one "
-        "of these, or another run"
+        f"{Path(run_dir) / RUN_FILE} lists no {wanted}, but {', '.join(sorted(sets)) or 'no set'}; choose "
+        "one of these, or another run"
     )
 
 
