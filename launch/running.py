@@ -165,11 +165,10 @@ def reap_experiment(
     try:
         with launching(root):
             ended = end_processes(root, None)
-            ended += end_slurm_jobs(root)
             closed = close_attempts(root)
             if closed:
                 report(f"{counted(closed, 'attempt')} of processes that are gone marked as lost")
-            ended += closed
+            ended += closed + end_slurm_jobs(root)
     except LeaseHeldError as refusal:
         ended = end_processes(root, refusal.holder)
     except BucketUnreachableError:  # the disk is full or read-only

@@ -133,7 +133,7 @@ def test_a_plan_is_registered_once_with_its_seeds_and_comparisons(tmp_path: Path
     # The title is not fixed, and neither is where runs of the report lie; what is trained is.
     show_plan(plan=planned(report={"title": "Another", "comparisons": COMPARISONS}), **how)
     more = planned(pretrain_seeds=[0, 1, 2], report={"title": "", "comparisons": COMPARISONS})
-    with pytest.raises(UserError, match="another runs, plan, seeds;"):
+    with pytest.raises(UserError, match="other runs, plan, seeds;"):
         show_plan(plan=more, **how)
     assert read_registration(tmp_path) == found
 
