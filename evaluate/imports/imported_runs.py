@@ -174,6 +174,13 @@ def write_imported(root: PathLike, layout: str, run: ImportedRun) -> None:
         entries = {}
         for imported in sets:
             file, ids = f"predictions/{imported.name}.tfrecord", imported.predictions.example_ids
+            unlabelled = np.isnan(np.asarray(imported.predictions.labels, float))
+            if unlabelled.any() and not unlabelled.all():
+                raise UserError(
+                    f"{', '.join(map(str, run.files[:2]))}: {int(unlabelled.sum())} of {len(ids)} examples "
+                    f"of {run.name} have no label, such as {ids[int(unlabelled.argmax())]}; complete the "
+                    "file, or leave all labels out"
+                )
             write_predictions(directory.path / file, **vars(imported.predictions))
             entries[imported.name] = evaluation_entry(
                 directory.path,

@@ -93,9 +93,24 @@ def find_starts(
         for path in ([paths] if isinstance(paths, str) else paths)
     ]
     starts: dict[str, Start] = {}
+    recorded: dict[str, dict[str, str]] = {}
     for procedure, path in listed:
+        if not path or procedure == "":
+            raise UserError(
+                "launch.checkpoints has an empty path or name; give a folder, or leave it out"
+            )
         folder = checkpoint_directory(path)
         opened = find_checkpoints(folder)
+        for checkpoint in opened if procedure else ():
+            names = recorded.setdefault(str(procedure), {})
+            if checkpoint.provenance["procedure"] is not None:
+                names.setdefault(checkpoint.provenance["procedure"], path)
+            if len(names) > 1:
+                first, second = names
+                raise UserError(
+                    f"launch.checkpoints[{procedure!r}] has checkpoints of {first} and of {second}, which "
+                    f"would be one procedure; give each its own folder, or list {path} without a name"
+                )
         for checkpoint in opened:
             is_by_itself = checkpoint.directory == folder
             start = _start_from(
@@ -108,8 +123,8 @@ def find_starts(
             if start.name in starts:
                 raise UserError(
                     f"launch.checkpoints has {starts[start.name].checkpoint} and {start.checkpoint}, both "
-                    f"{start.name}; leave one out, or name them: "
-                    '{"a name": "a path", "another name": "another path"}'
+                    f"{start.name}; leave one out, or, if they differ, give their folders by procedure: "
+                    '{"a name": "a folder", "another name": "another folder"}'
                 )
             starts[start.name] = start
     for name, wanted in seeds.items():

@@ -220,6 +220,7 @@ def make_plan(experiment: Experiment, *, digests: InputDigests | None = None) ->
                 {**folders, **corpus_runs},
             )
     _refuse_unused(experiment, used)
+    _note_unused_procedures(experiment, steps_of, finetuned)
     _note_missing_steps(experiment, steps_of)
 
     # Predictions of others, then scores, report and paper from all predictions.
@@ -409,6 +410,15 @@ def _check_lists(experiment: Experiment) -> None:
                 f"launch.pretrain_seeds is {seeds!r}, so {procedure} would have no runs; give at least one "
                 "seed, such as [0]"
             )
+    if seeds and experiment.checkpoints and not procedures and not isinstance(seeds, Mapping):
+        raise UserError(
+            f"launch.pretrain_seeds is {seeds!r}, but launch.procedures is empty; to choose among "
+            f"launch.checkpoints, give the seeds by procedure: {{'base': {[*seeds]}}}"
+        )
+    if experiment.checkpoints and not tasks and not procedures:
+        raise UserError(
+            "launch.checkpoints is set, but launch.tasks is empty; name a task (`multiberts list tasks`)"
+        )
     _refuse_seeds("pretrain", procedures, experiment.pretrain_sources)
     _refuse_seeds("finetune", tasks, experiment.finetune_sources)
     if tasks and not (procedures or experiment.checkpoints or experiment.predictions):
@@ -467,6 +477,25 @@ def _refuse_unused(experiment: Experiment, used: Collection[str]) -> None:
         )
 
 
+def _note_unused_procedures(
+    experiment: Experiment, steps_of: Mapping[str, Any], finetuned: Sequence[PlannedRun]
+) -> None:
+    """Notes procedures that are named without checkpoints, or have checkpoints and no fine-tuning."""
+    named = {
+        name
+        for entry in experiment.tasks
+        if isinstance(steps := experiment.steps(entry), Mapping)
+        for name in steps
+    }
+    if isinstance(experiment.pretrain_seeds, Mapping):
+        named |= experiment.pretrain_seeds.keys()
+    if absent := sorted(named - steps_of.keys()):
+        console.report(f"note: no checkpoints of {', '.join(absent)}, which launch.* names")
+    tuned = {run.facts.get("procedure") or run.path.split("/")[2] for run in finetuned}
+    if experiment.tasks and (idle := sorted(steps_of.keys() - tuned)):
+        console.report(f"note: launch.finetune_steps leaves out {', '.join(idle)} in every task")
+
+
 def _note_missing_steps(
     experiment: Experiment, steps_of: Mapping[str, Mapping[Any, set[int]]]
 ) -> None:
@@ -486,5 +515,6 @@ def _note_missing_steps(
     for (procedure, step), entries in missing.items():
         console.report(
             f"note: {', '.join(entries)}: step {step:,} of {procedure} is asked for, and no checkpoint has "
-            "it; add it to pretrain.checkpoint_steps before training"
+            f"it, only {', '.join(f'{each:,}' for each in sorted(present[procedure]))}; before training, add "
+            "it to pretrain.checkpoint_steps"
         )

@@ -58,7 +58,7 @@ def launched(status: Status) -> str:
     else:
         text += "no launcher is running"
         if status.counts["done"] < status.total:
-            text += ", `multiberts launch run` resumes from here"
+            text += ", the command that was given resumes from here"
     return f"{text}; {quantities.duration(3600 * status.hours)} of device time so far"
 
 

@@ -23,6 +23,7 @@ from multiberts.stats.presentation.sections import Report, ReportSection, slug
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.report.page_run import describe, write_page_of_runs
 from multiberts.stats.report.selection import (
+    SEEDS_OF_SOURCES,
     FinishedRun,
     PredictionSetReader,
     RunGroup,
@@ -155,7 +156,7 @@ def _seeds_of(run: FinishedRun) -> dict[str, int | None]:
         "finetune_seed": facts["finetune_seed"],
         **{
             f"finetune.{name}": parameters[name]
-            for name in ("head_seed", "order_seed", "dropout_seed")
+            for name in SEEDS_OF_SOURCES
             if parameters.get(name) is not None
         },
     }

@@ -25,6 +25,8 @@ from multiberts.evaluate.prediction_files.run_file import (
 from multiberts.runs import console
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import sha256_of_file
+from multiberts.runs.plan_marker import FILE as PLAN
+from multiberts.runs.plan_marker import read_plan
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.report.prediction_sets import PredictionSet
 
@@ -40,6 +42,10 @@ RULE_TEXTS: Mapping[str, str] = {
     "dev": "the best mean over runs on the development set, slightly optimistic for scores there",
     "held_out": "the best mean over runs on the part of the training data that they held out",
 }
+
+
+# Parameters of fine-tuning that distinguish runs of one finetune_seed.
+SEEDS_OF_SOURCES = ("head_seed", "order_seed", "dropout_seed")
 
 
 @dataclass(frozen=True)
@@ -176,10 +182,35 @@ def files_of_runs(runs: Sequence[FinishedRun]) -> dict[str, dict[str, str]]:
     return found
 
 
+def _advice_on_two(first: FinishedRun, second: FinishedRun) -> str:
+    """Says which of two runs is of an earlier plan, where the plan of their root is there."""
+    for root in first.directory.parents:
+        if (root / PLAN).is_file() and root in second.directory.parents:
+            planned = {root / run.path for run in read_plan(root)}
+            old = [
+                run.directory
+                for run in (first, second)
+                if not planned & {run.directory, *run.directory.parents}
+            ]
+            if len(old) == 1:
+                return f"the plan of {root} no longer has {old[0]}: move it away"
+    return "move one of them away, or give the folder of one"
+
+
 def make_groups(runs: Sequence[FinishedRun]) -> list[RunGroup]:
     """Groups runs by task, procedure and step, sorted."""
     members: dict[tuple, list[FinishedRun]] = {}
+    seen: dict[tuple, FinishedRun] = {}
     for run in runs:
+        parameters = run.facts.get("parameters", {})
+        facts = [run.facts.get(name) for name in ("task", *RUN_COORDINATES)]
+        seeds = [parameters.get(name) for name in SEEDS_OF_SOURCES]
+        key = (*facts, run.held_out_fold, run.checkpoint, *seeds)
+        if (first := seen.setdefault(key, run)) is not run:
+            raise UserError(
+                f"{first.directory} and {run.directory} are both {run.name}, with other parameters or data, "
+                f"and would be averaged; {_advice_on_two(first, run)}"
+            )
         if run.facts["pretrain_seed"] is None:
             raise UserError(
                 f"{run.directory / 'run.json'} has no pretrain_seed, expected one to know which runs "

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 SMALL = {
     "launch.pretrain_seeds": [0, 1],
     "launch.finetune_seeds": [0],
-    "launch.finetune_steps": None,
+    "launch.finetune_steps": "all",
     "make_world.num_documents": 400,
     "make_world.num_train_facts": 64,
     "make_world.num_dev_facts": 32,

@@ -178,7 +178,7 @@ def test_unlike_checkpoints_of_one_seed_need_names(
     second = make_checkpoint(0, change=_more).rename(tmp_path / "second")
     root = tmp_path / "sweep"
     refused = warm.run(command(root, [first, second], pair_data))
-    assert refused.returncode == 2 and "leave one out, or name them" in refused.stderr
+    assert refused.returncode == 2 and "leave one out, or, if they differ" in refused.stderr
     names = {"first": str(first), "second": str(second)}
     sweep(root, names, pair_data, learning_rates="1e-3")
     answer = json.loads(compare_files(results=str(root), json=True))

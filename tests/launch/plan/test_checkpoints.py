@@ -119,6 +119,27 @@ def test_a_procedure_may_have_a_part_of_the_seeds_under_another_name(
         find_starts(checkpoints, {"base_extra_seeds": [0, 7]})
 
 
+def test_what_would_be_mixed_or_ignored_is_refused(
+    tmp_path: Path, release: Path, make_checkpoint: Callable[..., Path], capsys
+) -> None:
+    shutil.move(make_checkpoint(), release / "seed_7")  # records the procedure `base`
+    with pytest.raises(UserError, match=r"\['a'\] has checkpoints of .* which would be one"):
+        find_starts({"a": str(release)})
+    shutil.rmtree(release / "seed_7")
+    with pytest.raises(UserError, match="empty path or name"):
+        find_starts([""])
+    base = {"base": str(release)}
+    with pytest.raises(UserError, match=r"by procedure: \{'base': \[0\]\}"):
+        plan(tmp_path, base, pretrain_seeds=[0])
+    with pytest.raises(UserError, match="launch.tasks is empty; name a task"):
+        plan(tmp_path, base, tasks={}, finetune_steps="last")
+    capsys.readouterr()
+    plan(tmp_path, base, pretrain_seeds={"bas": [0]}, finetune_steps={"facts": {"base": "last"}})
+    assert "note: no checkpoints of bas, which launch.* names" in capsys.readouterr().out
+    plan(tmp_path, base, finetune_steps={"facts": {"bse": "last"}})
+    assert "note: launch.finetune_steps leaves out base in every task" in capsys.readouterr().out
+
+
 def test_a_checkpoint_that_says_nothing_has_the_name_of_its_folder(
     tmp_path: Path, weights: Callable[[str, int], Path]
 ) -> None:

@@ -146,7 +146,7 @@ def test_a_launch_that_stopped_tells_how_to_resume(tmp_path: Path) -> None:
     report = made.add("report", "report", "report", (seed,))
     made.write_plan()
     text = shown(collect_status(made.root), 200)
-    assert "no launcher is running, `multiberts launch run` resumes from here" in text
+    assert "no launcher is running, the command that was given resumes from here" in text
     for run in (seed, report):
         made.finish(run)
     text = shown(collect_status(made.root), 200)

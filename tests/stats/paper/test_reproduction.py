@@ -96,7 +96,7 @@ def test_the_same_bytes_again_over_the_old_folder(prediction_sets, tmp_path):
 
 
 def test_refusals(prediction_sets, tmp_path):
-    with pytest.raises(DataError, match="found predictions of base, cda_.* none of the base procedure 'plain'"):
+    with pytest.raises(DataError, match="of base, cda_.* none of the base procedure 'plain'"):
         paper_report(prediction_sets, roles=Roles(base="plain"))
     with pytest.raises(DataError, match="no procedure, but none of the base procedure 'base'"):
         paper_report([])

@@ -301,7 +301,9 @@ def test_the_paper_command_makes_what_it_can_and_says_what_it_cannot(world, tmp_
     for file in (tmp_path / "paper" / "report" / "figures").iterdir():
         assert file.suffix == ".pdf" and file.read_bytes().startswith(b"%PDF")
         assert f"](figures/{file.name})" in page
-    with pytest.raises(UserError, match="procedure 'other', only .*--base"):
+    with pytest.raises(
+        UserError, match="none of the base procedure 'other'; name the base with --base"
+    ):
         paper(run_dir=str(tmp_path / "b"), predictions=str(world / "runs"), base="other")
     with pytest.raises(UserError, match=r"paper\.n_resamples is 0"):
         paper(run_dir=str(tmp_path / "b"), predictions=str(world / "runs"), n_resamples=0)

@@ -1,5 +1,6 @@
 """Choosing runs: groups, last steps, and the learning rate by the mean over runs."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import xarray
 
 from multiberts.runs.errors import UserError
+from multiberts.runs.plan_marker import MarkedRun
 from multiberts.stats.report.selection import (
     FinishedRun,
     PredictionSetReader,
@@ -50,7 +52,7 @@ def test_groups_share_task_procedure_and_step():
         run(0, step=20),
         run(1, step=5),
         run(2, procedure="new"),
-        run(3, step=20),
+        run(3, step=20, pretrain_seed=1),
         run(4, task="a"),
     ]
     found = [(g.task, g.name, [str(r.directory) for r in g.runs]) for g in make_groups(runs)]
@@ -63,6 +65,27 @@ def test_groups_share_task_procedure_and_step():
     assert [str(r.directory) for r in last_steps(runs)] == ["run0", "run2", "run3", "run4"]
     with pytest.raises(UserError, match="no pretrain_seed"):
         make_groups([run(0, pretrain_seed=None)])
+
+
+def test_a_run_with_other_parameters_is_not_averaged_with_the_first(tmp_path):
+    """As in a root whose plan changed: both results lie there, and the plan has one of them."""
+    coordinates = {"data_seed": 0, "finetune_seed": 0}
+    first, second = (
+        FinishedRun(tmp_path / name, {**run(0).facts, **coordinates}) for name in ("lr-1a", "lr-2b")
+    )
+    with pytest.raises(
+        UserError, match="lr-1a and .*lr-2b are both t, .* averaged; move one of them away"
+    ):
+        make_groups([first, second])
+    marked = MarkedRun("lr-2b", "finetune", "a run", "2b")
+    entry = {**vars(marked), "parents": []}
+    (tmp_path / "launch").mkdir()
+    (tmp_path / "launch" / "plan.json").write_text(json.dumps({"version": 1, "runs": [entry]}))
+    with pytest.raises(UserError, match="no longer has .*lr-1a: move it away"):
+        make_groups([first, second])
+    # Seeds of single sources distinguish runs of one finetune_seed.
+    apart = FinishedRun(second.directory, {**second.facts, "parameters": {"head_seed": 1}})
+    assert len(make_groups([first, apart])) == 1
 
 
 def test_one_rate_or_none_needs_no_choice():
