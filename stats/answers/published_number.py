@@ -110,7 +110,7 @@ def reproduce(
     *,
     seed_sd: float | str | SeedSpread | None = None,
 ) -> Reproduction:
-    """Computes how probable a published number is, if it came from the same distribution as these runs.
+    """Tests whether a published number is plausible under the distribution of these runs.
 
     Scores of seeds are assumed normal: the mean of k new seeds then lies within estimate -+ t x sd x
       sqrt(1/k + 1/R), with R - 1 degrees of freedom. The best and the median are simulated, with mean and
