@@ -62,7 +62,7 @@ GivenMetric = str | MetricLike | ScoreFunction
 _ID_NAMES = ("example_id", "example")
 _LINEAGE_NAMES = ("parent", "procedure", "lineage")
 _VALUES = ("prediction", "score", "label")
-# Advice for messages about keywords that the called function does not have.
+# Suffix of messages about keywords that the called function does not have.
 _OF_READ = " (keywords of stats.read)"
 _SEED_NAMES, _EXAMPLE_NAMES = {"seed", "pretrain_seed"}, {"example", "example_id"}
 
