@@ -145,7 +145,7 @@ def refuse_unknown(function: str, keywords: Iterable[str], parameters: Sequence[
 class KnowsGuesses:
     """Base class of results that suggests the meaning of unknown attributes."""
 
-    if not TYPE_CHECKING:  # hidden from mypy and editors, which would otherwise accept any attribute
+    if not TYPE_CHECKING:  # otherwise mypy and editors accept any attribute
 
         def __getattr__(self, name: str) -> Any:
             """Raises an AttributeError that suggests an attribute."""

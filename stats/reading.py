@@ -91,7 +91,7 @@ def arms_in(
     Returns:
       Data of each arm by name, "" if the data name none.
     """
-    if hasattr(data, "coords"):  # before the check for mappings, because a Dataset is a mapping, too
+    if hasattr(data, "coords"):  # before the check for mappings, which include Datasets
         return None
     if isinstance(data, list | tuple) and len(data) > 1 and all(map(_is_frame, data)):
         return named_arms(arms_of_arrays(data), by, columns)

@@ -81,7 +81,7 @@ def permutation_p_values(base_scores: Array, experiment_scores: Array) -> PValue
     if math.comb(len(pooled), size) <= _MAX_EXACT_PERMUTATIONS:
         chosen, extra = _all_permutations(len(pooled), size), 0
     else:
-        chosen, extra = _random_permutations(len(pooled), size), 1  # count the observed permutation, too
+        chosen, extra = _random_permutations(len(pooled), size), 1  # the observed permutation
     sums = pooled[chosen].sum(axis=1)
     # The sums of both arms add up to zero, so the difference of means is a multiple of the base's sum.
     slack = 1e-12 * float(np.abs(pooled).sum())

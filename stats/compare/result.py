@@ -121,7 +121,7 @@ class Readable(KnowsGuesses):
 
     def to_html(self, path: str | Path) -> None:
         """Writes one HTML file with the answer, figures and all numbers, as `compare --html` does."""
-        public("write_html")(self, path)  # by name, because pages are in a higher layer than results
+        public("write_html")(self, path)  # by name, as pages are in a higher layer
 
     def to_frame(self) -> pandas.DataFrame:
         """Returns a data frame with one row per comparison and one column per number."""
