@@ -1,10 +1,9 @@
 """Figures of the MultiBERTs paper (Sellam et al., ICLR 2022), from prediction sets.
 
-Every function returns a Matplotlib figure, which `runs.figure_style.figure_bytes` makes a picture of. The
-paper shows scores on GLUE and SQuAD over pre-training seeds with the original BERT (`score_figure`), and in
-figure 3 (section 4) and figures 5 and 6 (appendix D) the gender bias of coreference
-(`seeds_figure`, `occupations_figure`). Figures of bootstrap distributions are in
-`stats.presentation.figures`.
+Each function returns a Matplotlib figure, to be rendered by `runs.figure_style.figure_bytes`. The paper shows
+scores on GLUE and SQuAD over pre-training seeds with the original BERT (`score_figure`), and in figure 3
+(section 4) and figures 5 and 6 (appendix D) the gender bias of coreference (`seeds_figure`,
+`occupations_figure`). Figures of bootstrap distributions are in `stats.presentation.figures`.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Components in the order of the bars, each with its `fill_style`.
+# Components in the order of the bars, with their `fill_style`.
 _FILLS = {"seed": 2, "run": 1, "example": 0, "residual": 4, "run_residual": 3}
-# Smallest numbers of runs of a seed, and of seeds, for a box plot.
+# Minimum number of runs of a seed, and of seeds, for a box plot.
 _ENOUGH_FOR_BOX = 8
 _ENOUGH_SEEDS = 4
 _PANELS_A_ROW = 4
@@ -82,7 +81,7 @@ def score_figure(panels: Sequence[ScorePanel], title: str = "", one_scale: bool 
             _draw_scores(axes, panel, names)
             if one_scale:
                 axes.label_outer()
-        # Procedures first, then references, as `names` has them.
+        # Procedures first, then references, in the order of `names`.
         drawing.legend_below(figure, grid.flat[: len(panels)], 1 if columns < 3 else 3, names)
         drawing.title_above(figure, title)
     return figure
