@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 # Minimum number of examples for an interval; see docs/statistics.md for coverage.
 LEAST = 30
 MOST_SLICES = 50
-# Numbers with more distinct values are cut at their quartiles.
+# Columns of numbers with more distinct values are cut at their quartiles.
 _MOST_NUMBERS = 12
 
 

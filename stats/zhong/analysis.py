@@ -38,7 +38,7 @@ from multiberts.stats.zhong.size_momentum import (
 from multiberts.stats.zhong.variance_by_bias import VarianceCurve, conditional_variance
 
 Tasks = Mapping[str, Mapping[str, Runs]]
-Triple = tuple[str, str, str]  # number of sizes in a triple: small, middle, large
+Triple = tuple[str, str, str]  # names of a small, a middle and a large size
 # False discovery rates from which the best for Fisher's tests is chosen, as in the paper's table 4.
 RATES = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
 FISHER_LEVELS = (0.05, 0.1, 0.2)  # false discovery rates of the table of Fisher's tests
