@@ -32,7 +32,7 @@ SECONDS_TO_READ = 5.0
 SECONDS_TO_WRITE = 1.0
 REPEATS = 3
 
-Seconds = tuple[float, float]  # wall time on the process's cores
+Seconds = tuple[float, float]  # CPU time of the process, wall time
 
 
 def main() -> None:
