@@ -1,24 +1,23 @@
-"""`python -m benchmarks.b3_experiment`: k-fold, leave-one-cluster-out and B3 against the true loss on new
-clusters, in a made-up world (after figure 3a of Barnes and Dubrawski, UAI 2017).
+"""Compares k-fold, leave-one-cluster-out and B3 with the true loss on new clusters in simulated data.
 
-The paper's own world is not published in full; this one is stated here. A true cluster c has a mean
-m_c and a tilt g_c, both normal; its samples have features x = m_c + normal noise and the label
-sign(x . (w + g_c) + noise). The learner is ridge regression on labels of -1 and 1, the loss 0 or 1.
-With samples of its own cluster in the training set it learns the tilt, and looks better than it is
-on new clusters.
+Run `python -m benchmarks.b3_experiment`; compare figure 3a of Barnes and Dubrawski (UAI 2017). The paper does
+not fully describe its synthetic data, so we use this model. A true cluster c has a mean m_c and a tilt g_c,
+both normal; its samples have features x = m_c + normal noise and the label sign(x . (w + g_c) + noise). The
+learner is ridge regression on labels of -1 and 1, with 0/1 loss. If the training set contains samples of the
+test sample's cluster, the learner learns the tilt, and its loss is lower than on new clusters.
 
-Observed clusters are true ones with errors. In *one* direction a share of each cluster's samples
-(the noise) is torn off, each into an observed cluster of its own, so that what stays together is
-pure and what was torn off leaks. In *two* directions that share trades places at random, so that
-observed clusters hold strangers as well; leakage then differs between natives and strangers, and
-the model of B3, which knows one p_0 and one purity, holds on average only.
+Observed clusters are true clusters with errors. In *one* direction a share of each cluster's samples (the
+noise) is moved to observed clusters of one sample each; the remaining clusters are pure, and the moved
+samples leak. In *two* directions this share is permuted among clusters, so that observed clusters also
+contain samples of other true clusters. Leakage then differs between samples, and the model of B3, with one
+p_0 and one purity, holds on average only.
 
-All estimators train on the same number of draws with replacement, so that they differ in nothing
-but in where these come from: k-fold from all samples of the other folds; leave-one-cluster-out from
-all other observed clusters (level 0 of B3); B3 from those with more and more samples of the tested
-cluster. The truth trains on all true clusters but one and is tested on clusters made afresh.
-Leaving out one *true* cluster, which nobody can, shows what a perfect correction would give: its
-distance from the truth is the luck of the few clusters of these worlds, in which all share.
+All estimators train on the same number of draws with replacement, and differ only in the source of the draws:
+k-fold uses all samples of the other folds; leave-one-cluster-out uses all other observed clusters (level 0 of
+B3); B3 adds increasing shares of the tested cluster. The true loss is that of training on all true clusters
+except one and testing on newly simulated clusters. Leaving out one *true* cluster, which is impossible in
+practice, shows the result of a perfect correction: its error is due to the small number of simulated
+clusters, and all estimators share it.
 """
 
 from __future__ import annotations
@@ -55,8 +54,8 @@ ESTIMATORS = (
     "B3, p_0 searched",
     "leave one true cluster out",
 )
-# A search only bounds p_0 from above here, so its losses would set the scale of a figure; the last
-# knows the truth, and its distance from it is the chance of the worlds, which all share.
+# Estimators in figures. The search would dominate the scale, because it only bounds p_0 from above; the last
+# estimator uses the true clusters, and its error is the sampling error common to all.
 DRAWN = ESTIMATORS[:3]
 CSV_COLUMNS = ("noise", "repetition", "p_0", "purity", "truth", *ESTIMATORS, "searched p_0")
 _CANDIDATES = tuple(number / 50 for number in range(16))
@@ -64,7 +63,7 @@ _CHUNK = 1000
 
 
 class ClusteredSamples(NamedTuple):
-    """Samples whose true clusters are known.
+    """Samples with known true clusters.
 
     Attributes:
       features: [samples, features].
@@ -99,34 +98,34 @@ def b3_experiment(
     simulation_seed: int = 0,
     rng: int = 0,
 ) -> None:
-    """Compares the estimators in made-up worlds and writes a table and a figure.
+    """Compares the estimators on simulated data sets (worlds) and writes a table and a figure.
 
-    Each repetition is kept as it ends; the same command goes on after a kill. The defaults take a
-    few minutes on one core.
+    Each finished repetition is saved; after an interruption the same command resumes. The defaults take a few
+    minutes on one core.
 
     Args:
       run_dir: folder for `results.csv`, `table.md` and `figure.svg`.
-      noises: shares of each true cluster's samples that the observed clustering gets wrong.
+      noises: shares of each true cluster's samples with a wrong observed cluster.
       directions: `one` or `two`; see the module.
-      num_repetitions: worlds for each noise; the same ones for every noise.
-      num_clusters: true clusters of a world.
-      cluster_size: samples of each.
-      num_features: features.
-      tilt: standard deviation of g_c, where w has length 1 in all.
-      spread: standard deviation of m_c, where noise of the features has 1.
-      label_noise: standard deviation of the noise inside the sign.
-      ridge: penalty of the learner, in samples.
-      num_train: n', training samples a draw (paper: 100); there are 2 n' + 1 levels.
-      num_draws: draws at each level (paper: 1000 for synthetic data).
-      num_folds: folds of k-fold.
+      num_repetitions: number of worlds, used for each noise.
+      num_clusters: number of true clusters in a world.
+      cluster_size: number of samples in each true cluster.
+      num_features: number of features.
+      tilt: standard deviation of g_c, relative to w of length 1.
+      spread: standard deviation of m_c, relative to a standard deviation of 1 of the features' noise.
+      label_noise: standard deviation of the noise in the label's sign.
+      ridge: penalty of the learner, in units of samples.
+      num_train: n', number of training samples per draw (paper: 100); there are 2 n' + 1 levels.
+      num_draws: number of draws at each level (paper: 1000 for synthetic data).
+      num_folds: number of folds of k-fold.
       trend_order: order of B3's trend filter (paper: 2 to 4).
-      trend_weight: its weight (paper: .1 for synthetic data).
-      num_new_clusters: new clusters behind a truth.
-      simulation_seed: names the worlds.
-      rng: names the draws.
+      trend_weight: weight of the trend filter (paper: .1 for synthetic data).
+      num_new_clusters: number of new clusters used to compute the true loss.
+      simulation_seed: seed of the worlds.
+      rng: seed of the draws.
 
     Raises:
-      UserError: a parameter is out of range, or run_dir belongs to other parameters.
+      UserError: a parameter is out of range, or run_dir was made with other parameters.
     """
     parameters = {name: value for name, value in locals().items() if name != "run_dir"}
     parameters["noises"] = list(noises)
@@ -154,7 +153,7 @@ def b3_experiment(
 
 
 def _check(parameters: Mapping[str, Any]) -> None:
-    """Refuses parameters that make no world."""
+    """Refuses parameters for which no world can be simulated."""
     noises, directions = parameters["noises"], parameters["directions"]
     if not noises or not all(0 <= noise < 1 for noise in noises):
         raise UserError(f"found noises {noises}, expected shares from 0 to below 1, at least one")
@@ -184,12 +183,12 @@ def _check(parameters: Mapping[str, Any]) -> None:
 
 
 def make_world(parameters: Mapping[str, Any], num_clusters: int, *key: int) -> ClusteredSamples:
-    """Clusters made afresh; the direction w is (1, ..., 1) / sqrt(features) in every world.
+    """Simulates clusters; the direction w is (1, ..., 1) / sqrt(features) in every world.
 
     Args:
       parameters: parameters of `b3_experiment`.
       num_clusters: number of clusters.
-      key: names the world beside simulation_seed.
+      key: identifies the world together with simulation_seed.
     """
     generator = _generator(parameters["simulation_seed"], *key)
     size, width = parameters["cluster_size"], parameters["num_features"]
@@ -203,13 +202,13 @@ def make_world(parameters: Mapping[str, Any], num_clusters: int, *key: int) -> C
 
 
 def observe(clusters: Indices, noise: float, directions: str, generator: Any) -> Indices:
-    """Observed clusters [samples] of true ones.
+    """Simulates observed clusters [samples].
 
     Args:
       clusters: true clusters [samples], numbered from 0.
-      noise: share of each cluster's samples that go astray.
-      directions: `one`: each becomes an observed cluster of its own; `two`: they trade places.
-      generator: draws which samples.
+      noise: share of each cluster's samples that get a wrong observed cluster.
+      directions: `one`: each of these samples becomes a separate observed cluster; `two`: they are permuted.
+      generator: generator to draw these samples.
     """
     observed = clusters.copy()
     astray = np.concatenate(
@@ -226,12 +225,12 @@ def observe(clusters: Indices, noise: float, directions: str, generator: Any) ->
 
 
 def true_leakage(clusters: Indices, observed: Indices, min_size: int) -> tuple[float, float]:
-    """p_0 and purity, counted: means over the samples of observed clusters of `min_size` or more.
+    """Counts p_0 and purity: means over the samples of observed clusters with `min_size` samples or more.
 
     Args:
       clusters: true clusters [samples].
       observed: observed clusters [samples].
-      min_size: smaller ones are never tested.
+      min_size: smallest size of tested clusters.
     """
     _, observed_codes, sizes = np.unique(observed, return_inverse=True, return_counts=True)
     both = np.zeros((len(sizes), int(clusters.max()) + 1))
@@ -249,9 +248,9 @@ def true_leakage(clusters: Indices, observed: Indices, min_size: int) -> tuple[f
 
 
 class RidgeLearner:
-    """Ridge regression on labels -1 and 1 for many training sets at once.
+    """Ridge regression on labels -1 and 1, fitted to many training sets at once.
 
-    A training set is how often each sample is in it, so that its sums of squares are one product.
+    Training sets are represented by counts of each sample, so that sums of squares are one matrix product.
     """
 
     def __init__(self, world: ClusteredSamples, ridge: float):
@@ -262,7 +261,7 @@ class RidgeLearner:
         self._columns = np.column_stack([squares, x * world.labels[:, None]])
 
     def fit(self, train: Indices) -> Floats:
-        """Weights, the intercept first, [draws, 1 + features], of training sets [draws, n']."""
+        """Returns weights [draws, 1 + features], intercept first, for training sets [draws, n']."""
         draws, samples = len(train), len(self._labels)
         indices = train + samples * np.arange(draws)[:, None]
         counts = np.bincount(indices.ravel(), minlength=draws * samples).reshape(draws, samples)
@@ -275,14 +274,12 @@ class RidgeLearner:
         return np.linalg.solve(normal, sums[:, len(self._upper[0]) :, None])[..., 0]
 
     def errors(self, train: Indices, test: Indices) -> Floats:
-        """Share of samples misclassified [draws], after training on `train` [draws, n'], of `test`
-        [draws, tests].
-        """
+        """Returns error rates [draws] on `test` [draws, tests] after training on `train` [draws, n']."""
         scores = np.einsum("dtw,dw->dt", self._x[test], self.fit(train))
         return np.mean((scores > 0) != (self._labels[test] > 0), axis=1)
 
     def errors_on(self, train: Indices, other: ClusteredSamples) -> float:
-        """Mean share of another world's samples misclassified."""
+        """Returns the mean share of misclassified samples of another world."""
         x = np.column_stack([np.ones(len(other.labels)), other.features])
         scores = x @ self.fit(train).T  # [samples, draws]
         return float(np.mean((scores > 0) != (other.labels > 0)[:, None]))
@@ -292,7 +289,7 @@ class RidgeLearner:
 
 
 def _one_world(parameters: Mapping[str, Any], repetition: int) -> list[dict[str, float]]:
-    """Truth and estimates of one world, a row for each noise."""
+    """Computes the true loss and the estimates of one world, with a row per noise."""
     world = make_world(parameters, parameters["num_clusters"], repetition, 0)
     fresh = make_world(parameters, parameters["num_new_clusters"], repetition, 1)
     learner = RidgeLearner(world, parameters["ridge"])
@@ -320,7 +317,7 @@ def _b3_row(
     parameters: Mapping[str, Any],
     repetition: int,
 ) -> dict[str, float]:
-    """Statistics of the observed clusters."""
+    """Computes statistics of the observed clusters."""
     design = _design(observed, parameters, repetition)
     b = np.array([_level_loss(learner, design, level) for level in range(design.num_levels)])
     p_0, purity = true_leakage(world.clusters, observed, design.min_size)
@@ -363,7 +360,7 @@ def _level_loss(learner: RidgeLearner, design: LeakageDesign, level: int) -> flo
 def _k_fold(
     learner: RidgeLearner, world: ClusteredSamples, parameters: Mapping[str, Any], repetition: int
 ) -> float:
-    """Folds of samples, as if they were independent; n' draws from the other folds."""
+    """Computes the k-fold estimate: folds ignore clusters, and n' samples are drawn from the other folds."""
     generator = _generator(parameters["simulation_seed"], repetition, 3)
     order = generator.permutation(len(world.labels))
     losses = []
@@ -382,7 +379,7 @@ def _truth(
     parameters: Mapping[str, Any],
     repetition: int,
 ) -> float:
-    """Loss on new clusters of the learner trained on n' draws from all true clusters but one."""
+    """Computes the loss on new clusters after training on n' draws from all true clusters except one."""
     generator = _generator(parameters["simulation_seed"], repetition, 4)
     losses = []
     draws = -(-parameters["num_draws"] // parameters["num_clusters"])
@@ -394,7 +391,7 @@ def _truth(
 
 
 def _generator(simulation_seed: int, *key: int) -> np.random.Generator:
-    word = 1  # in front, so that no key is one of the draws' streams
+    word = 1  # a leading 1, so that no key equals a stream of the draws
     for part in key:
         word = (word << 24) | part
     return np.random.Generator(np.random.Philox(key=[simulation_seed, word]))
@@ -404,12 +401,12 @@ def _generator(simulation_seed: int, *key: int) -> np.random.Generator:
 
 
 class Summary(NamedTuple):
-    """An estimator at one noise.
+    """Errors of an estimator at one noise.
 
     Attributes:
       mean: mean of the estimates.
       bias: mean of estimate - truth.
-      bias_error: its standard error over repetitions.
+      bias_error: standard error of the bias over repetitions.
       root_mean_square: root mean square of estimate - truth.
     """
 
@@ -420,7 +417,7 @@ class Summary(NamedTuple):
 
 
 def summarise(rows: Sequence[Mapping[str, float]], noise: float, estimator: str) -> Summary:
-    """Errors over the repetitions of one noise, each against its own truth."""
+    """Computes errors over the repetitions of one noise, each relative to the true loss of its world."""
     chosen = [row for row in rows if row["noise"] == noise]
     values = np.array([row[estimator] for row in chosen])
     errors = values - np.array([row["truth"] for row in chosen])
@@ -437,7 +434,7 @@ def _noises(rows: Sequence[Mapping[str, float]]) -> list[float]:
 
 
 def csv_table(rows: Sequence[Mapping[str, float]]) -> str:
-    """Every number in full, one row a world and noise."""
+    """Returns all unrounded numbers, one row per world and noise."""
     stream = io.StringIO()
     writer = csv.DictWriter(stream, CSV_COLUMNS, lineterminator="\n")
     writer.writeheader()
@@ -446,7 +443,7 @@ def csv_table(rows: Sequence[Mapping[str, float]]) -> str:
 
 
 def markdown_table(rows: Sequence[Mapping[str, float]]) -> str:
-    """Bias with its standard error, and root mean square error, of each estimator and noise."""
+    """Returns the bias with its standard error, and the root mean square error, per estimator and noise."""
     repetitions = len({row["repetition"] for row in rows})
     lines = [
         "| noise | p_0 | truth | "
@@ -468,7 +465,7 @@ def markdown_table(rows: Sequence[Mapping[str, float]]) -> str:
 
 
 def experiment_figure(rows: Sequence[Mapping[str, float]]) -> Figure:
-    """Loss against noise (left) and bias against noise (right), bars of two standard errors."""
+    """Draws loss (left) and bias (right) against noise, with bars of two standard errors."""
     noises = np.array(_noises(rows))
     step = 0.012 * max(float(np.ptp(noises)), 0.1)
     with canvas(9.2, 3.9, 2) as (figure, (left, right)):

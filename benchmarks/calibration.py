@@ -1,18 +1,18 @@
-"""Do 95 % intervals cover 95 %, and are false claims rare? To be run whenever an interval changes.
+"""Measures coverage of 95 % intervals and rates of false claims; run it after each change of an interval.
 
     make calibrate
 
-Makes up studies whose truth is known, in every condition of `CONDITIONS`, and asks the public functions of
-`multiberts.stats`; counts and page are those of `docs/calibration.md`. A run that was killed goes on with the
-cells (a condition with a number of seeds) that it lacks; counts do not depend on the number of processes.
-To measure another version, run this file with the folder of that `multiberts` on PYTHONPATH.
+Simulates studies with a known truth in all `CONDITIONS`, and analyses them with the public functions of
+`multiberts.stats`; the results are in `docs/calibration.md`. An interrupted run resumes with the missing
+cells (a cell is a condition with a number of seeds); counts do not depend on the number of processes. To
+measure another version, run this file with the folder of that `multiberts` on PYTHONPATH.
 """
 
 from __future__ import annotations
 
 import os
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy: tables are small, processes many
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy: many processes with small tables
 
 import hashlib
 import json
@@ -41,17 +41,15 @@ from multiberts.stats.answers.early_looks import look_at
 from multiberts.stats.presentation.table_writer import Table
 
 WANTED, LEVEL = 0.93, 0.05
-DRAWS = 39  # the least: bootstrap samples change no recommended interval
+DRAWS = 39  # the minimum, as recommended intervals use no bootstrap samples
 Random = np.random.Generator
 
 
-# --- Worlds: each makes a study, of a generator and a number of seeds -------------------------------------
+# --- Worlds: each makes a study from a generator and a number of seeds -------------------------------------
 
 
 class Study(NamedTuple):
-    """Predictions or scores of the arms [seeds, examples], the score or difference over new seeds and
-    examples, and keyword arguments of `stats.compare`. Of tasks there are two arms for each, in turn.
-    """
+    """Arms [seeds, examples] (a pair per task), the truth for new data, and options of `stats.compare`."""
 
     arms: list[NDArray]
     truth: float
@@ -62,15 +60,15 @@ World = Callable[[Random, int], Study]
 
 
 def seed_effects(tail: str, u: NDArray) -> NDArray:
-    """Returns the quantiles at `u` of a law with mean 0 and variance 1."""
-    if tail == "skewed":  # exponential, with its tail to bad seeds
+    """Returns the quantiles at `u` of a distribution with mean 0 and variance 1."""
+    if tail == "skewed":  # exponential, with a tail of bad seeds
         return 1 + np.log(u)
     return np.where(u < 0.5, -1.0, 1.0) if tail == "two kinds" else ndtri(u)
 
 
 @cache
 def centre_of(accuracy: float, seeds: float, examples: float, tail: str, paired: bool) -> float:
-    """Returns the logit about which answers with such effects are right as often as `accuracy` says."""
+    """Returns the centre of logits for which answers with these effects have the given accuracy."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(60)
     of_seeds, shares = {
         "skewed": np.polynomial.laguerre.laggauss(60),
@@ -94,14 +92,14 @@ def answers(
     failing: tuple[float, float] = (0.0, 0.0), lead: float = 0.0, positives: int = 0,
     cluster_sd: float | None = None, num_clusters: int = 0,
 ) -> Study:  # fmt: skip
-    """Makes right and wrong answers, whose logit is centre + seed + example.
+    """Simulates right and wrong answers with the logit centre + seed + example.
 
-    Paired arms have half of the seeds' variance in common, and all arms four fifths of the examples'. Of
-    seeds and examples there are standard deviations, and the law of the seeds (`tail`). `accuracy` is that of
-    seeds that do not fail, of the positives where their number is given (others are then right with .99;
-    else labels are 0 and 1 in turn); the experiment's is higher by `lead`. By arm a seed answers 1 throughout
-    with probability `failing`. `cluster_sd` is that of the logarithm of the clusters' sizes; seven tenths of
-    the examples' variance are then their cluster's.
+    Paired arms share half of the seeds' variance, and all arms share four fifths of the examples' variance.
+    `seeds` and `examples` are standard deviations; `tail` is the distribution of the seeds. `accuracy` is
+    that of seeds that do not fail, on the positives if `positives` is given (accuracy on negatives is then
+    .99; otherwise labels alternate 0 and 1); the experiment's accuracy is higher by `lead`. `failing` is the
+    probability by arm that a seed always answers 1. `cluster_sd` is the standard deviation of the logarithm
+    of clusters' sizes; clusters then have seven tenths of the examples' variance.
     """
     options: dict[str, Any] = {"design": design, "metric": metric}
     clusters = np.arange(size)
@@ -148,9 +146,9 @@ def scores(
     random: Random, num_seeds: int, *, design: str = "paired", tail: str = "normal", spread: float = 1.0,
     shares: tuple[float, float, float] = (0.99, 0.005, 0.005), lead: float = 0.0, size: int = 100,
 ) -> Study:  # fmt: skip
-    """Makes real-valued scores, the variance of whose mean has shares of seeds, examples and residual.
+    """Simulates real scores, with given shares of seeds, examples and residual in a mean's variance.
 
-    Paired arms are alike but for one such table; `spread` multiplies the effects of the experiment's seeds.
+    Paired arms differ by one such table; `spread` multiplies the effects of the experiment's seeds.
     """
 
     def table(spread: float) -> NDArray:
@@ -169,7 +167,7 @@ def scores(
 
 
 def correlated(random: Random, num_seeds: int, *, metric: str, size: int = 100) -> Study:
-    """Makes two paired arms whose correlation with the labels (of the AUC, two classes) varies by seed."""
+    """Simulates two paired arms; the correlation with labels (classes for the AUC) varies by seed."""
     labels: NDArray = random.standard_normal(size)
     if metric == "auc":
         labels = np.arange(size) % 2
@@ -182,9 +180,9 @@ def correlated(random: Random, num_seeds: int, *, metric: str, size: int = 100) 
 
 
 def differing(random: Random, num_seeds: int, *, missing: bool = False, **options: Any) -> Study:
-    """Makes arms that differ on a few of 100 examples, where four in five of the experiment's seeds do.
+    """Simulates arms that differ on a few of 100 examples, in four of five seeds of the experiment.
 
-    With `missing` one prediction of the experiment is; of a fixed baseline there is one run.
+    With `missing` the experiment lacks one prediction; a fixed baseline has one run.
     """
     gained, lost = 0.005, 0.02
     options |= {"metric": "accuracy", "labels": np.arange(100) % 2}
@@ -203,13 +201,13 @@ def differing(random: Random, num_seeds: int, *, missing: bool = False, **option
 
 
 def at_the_edge(random: Random, num_seeds: int, *, world: World, unit: float = 100.0) -> Study:
-    """Asks of an experiment that is worse whether it is not worse by just as much."""
+    """Sets the margin to the true difference of an experiment that is worse."""
     study = world(random, num_seeds)
     return study._replace(options=study.options | {"margin": -unit * study.truth})
 
 
 def borrowing(random: Random, num_seeds: int, *, factor: float) -> Study:
-    """Gives the base one seed, and a multiple of the spread of 25 others on other examples."""
+    """Simulates a base with one seed, and a multiple of the spread of 25 seeds on other examples."""
     study = answers(random, num_seeds, design="unpaired", size=500)
     (others,), _, options = answers(random, 25, design="single", size=500)
     sd = 100 * factor * (others == options["labels"]).mean(axis=1).std(ddof=1)
@@ -226,16 +224,16 @@ def in_slices(random: Random, num_seeds: int) -> Study:
 
 
 def published(random: Random, num_seeds: int, *, world: World) -> Study:
-    """Takes the mean of five more runs on the same examples as the published number."""
+    """Uses the mean of five more runs on the same examples as the published number."""
     (table,), _, options = world(random, num_seeds + 5)
     runs, number = table[:num_seeds], (table[num_seeds:] == options["labels"]).mean()
     if np.ptp((runs == options["labels"]).mean(axis=1)) == 0:
-        runs[0, 0] = 1 - runs[0, 0]  # nothing is said of seeds that do not vary
+        runs[0, 0] = 1 - runs[0, 0]  # `stats.reproduce` refuses seeds that do not vary
     return Study([runs], number, options)
 
 
 def tasks(random: Random, num_seeds: int) -> Study:
-    """Makes five tasks whose differences have half of the seeds' variance in common."""
+    """Simulates five tasks with half of the seeds' variance in common."""
     common = math.sqrt(0.3 * num_seeds) * random.standard_normal((num_seeds, 1))
     world = partial(scores, design="single", shares=(0.3, 0.3, 0.1))
     tables = [common + world(random, num_seeds).arms[0] for _ in range(5)]
@@ -243,7 +241,7 @@ def tasks(random: Random, num_seeds: int) -> Study:
 
 
 def benchmark(random: Random, num_seeds: int, *, seeds: float = 0.3) -> Study:
-    """Makes four tasks of unlike sizes and metrics, one of which counts as the mean of two, as GLUE's do."""
+    """Simulates four tasks of different sizes and metrics, one with the mean of two metrics, as in GLUE."""
     metrics = (("accuracy", "f1"), "accuracy", "matthews", "accuracy")
     studies = [answers(random, num_seeds, size=size, seeds=seeds) for size in (60, 120, 200, 300)]
     options = {"labels": [study.options["labels"] for study in studies], "metrics": metrics}
@@ -251,16 +249,16 @@ def benchmark(random: Random, num_seeds: int, *, seeds: float = 0.3) -> Study:
 
 
 def models(random: Random, num_seeds: int) -> Study:
-    """Makes six equal arms with seeds of their own."""
+    """Simulates six equal arms with different seeds."""
     studies = [answers(random, num_seeds, design="unpaired") for _ in range(3)]
     return Study([arm for study in studies for arm in study.arms], 0.0, studies[0].options)
 
 
-# --- Questions: what is asked of a study -----------------------------------------------------------------
+# --- Questions about a study -----------------------------------------------------------------
 
 
 class Verdict(NamedTuple):
-    """Intervals that should hold the truth, claims that are false, and whether some seed is called failed."""
+    """Intervals for the truth, whether each false claim was made, and whether a seed was flagged."""
 
     intervals: list[Any]
     claims: dict[str, bool]
@@ -268,7 +266,7 @@ class Verdict(NamedTuple):
 
 
 def comparison(arms: Sequence[NDArray], seed_sd: Any = None, **options: Any) -> Any:
-    """Asks `stats.compare` of one arm or two, and `stats.one_seed` where a spread is borrowed."""
+    """Calls `stats.compare` with one arm or two, and `stats.one_seed` if a spread is borrowed."""
     base, experiment = (*arms, None)[:2]
     if seed_sd is None:
         return stats.compare(base, experiment, n_resamples=DRAWS, **options)
@@ -277,7 +275,7 @@ def comparison(arms: Sequence[NDArray], seed_sd: Any = None, **options: Any) -> 
 
 
 def compared(study: Study) -> Verdict:
-    """Asks for one interval; with a margin, whether that is kept."""
+    """Computes one interval and, with a margin, tests of equality and non-inferiority."""
     options = dict(study.options)
     margin = options.pop("margin", None)
     result = comparison(study.arms, **options)
@@ -292,7 +290,7 @@ def compared(study: Study) -> Verdict:
 
 
 def compared_by_slice(study: Study) -> Verdict:
-    """Asks for slices, and whether any differs, or differs from the rest (Holm)."""
+    """Computes slices and tests whether any differs, or differs from the other examples (Holm)."""
     options = dict(study.options)
     kinds = options.pop("by")
     by = stats.slices(comparison(study.arms, **options), kinds)
@@ -304,7 +302,7 @@ def compared_by_slice(study: Study) -> Verdict:
 
 
 def compared_tasks(study: Study) -> Verdict:
-    """Asks `stats.compare_tasks` for the macro-average, and whether any task differs (Holm)."""
+    """Calls `stats.compare_tasks` for the macro-average and tests whether any task differs (Holm)."""
     pairs = [*zip(study.arms[::2], study.arms[1::2], strict=True)]
     unknown = [None] * len(pairs)
     labels, metrics = (study.options.get(name, unknown) for name in ("labels", "metrics"))
@@ -322,7 +320,7 @@ def compared_tasks(study: Study) -> Verdict:
 
 
 def compared_arms(study: Study) -> Verdict:
-    """Asks `stats.compare_arms`, whose intervals hold the truth all at once."""
+    """Calls `stats.compare_arms`, whose intervals are simultaneous."""
     arms = {str(number): arm for number, arm in enumerate(study.arms)}
     differences = stats.compare_arms(arms, **study.options, n_resamples=DRAWS).differences
     is_any_clear = any(item.clear for item in differences)
@@ -330,7 +328,7 @@ def compared_arms(study: Study) -> Verdict:
 
 
 def reproduced(study: Study) -> Verdict:
-    """Asks `stats.reproduce` of the mean of five runs."""
+    """Calls `stats.reproduce` with the mean of five runs."""
     metric, labels = study.options["metric"], study.options["labels"]
     runs = stats.compare(
         study.arms[0], None, metric, design="single", resample="seeds", labels=labels,
@@ -342,7 +340,7 @@ def reproduced(study: Study) -> Verdict:
 
 
 def looked_early(study: Study) -> Verdict:
-    """Asks after every seed from two, and at half and all of them, whether the arms differ."""
+    """Tests whether the arms differ after every seed from the second on, and at half and all of the seeds."""
     planned = len(study.arms[0])
     looks = {
         seeds: comparison([arm[:seeds] for arm in study.arms], **study.options)
@@ -364,9 +362,7 @@ def looked_early(study: Study) -> Verdict:
 
 @dataclass(frozen=True)
 class Condition:
-    """A kind of data, its name there, its world, numbers of seeds, the question, and in a few words how docs
-    and results explain intervals that hold the truth too seldom.
-    """
+    """Simulated data with numbers of seeds, a question, and the reason for low coverage given in docs."""
 
     kind: str
     name: str
@@ -377,7 +373,7 @@ class Condition:
 
     @property
     def title(self) -> str:
-        """The name in counts and page, which also names the data."""
+        """Returns the name in counts and page, which also seeds the data."""
         return f"{self.kind}: {self.name}"
 
 
@@ -455,10 +451,7 @@ CONDITIONS = [
 
 @dataclass
 class Counts:
-    """Counts over the trials of a cell: intervals asked for, those that hold the truth, lie below and
-    above it, their median width in the metric's own unit, and how many are of each method; trials with each
-    false claim; trials in which some seed is called failed, and those of them with an interval that misses.
-    """
+    """Counts over the trials of a cell: intervals, false claims, flagged seeds; `width` is a median."""
 
     condition: str
     seeds: int
@@ -475,12 +468,12 @@ class Counts:
 
     @property
     def coverage(self) -> float:
-        """The share of intervals that hold the truth."""
+        """Returns the share of intervals that contain the truth."""
         return self.covered / self.intervals
 
     @property
     def is_low(self) -> bool:
-        """Tells whether coverage is below what is wanted by more than its Monte Carlo error."""
+        """Returns whether coverage is below the target by more than its Monte Carlo error."""
         return self.coverage < WANTED - monte_carlo_error(WANTED, self.trials)
 
 
@@ -490,7 +483,7 @@ def monte_carlo_error(share: float, trials: int) -> float:
 
 
 def simulate(condition: Condition, num_seeds: int, num_trials: int, simulation_seed: int) -> Counts:
-    """Makes and counts trials, each of which has a generator of its own."""
+    """Simulates trials, each with a separate generator, and counts their results."""
     counts = Counts(condition.title, num_seeds, num_trials)
     methods, claims, widths = Counter[str](), Counter[str](), []
     for trial in range(num_trials):
@@ -516,7 +509,7 @@ def simulate(condition: Condition, num_seeds: int, num_trials: int, simulation_s
 def simulate_and_keep(
     directory: Path, num_trials: int, simulation_seed: int, cell: tuple[int, int]
 ) -> None:
-    """Simulates a cell (number of the condition, number of seeds), unless it is there."""
+    """Simulates a cell (index of the condition, number of seeds), unless its counts exist."""
     number, num_seeds = cell
     file = directory / "cells" / f"{number}-{num_seeds}.json"
     if not file.exists():
@@ -531,16 +524,16 @@ def calibrate(
     num_trials: int = 2000,
     num_processes: int = 1,
 ) -> None:
-    """Simulates every cell that is not there yet, then writes counts and page.
+    """Simulates all missing cells, then writes counts and page.
 
     Args:
       run_dir: output folder.
-      simulation_seed: names the data, with the condition, the number of seeds and the trial.
-      num_trials: trials per cell.
-      num_processes: cells in hand at a time; changes no number.
+      simulation_seed: seed of the data, combined with the condition, the number of seeds and the trial.
+      num_trials: number of trials per cell.
+      num_processes: number of cells simulated in parallel; does not change results.
 
     Raises:
-      UserError: a number is too small, or `run_dir` holds another study, such as one of other code.
+      UserError: a number is too small, or `run_dir` contains another study, such as one made by other code.
     """
     if num_trials < 2 or num_processes < 1 or simulation_seed < 0:
         raise UserError(
@@ -583,7 +576,7 @@ def _in_processes(job: partial[None], cells: list[tuple[int, int]], number: int)
 
 
 def read_counts(file: Path) -> list[Counts]:
-    """Reads the counts that `calibrate` wrote."""
+    """Reads the counts written by `calibrate`."""
     return [Counts(**json.loads(line)) for line in file.read_text().splitlines()]
 
 
@@ -632,7 +625,7 @@ are then copied here. What the data are, a few lines of `CONDITIONS` in `benchma
 
 
 def page(counts: list[Counts]) -> str:
-    """Writes the page of counts, whose conditions are those of the list."""
+    """Writes the page of counts for the conditions in `CONDITIONS`."""
     cells = {(cell.condition, cell.seeds): cell for cell in counts}
     ordinary = [cell for cell in counts if cell.condition.startswith("ordinary")]
     lowest = min(ordinary, key=lambda cell: cell.coverage)
@@ -663,7 +656,7 @@ def page(counts: list[Counts]) -> str:
 
 
 def _row(condition: Condition, cells: Mapping[int, Counts]) -> dict[str, str]:
-    """Writes a condition's row of the table."""
+    """Writes the table row of a condition."""
     every, row = list(cells.values()), {"data": condition.title}
     for seeds in (1, 2, 3, 5, 10):
         text = f"{cells[seeds].coverage:.3f}" if seeds in cells else ""

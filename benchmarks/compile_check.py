@@ -1,11 +1,11 @@
-"""Compiles the JAX engine's steps for accelerators that are not here, with their makers' compilers.
+"""Compiles the JAX engine's steps for absent accelerators, with their vendors' compilers.
 
     make compile-check                                        # all rows that are missing or stale
     python -m benchmarks.compile_check --only=base-512:v5e-8  # some rows, again
 
-Needs the extra `compile` and no device: compilers take a description of it. Each row is compiled in a
-process of its own. Rows go to docs/compile_table.jsonl, the page made of them to docs/compile_table.md. A row
-is kept while the program, before compilation, and the compiler are the same.
+Requires the extra `compile`, but no device: compilers use a description of the device. Each row is compiled
+in a separate process. Rows are written to docs/compile_table.jsonl, and as a page to docs/compile_table.md. A
+row stays valid while the program (before compilation) and the compiler are unchanged.
 """
 
 from __future__ import annotations
@@ -28,19 +28,20 @@ from typing import Any, Literal
 
 _DOCS = Path(__file__).resolve().parents[1] / "docs"
 ROWS, PAGE = _DOCS / "compile_table.jsonl", _DOCS / "compile_table.md"
-# The recipe of the release: each shard of 8 sequences is clipped apart.
+# Recipe of the release: gradients are clipped separately per shard of 8 sequences.
 BATCH_SIZE, SHARDS, VOCABULARY = 256, 32, 30_522
 
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """Sizes of a model, and the sequences that it is trained on.
+    """Sizes of a model and of its training batches.
 
     Attributes:
-      layers, hidden, heads: its sizes; the feed-forward layers are 4 hidden wide, as in all of BERT.
+      layers, hidden, heads: numbers of layers, hidden units and heads; feed-forward layers have width 4
+        hidden.
       length: pieces of a sequence.
-      predictions: masked positions of a sequence.
-      batch_size, shards: of an update.
+      predictions: number of masked positions per sequence.
+      batch_size, shards: numbers of sequences and shards per update.
     """
 
     layers: int
@@ -64,15 +65,15 @@ MODELS = {
 
 @dataclasses.dataclass(frozen=True)
 class FinetunedModel:
-    """A step of fine-tuning BERT-Base, or of predicting with it, on one device.
+    """A step of fine-tuning BERT-Base or of prediction with it, on one device.
 
     Attributes:
-      batch_size: examples of a step.
-      length: length of the rows.
-      has_spans: whether answers are spans, as in SQuAD; else one of three classes.
-      is_trained: whether the step is an update or a prediction.
-      packed_rows: number of packed rows, at most four examples in each; None: one row per example.
-      compute_dtype: dtype of the products.
+      batch_size: number of examples per step.
+      length: length of the rows in pieces.
+      has_spans: whether answers are spans, as in SQuAD; otherwise there are three classes.
+      is_trained: whether the step is an update; otherwise it is a prediction.
+      packed_rows: number of packed rows with at most four examples each; None: one row per example.
+      compute_dtype: dtype of the matrix products.
     """
 
     batch_size: int
@@ -84,11 +85,11 @@ class FinetunedModel:
 
     @property
     def rows(self) -> int:
-        """Rows of a batch."""
+        """Returns the number of rows in a batch."""
         return self.packed_rows or self.batch_size
 
 
-# Batches of configs/finetune, and those that are predicted.
+# Batches of configs/finetune, and batches for prediction.
 FINETUNED = {
     f"{name}-{dtype}": dataclasses.replace(model, compute_dtype=dtype)
     for name, model in {
@@ -109,8 +110,8 @@ class Target:
     Attributes:
       topology: name of the topology in the compiler's plug-in.
       memory: bytes per JAX device, which is half a chip on v2.
-      gigahertz: the clock of the compiler's cycles, where it estimates any.
-      options: options of the topology.
+      gigahertz: clock rate of the compiler's cycle estimates; None if it has no estimates.
+      options: options for the topology.
     """
 
     topology: str
@@ -153,21 +154,21 @@ TABLE = (
     ),
     *((name, target) for name in FINETUNED for target in ("v5e-8", "H200", "v6e-8")),
 )
-# One product of this width: the most that a compiler's own estimate grants a program of this library.
+# Width of one product, whose estimate by the compiler is the ceiling for programs of this library.
 PRODUCT, WIDTH = "product-8192", 8192
 CEILINGS = tuple((PRODUCT, target) for target, chip in TARGETS.items() if chip.gigahertz)
-# The packages of the compilers.
+# Packages of the compilers.
 _TPU, _CUDA = "libtpu", "jax-cuda12-plugin"
 _COMMENT = re.compile(r"/\*index=\d+\*/")
 
 
 def package_of(target: str) -> str:
-    """Returns the package whose compiler makes programs for a target."""
+    """Returns the package with the compiler for a target."""
     return _CUDA if target == "H200" else _TPU
 
 
 def devices_of(target: str) -> list[Any]:
-    """Returns descriptions of a target's devices."""
+    """Returns the described devices of a target."""
     from jax.experimental import topologies
 
     chip, platform = TARGETS[target], "cuda" if target == "H200" else "tpu"
@@ -300,11 +301,11 @@ def compile_row(
     Args:
       name: key of `MODELS` or `FINETUNED`, or `product-8192`.
       target: key of `TARGETS`.
-      old_digest: a digest; the program of that digest is not compiled again.
-      text: file for the compiled program, if any.
+      old_digest: digest of a program that is not compiled again.
+      text: file to write the compiled program to, or None.
 
     Returns:
-      A row of the table; with `old_digest` of the same program, its digest alone.
+      A row of the table; only the digest if it equals `old_digest`.
     """
     devices, turns = devices_of(target), 1
     if name == PRODUCT:
@@ -320,7 +321,7 @@ def compile_row(
     digest = hashlib.sha256(lowered.as_text().encode()).hexdigest()[:16]
     if digest == old_digest:
         return {"digest": digest}
-    # Autotuning needs the device, so tile sizes are not those of a run.
+    # Autotuning needs the device, so tile sizes differ from those of a run.
     options = {"xla_gpu_autotune_level": 0, "xla_gpu_deterministic_ops": True}
     start, before = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF)
     compiled = lowered.compile(compiler_options=options if target == "H200" else None)
@@ -364,7 +365,7 @@ def _finetuning_flops(model: FinetunedModel) -> float:
 
 
 def _share_of_peak(flops: float, seconds: float, device_kind: str) -> float:
-    """Returns the share of a device's peak at which operations take that time."""
+    """Returns the share of a device's peak that corresponds to a time for some operations."""
     from multiberts.bert.model.operations import peak_flops_per_second
 
     peak = peak_flops_per_second(device_kind, "bfloat16")
@@ -388,7 +389,7 @@ def computations(text: str) -> tuple[dict[str, list[str]], str]:
 
 
 def executed(text: str, turns: int) -> Iterator[tuple[str, int]]:
-    """Yields each instruction that a compiled program runs, and how often.
+    """Yields the instructions of a compiled program with the number of times they run.
 
     Args:
       text: HLO text of the program.
@@ -417,7 +418,7 @@ def executed(text: str, turns: int) -> Iterator[tuple[str, int]]:
 
 
 def estimated_cycles(text: str, turns: int) -> int:
-    """Returns the sum of the TPU compiler's own estimates for what a compiled program runs.
+    """Returns the sum of the TPU compiler's estimates for the instructions of a compiled program.
 
     Transfers between devices have no estimate.
 
@@ -432,7 +433,7 @@ def estimated_cycles(text: str, turns: int) -> int:
     )
 
 
-# Instructions of a program for GPUs that the host launches each by itself.
+# Instructions of GPU programs that the host launches separately.
 _LAUNCHED = re.compile(
     r" (?:fusion|custom-call|convolution|dot|copy|reduce|reduce-window|sort|scatter|gather|transpose)\("
 )
@@ -469,7 +470,7 @@ def collectives(text: str) -> dict[str, list[int]]:
 
 
 def versions(target: str) -> dict[str, str]:
-    """Returns the versions of JAX and of a target's compiler; `missing` where it is not installed."""
+    """Returns the versions of JAX and of a target's compiler; `missing` if it is not installed."""
     versions_by_package = {}
     for package in ("jax", package_of(target)):
         try:
@@ -480,16 +481,16 @@ def versions(target: str) -> dict[str, str]:
 
 
 def compiled_apart(name: str, target: str, limit: float, old_digest: str = "") -> dict[str, Any]:
-    """Makes a row in a process of its own; see `compile_row`.
+    """Makes a row in a separate process; see `compile_row`.
 
     Args:
       name: key of `MODELS` or `FINETUNED`.
       target: key of `TARGETS`.
-      limit: seconds, after which the process is stopped.
-      old_digest: a digest that need not be compiled again.
+      limit: seconds before the process is stopped.
+      old_digest: digest of a program that is not compiled again.
 
     Returns:
-      The row, with `compiled` False and `why` where there is no program.
+      The row, with `compiled` False and the reason in `why` if compilation failed.
     """
     if "missing" in versions(target).values():
         why = f"{package_of(target)} is not installed: install multiberts[compile]"
@@ -503,9 +504,9 @@ def compiled_apart(name: str, target: str, limit: float, old_digest: str = "") -
     environment = {
         **os.environ,
         "MULTIBERTS_ENGINE": "jax",
-        "JAX_PLATFORMS": "cpu",  # what computes here; compilers for others need no device
+        "JAX_PLATFORMS": "cpu",  # for computation; compilers for other devices need none
         "TPU_SKIP_MDS_QUERY": "1",
-        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # none of them holds a device
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # they use no device
         "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
     }
     try:
@@ -526,7 +527,7 @@ def compiled_apart(name: str, target: str, limit: float, old_digest: str = "") -
 
 
 def read_rows(path: Path) -> dict[str, dict[str, Any]]:
-    """Returns the rows of a table by `model:target`; empty where the file is missing."""
+    """Returns the rows of a table by `model:target`; empty if the file is missing."""
     lines = path.read_text().splitlines() if path.is_file() else []
     rows = [json.loads(line) for line in lines]
     return {f"{row['model']}:{row['target']}": row for row in rows}
@@ -593,14 +594,14 @@ def _line(
 
 
 def check(keys: Iterable[str], limit: float, again: bool) -> None:
-    """Makes the rows that are missing or stale, one after the other, and the page."""
+    """Makes missing and stale rows, one after the other, and the page."""
     for key in keys:
         name, target = key.split(":")
         old = read_rows(ROWS).get(key, {})
         same_compiler = old.get("versions") == versions(target) and not again
         row = compiled_apart(name, target, limit, old.get("digest", "") if same_compiler else "")
         if "compiled" in row:
-            rows = read_rows(ROWS)  # another process may have made some meanwhile
+            rows = read_rows(ROWS)  # another process may have added rows meanwhile
             rows[key] = {"model": name, "target": target, "versions": versions(target), **row}
             text = "".join(json.dumps(rows[key]) + "\n" for key in sorted(rows))
             partial = ROWS.with_suffix(".partial")
@@ -611,7 +612,7 @@ def check(keys: Iterable[str], limit: float, again: bool) -> None:
 
 
 def main() -> None:
-    """Makes the table, or one row here."""
+    """Makes the table, or one row in this process."""
     flags = argparse.ArgumentParser(
         description="Compiles the step for accelerators that are not here."
     )

@@ -1,9 +1,9 @@
-"""Speed of making batches from text, compared with the usual ways.
+"""Measures the speed of making batches from text, compared with the usual methods.
 
     make bench-data
 
-All in one run, on one core unless said otherwise, on real text where it is at hand (`DATA`), else on
-sentences of made-up words with the frequencies of natural language. What counts are the ratios.
+Everything runs in one process, on one core unless stated otherwise, on real text if available (`DATA`), else
+on sentences of made-up words with the frequencies of natural language. The ratios are the result.
 
 - tokenising: `bert.vocabulary.Vocabulary` beside the original's Python code (as `transformers` keeps it,
   `BertTokenizerLegacy`) and beside Hugging Face `tokenizers`, whose ids differ from the original's on rare
@@ -48,7 +48,7 @@ from multiberts.runs import console
 from multiberts.runs.allocator import keep_freed_memory
 
 REPEATS = 3
-# About what a shard of a corpus holds: words that were met before cost less than new ones.
+# About the size of a shard of a corpus, because repeated words cost less than new ones.
 SENTENCES = 200_000
 PEER_SENTENCES = 4_000
 BATCH_SIZE, SEQUENCE_LENGTH, PREDICTIONS = 256, 512, 80
@@ -64,7 +64,7 @@ STEPS_PER_DISPATCH = 8
 
 
 def main() -> None:
-    """Prints the table; the exit status is 1 if a target was missed."""
+    """Prints the table; exits with 1 if a target was missed."""
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch)
         documents, source = text()
@@ -89,7 +89,7 @@ def main() -> None:
 
 
 def text() -> tuple[list[list[str]], str]:
-    """Documents of sentences, and what they are."""
+    """Returns documents of sentences, and a description of them."""
     data = Path(os.environ.get("DATA", "../shared/data"))
     path = data / "pretrain" / "enwiki_2015_wikiextractor_sample.txt.gz"
     documents: list[list[str]] = []
@@ -113,7 +113,7 @@ def text() -> tuple[list[list[str]], str]:
 
 
 def fastest(function: Callable[[], object]) -> float:
-    """CPU seconds of the best of some calls."""
+    """Returns the smallest CPU time of some calls, in seconds."""
     seconds = []
     for _ in range(REPEATS):
         begun = time.process_time()
@@ -123,13 +123,13 @@ def fastest(function: Callable[[], object]) -> float:
 
 
 def tokenising(corpus: Path, sentences: list[str]) -> list[bool]:
-    """Times the three tokenisers; whether the targets were met."""
+    """Times the three tokenisers; returns whether the targets were met."""
     vocabulary = str(corpus / "vocab.txt")
     original = BertTokenizerLegacy(vocabulary)
     library = BertWordPieceTokenizer(vocabulary, lowercase=True)
 
     def ours() -> None:
-        # A new one each time: what it remembers of the text is part of the work.
+        # Make a new tokeniser for each call, because filling its cache is part of the work.
         Vocabulary.open(vocabulary).encode_flat(sentences)
 
     def by_library() -> None:
@@ -159,7 +159,7 @@ def tokenising(corpus: Path, sentences: list[str]) -> list[bool]:
 
 
 def batches(corpus: Path) -> list[bool]:
-    """Times batches in one process and in two; whether the targets were met."""
+    """Times batches in one process and in two; returns whether the targets were met."""
     make_batches(corpus, range(5))
     seconds = fastest(lambda: make_batches(corpus, range(STEPS)))
     rate = STEPS / seconds
@@ -192,7 +192,7 @@ def batches(corpus: Path) -> list[bool]:
 
 
 def threads(corpus: Path, batch_size: int) -> bool:
-    """Times the pool of threads of training, with one and two; whether the target was met."""
+    """Times the thread pool of training with one and two threads; returns whether the target was met."""
     keep_freed_memory()  # as training does
     masking = Masking(sequence_length=SEQUENCE_LENGTH, max_predictions_per_sequence=PREDICTIONS)
     batches = Batches(corpus, masking, data_seed=0, batch_size=batch_size)
@@ -216,7 +216,7 @@ def threads(corpus: Path, batch_size: int) -> bool:
 
 
 def _worker(corpus: Path, number: int, barrier: Any, results: Any) -> None:
-    """Makes batches of its own when all are ready; CPU seconds and seconds by the clock."""
+    """Makes batches when all processes are ready, and reports CPU and wall seconds."""
     make_batches(corpus, range(5))
     barrier.wait()
     cpu, clock = time.process_time(), time.perf_counter()
@@ -225,7 +225,7 @@ def _worker(corpus: Path, number: int, barrier: Any, results: Any) -> None:
 
 
 def make_batches(corpus: Path, steps: Sequence[int]) -> None:
-    """Makes the batches of some steps."""
+    """Makes batches for some steps."""
     store, table = TokenStore(corpus), InstanceTable(corpus)
     vocabulary = Vocabulary.open(corpus / "vocab.txt")
     masking = Masking(sequence_length=SEQUENCE_LENGTH, max_predictions_per_sequence=PREDICTIONS)
@@ -244,7 +244,7 @@ def make_batches(corpus: Path, steps: Sequence[int]) -> None:
 
 
 def told(quantity: str, value: float, target: float, at_most: bool = False) -> bool:
-    """Prints a figure beside its target; whether it was met."""
+    """Prints a number with its target; returns whether the target was met."""
     met = value <= target if at_most else value >= target
     console.report(f"    {value:.2f} {quantity}; target {target:g}: {'met' if met else 'MISSED'}")
     return met

@@ -1,4 +1,4 @@
-"""Time of a whole fine-tuning sweep, compared with the usual script run after run.
+"""Measures the time of a whole fine-tuning sweep, compared with separate runs of the usual script.
 
     make bench-finetune
     python -m benchmarks.finetuning_speed --peer-runs 3
@@ -9,8 +9,8 @@ the label, which is wrong in every twelfth pair. Tiny model (L2/H128, 30,522 pie
 3 epochs, batch 32, length 128, 4 learning rates x 5 seeds.
 
 - ours: `multiberts sweep`, whose workers (--workers) share the runs and the threads;
-- the peer: one process a run of benchmarks/hugging_face_finetuning.py (transformers' Trainer, from
-  our export of the same weights), which pads to 128 as that script does by default.
+- the peer: one process per run of benchmarks/hugging_face_finetuning.py (transformers' Trainer, from our
+  export of the same weights), which pads to 128 as that script does by default.
 
 Both have the same number of threads (--threads). Wall time and CPU time of whole processes, start-up
 and compilation included. With fewer --peer-runs than 20, the peer's time is that many times as long
@@ -47,7 +47,7 @@ SEEDS = (0, 1, 2, 3, 4)
 BATCH_SIZE, EPOCHS, LENGTH = 32, 3, 128
 WRONG_LABELS = 1 / 12
 TARGET = 4.0
-# Quantiles of RTE's lengths in pieces, special ones included, and before they are cut.
+# Quantiles of RTE's lengths in pieces, before truncation and including special pieces.
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.874, 1.0)
 LENGTHS = (13, 33, 43, 56, 85, 128, 250)
 LABELS = ("entailment", "not_entailment")
@@ -55,7 +55,7 @@ _LETTERS = "bcdfghklmnprstvz"
 
 
 def words(count: int) -> list[str]:
-    """Made-up words of two or three syllables, each once."""
+    """Returns distinct made-up words of two or three syllables."""
     syllables = [consonant + vowel for consonant in _LETTERS for vowel in "aeiou"]
     pairs = ("".join(parts) for parts in itertools.product(syllables, repeat=2))
     triples = ("".join(parts) for parts in itertools.product(syllables, repeat=3))
@@ -63,7 +63,7 @@ def words(count: int) -> list[str]:
 
 
 def write_vocabulary(path: Path) -> list[str]:
-    """The vocabulary file; gives its words."""
+    """Writes the vocabulary file and returns its words."""
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     vocabulary = words(VOCABULARY - len(special))
     path.write_text("\n".join([*special, *vocabulary]) + "\n")
@@ -71,7 +71,7 @@ def write_vocabulary(path: Path) -> list[str]:
 
 
 def write_data(folder: Path, vocabulary: Sequence[str]) -> None:
-    """`train.tsv` and `dev.tsv` in the layout of RTE."""
+    """Writes `train.tsv` and `dev.tsv` in the layout of RTE."""
     folder.mkdir()
     random = np.random.default_rng(0)
     # Frequent and rare words, as in text; the first of them determine the labels.
@@ -93,7 +93,7 @@ def write_data(folder: Path, vocabulary: Sequence[str]) -> None:
 
 
 def write_checkpoints(root: Path) -> None:
-    """The same weights for both."""
+    """Writes the same weights for both programs."""
     from multiberts.bert.checkpoint.checkpoint import HUGGING_FACE, TENSORFLOW, write_checkpoint
     from multiberts.bert.model.configuration import BertConfig
     from multiberts.bert.model.initialization import initial_parameters
@@ -125,7 +125,7 @@ def sweep_command(root: Path, workers: int) -> list[str]:
 
 
 def accuracies_of_ours(root: Path) -> list[float]:
-    """The accuracy of every run, from its predictions."""
+    """Returns the accuracy of each run from its predictions."""
     from multiberts.evaluate.prediction_files.predictions import read_predictions
     from multiberts.evaluate.prediction_files.run_file import find_runs
 
@@ -135,7 +135,7 @@ def accuracies_of_ours(root: Path) -> list[float]:
 
 
 def timed_process(command: Sequence[str], threads: int) -> tuple[float, float, str]:
-    """Wall seconds, CPU seconds and the last line of a process."""
+    """Runs a process; returns wall seconds, CPU seconds and its last line."""
     environment = {
         **os.environ,
         "OMP_NUM_THREADS": str(threads),
@@ -155,7 +155,7 @@ def timed_process(command: Sequence[str], threads: int) -> tuple[float, float, s
 
 
 def run_peer(root: Path, count: int, threads: int) -> tuple[float, float, list[float]]:
-    """Wall and CPU seconds of the first `count` runs, and their accuracies."""
+    """Returns wall and CPU seconds of the first `count` runs of the peer, and their accuracies."""
     script = str(Path(__file__).with_name("hugging_face_finetuning.py"))
     walls, cpus, accuracies = [], [], []
     runs = list(itertools.product(LEARNING_RATES, SEEDS))
@@ -174,14 +174,14 @@ def run_peer(root: Path, count: int, threads: int) -> tuple[float, float, list[f
 
 
 def described(accuracies: Sequence[float]) -> str:
-    """Mean, its standard error and the spread."""
+    """Formats a mean, its standard error and the standard deviation."""
     spread = np.std(accuracies, ddof=1) if len(accuracies) > 1 else np.nan
     error = spread / np.sqrt(len(accuracies))
     return f"{np.mean(accuracies):.4f} +- {error:.4f} (standard deviation of a run {spread:.4f})"
 
 
 def main() -> None:
-    """Makes the data and the weights, runs both and compares."""
+    """Makes data and weights, runs both programs and compares them."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--peer-runs", type=int, default=20, help="of 20; the rest is extrapolated")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)

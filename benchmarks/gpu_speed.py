@@ -1,4 +1,4 @@
-"""Speed of a pre-training step of BERT-Base on a GPU, compared with PyTorch's.
+"""Measures the speed of a pre-training step of BERT-Base on a GPU, compared with PyTorch.
 
     make bench-gpu
     python -m benchmarks.gpu_speed --shapes toy     # on a processor, to see that it works
@@ -58,14 +58,14 @@ LEAST_MFU = 0.25
 
 @dataclass(frozen=True)
 class StepShape:
-    """The batch of a step.
+    """Batch and model of a step.
 
     Attributes:
       config: model configuration, with dropout.
-      batch_size: sequences per step.
-      length: pieces per sequence.
-      predictions: per sequence.
-      gradient_shards: gradient shards of our recipe.
+      batch_size: number of sequences per step.
+      length: number of pieces per sequence.
+      predictions: number of predictions per sequence.
+      gradient_shards: number of gradient shards in our recipe.
     """
 
     config: BertConfig
@@ -76,7 +76,7 @@ class StepShape:
 
     @property
     def flops_per_sequence(self) -> int:
-        """Returns the operations in the products of a sequence.
+        """Returns the number of operations in the matrix products for a sequence.
 
         Example:
           >>> [round(SHAPES[name].flops_per_sequence / 1e9, 1) for name in ("base-512", "base-128")]
@@ -106,13 +106,13 @@ SHAPES = {
 
 @dataclass(frozen=True)
 class Contender:
-    """A way to train, ready.
+    """A method of training, ready to be timed.
 
     Attributes:
-      step: begins an update.
-      wait: waits until the device has made all updates.
-      memory: returns the most bytes that were in use; None where the device does not count them.
-      device: the name that the driver reports.
+      step: function that starts an update.
+      wait: function that waits until the device has finished all updates.
+      memory: function that returns the peak number of bytes in use; None if the device does not count them.
+      device: name reported by the driver.
     """
 
     step: Callable[[], object]
@@ -122,8 +122,8 @@ class Contender:
 
 
 def ours(shape: StepShape) -> Contender:
-    """Returns our engine, on one device."""
-    # Code that looks for TensorFlow finds none.
+    """Returns our engine on one device."""
+    # Hide TensorFlow from imports.
     sys.modules["tensorflow"] = None  # type: ignore[assignment]
     from multiberts.bert.model.heads import pretraining_loss
     from multiberts.bert.model.initialization import initial_parameters
@@ -149,7 +149,7 @@ def ours(shape: StepShape) -> Contender:
     statistics = jax.local_devices()[0].memory_stats
     return Contender(
         step,
-        # A step's loss and weights are of one program, which ends once.
+        # Waiting for the loss is enough, because loss and weights are computed by one program.
         lambda: jax.block_until_ready(last),
         lambda: (statistics() or {}).get("peak_bytes_in_use"),
         trainer.devices.kind,
@@ -157,11 +157,11 @@ def ours(shape: StepShape) -> Contender:
 
 
 def torch(shape: StepShape, passes: int = 1) -> Contender:
-    """Returns PyTorch's way, on one device.
+    """Returns PyTorch's model on one device.
 
     Args:
       shape: shape of the step.
-      passes: forward and backward passes per update, each with its part of the batch.
+      passes: number of forward and backward passes per update, each on a part of the batch.
     """
     import torch
 
@@ -204,8 +204,8 @@ def measure(contender: Contender, *, steps: int, repeats: int) -> dict[str, Any]
     """Times a contender in this process.
 
     Args:
-      contender: ready to train.
-      steps: steps in each repeat.
+      contender: method to time.
+      steps: number of steps per repeat.
       repeats: number of repeats; the best counts.
 
     Returns:
@@ -215,7 +215,7 @@ def measure(contender: Contender, *, steps: int, repeats: int) -> dict[str, Any]
     contender.step()
     contender.wait()
     first = time.perf_counter() - begun
-    contender.step()  # PyTorch compiles anew where it first took a shape for a constant
+    contender.step()  # PyTorch recompiles if it first assumed a constant shape
     contender.wait()
     best = float("inf")
     for _ in range(repeats):
@@ -231,7 +231,7 @@ def measure(contender: Contender, *, steps: int, repeats: int) -> dict[str, Any]
 
 
 def run_apart(way: str, shape: str, dropout: str, further: list[str]) -> dict[str, Any]:
-    """Measures a way in a process of its own; of one that fails, returns the reason as `failed`."""
+    """Measures a method in a separate process; after a failure returns the reason as `failed`."""
     done = subprocess.run(
         [
             sys.executable,
@@ -256,7 +256,7 @@ def run_apart(way: str, shape: str, dropout: str, further: list[str]) -> dict[st
 
 
 def report_row(way: str, shape: StepShape, row: Mapping[str, Any]) -> float | None:
-    """Prints a row of the table, and returns its sequences per second; None where it failed."""
+    """Prints a row of the table and returns its sequences per second; None after a failure."""
     if "failed" in row:
         console.report(f"{way:<8}failed: {row['failed']}")
         return None
@@ -272,7 +272,7 @@ def report_row(way: str, shape: StepShape, row: Mapping[str, Any]) -> float | No
 
 
 def mfu(shape: StepShape, row: Mapping[str, Any]) -> float | None:
-    """Returns the share of the device's peak that a measured way reaches; None where that is not known.
+    """Returns the share of the device's peak reached by a method; None if the peak is unknown.
 
     Example:
       >>> row = {"seconds": 1.0, "device": "NVIDIA H200"}
@@ -286,7 +286,7 @@ def mfu(shape: StepShape, row: Mapping[str, Any]) -> float | None:
 
 
 def compare(name: str, dropout: str, ways: list[str], further: list[str]) -> bool:
-    """Measures a shape in all ways and prints them; returns whether all was well."""
+    """Measures a shape with all methods and prints the rows; returns whether all succeeded."""
     shape = SHAPES[name]
     console.report(
         f"\n{name}: {shape.batch_size} x {shape.length}, {shape.predictions} predictions, dropout {dropout}, "
@@ -312,7 +312,7 @@ def compare(name: str, dropout: str, ways: list[str], further: list[str]) -> boo
 
 
 def main() -> int:
-    """Runs all ways and prints a table for each shape; 1 where one fails or a target is missed."""
+    """Runs all methods and prints a table per shape; returns 1 if one fails or a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     big = [name for name in SHAPES if name != "toy"]
     parser.add_argument("--shapes", nargs="+", default=big, choices=list(SHAPES))

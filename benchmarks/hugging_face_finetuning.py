@@ -3,11 +3,11 @@
     python benchmarks/hugging_face_finetuning.py CHECKPOINT DATA_DIR OUTPUT LEARNING_RATE SEED \
         BATCH_SIZE EPOCHS LENGTH
 
-The peer of benchmarks/finetuning_speed.py: one process a run, nothing of ours imported. What the
-user does not say is the script's default (examples/pytorch/text-classification/run_glue.py of
-transformers): pairs padded to the greatest length, Trainer's own logging and saving, and an
-evaluation at the end. From the recipe: linear decay after a warm-up of 10 %, AdamW with weight decay
-0.01, clipping at norm 1. Prints one line of JSON.
+The peer of benchmarks/finetuning_speed.py, one process per run, without imports of our code. Unspecified
+settings are the script's defaults (examples/pytorch/text-classification/run_glue.py of transformers): pairs
+padded to the greatest length, Trainer's own logging and saving, and an evaluation at the end. From the
+recipe: linear decay after a warm-up of 10 %, AdamW with weight decay 0.01, clipping at norm 1. Prints one
+line of JSON.
 """
 
 import json
@@ -28,7 +28,7 @@ def main(
     epochs: int,
     length: int,
 ) -> None:
-    """One run; `data_dir` holds train.tsv and dev.tsv in the layout of RTE."""
+    """Runs one fine-tuning; `data_dir` has train.tsv and dev.tsv in the layout of RTE."""
     import numpy as np
     import torch
     from transformers import (

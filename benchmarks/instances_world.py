@@ -31,11 +31,11 @@ FRESH = 20  # draws of new seeds per world, for the true bias of the threshold
 
 
 class World(NamedTuple):
-    """A law of true accuracies.
+    """Distribution of true accuracies.
 
     Attributes:
       centre, spread: mean and standard deviation of the middle size's logit.
-      step: standard deviation of a step; half of it is its mean.
+      step: standard deviation of a step; the mean is half of it.
       relation: correlation of an example's two steps.
       seed_spread: standard deviation of a seed's effect.
     """
@@ -67,9 +67,9 @@ def instances_world(
     """Prints each quantity's true value, and the mean and spread of its estimates over worlds.
 
     Args:
-      num_worlds: worlds.
-      num_examples: examples of each.
-      simulation_seed: names the worlds.
+      num_worlds: number of worlds.
+      num_examples: number of examples per world.
+      simulation_seed: seed of the worlds.
     """
     estimates: dict[str, list[tuple[float, float]]] = {}
     for index in range(num_worlds):
@@ -94,7 +94,7 @@ def one_world(random: np.random.Generator, num_examples: int) -> Iterator[tuple[
     weights = weights / weights.sum()
     of_seeds = sigmoid(logits[..., None] + WORLD.seed_spread * nodes)  # [sizes, examples, nodes]
     accuracy = of_seeds @ weights
-    voted = binom.sf(RUNS // 2, RUNS, of_seeds) @ weights  # of a seed's majority
+    voted = binom.sf(RUNS // 2, RUNS, of_seeds) @ weights  # accuracy of a seed's majority vote
     fine, pre = (of_seeds * (1 - of_seeds)) @ weights, (of_seeds**2) @ weights - accuracy**2
     sizes = dict(zip(SIZES, draw_runs(random, logits), strict=True))
     analysis = analyse_sizes({"world": sizes}, n_resamples=200, with_curves=False)
@@ -153,7 +153,7 @@ def draw_runs(random: np.random.Generator, logits: Array) -> NDArray[np.uint8]:
 
 
 def new_seeds_bias(random: np.random.Generator, logits: Array, order: int) -> float:
-    """Computes the relative bias of the threshold with new seeds of the world instead of drawn ones."""
+    """Computes the relative bias of the threshold with new seeds of the world instead of resampled ones."""
     pairs = []
     for _ in range(FRESH):
         (small, large), (new_small, new_large) = (

@@ -1,8 +1,8 @@
-"""Time and peak memory of one arm of 25 seeds on a million examples, 1,000 replicates.
+"""Measures time and peak memory for one arm of 25 seeds on a million examples, 1,000 replicates.
 
 Prints CPU seconds of `stats.compare`, those of the plain loop (scaled up from a few replicates) and
-the peak memory of the process in MB, imports and data included. A process of its own, so that
-nothing else is in the figure; `benchmarks.multibootstrap_speed` runs it. Linux only.
+the peak memory of the process in MB, imports and data included. `benchmarks.multibootstrap_speed` runs it in
+a separate process, to measure nothing else. Linux only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOOP_REPLICATES = 3
 
 
 def peak_megabytes() -> float:
-    """Returns this process's peak memory; what `getrusage` returns begins with the parent's."""
+    """Returns this process's peak memory in MB; that of `getrusage` includes the parent's."""
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     (peak,) = (line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:"))
     return int(peak) / 1024

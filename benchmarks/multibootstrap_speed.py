@@ -1,8 +1,8 @@
-"""Speed of the Multi-Bootstrap, compared with the usual ways.
+"""Measures the speed of the Multi-Bootstrap, compared with the usual methods.
 
     make bench-stats
 
-Every row times, in one run, 1,000 replicates (seeds and examples) of
+Each row has the times of 1,000 replicates (seeds and examples), measured in one run, for
 
 - ours: `stats.compare`, with its exact errors, intervals and tests;
 - loop: a triple Python loop in the structure of the published library, with a NumPy score;
@@ -41,7 +41,7 @@ REPEATS = 3
 
 
 class Row(NamedTuple):
-    """CPU seconds for 1,000 replicates; None where a way was not timed."""
+    """CPU seconds for 1,000 replicates; None if a method was not timed."""
 
     case: str
     ours: float
@@ -53,7 +53,7 @@ class Row(NamedTuple):
 
 
 def runs(runs_a_seed: int, data_key: int, continuous: bool = False) -> xarray.Dataset:
-    """Predictions of 25 seeds on 10,000 examples."""
+    """Simulates predictions of 25 seeds on 10,000 examples."""
     random = np.random.default_rng([data_key, 1])
     labels = np.random.default_rng(0).integers(0, 2, NUM_EXAMPLES)
     shape = (NUM_SEEDS * runs_a_seed, NUM_EXAMPLES)
@@ -70,7 +70,7 @@ def runs(runs_a_seed: int, data_key: int, continuous: bool = False) -> xarray.Da
 
 
 def seconds(function: Callable[[], object], repeats: int = REPEATS) -> float:
-    """The least of several timings, after one run to warm up."""
+    """Returns the smallest of several timings, after a warm-up run."""
     function()
     best = np.inf
     for _ in range(repeats):
@@ -81,7 +81,7 @@ def seconds(function: Callable[[], object], repeats: int = REPEATS) -> float:
 
 
 def looped(sides: list[xarray.Dataset], score: Callable, replicates: int) -> float:
-    """Seconds for 1,000 replicates of the plain loop, from a few."""
+    """Returns the seconds for 1,000 replicates of the plain loop, extrapolated from a few."""
     arrays = [(side["label"].to_numpy(), side["prediction"].to_numpy()) for side in sides]
     rows = [
         [np.flatnonzero(side["pretrain_seed"].to_numpy() == seed) for seed in range(NUM_SEEDS)]
@@ -105,7 +105,7 @@ def looped(sides: list[xarray.Dataset], score: Callable, replicates: int) -> flo
 
 
 def by_scipy(sides: list[xarray.Dataset], score: Callable, replicates: int) -> float:
-    """Seconds for 1,000 replicates of `scipy.stats.bootstrap` over indices, from a few."""
+    """Returns the seconds for 1,000 replicates of `scipy.stats.bootstrap`, extrapolated from a few."""
     arrays = [
         (
             side["label"].to_numpy(),
@@ -140,17 +140,17 @@ def by_scipy(sides: list[xarray.Dataset], score: Callable, replicates: int) -> f
 
 
 def accuracy(labels: NDArray, predictions: NDArray) -> float:
-    """Scores by NumPy."""
+    """Returns accuracy by NumPy."""
     return float(np.mean(labels == predictions))
 
 
 def f1(labels: NDArray, predictions: NDArray) -> float:
-    """Scores by NumPy."""
+    """Returns F1 by NumPy."""
     return float(2 * np.sum(labels * predictions) / (np.sum(labels) + np.sum(predictions)))
 
 
 def matthews(labels: NDArray, predictions: NDArray) -> float:
-    """Scores by NumPy."""
+    """Returns Matthews' correlation by NumPy."""
     return float(np.corrcoef(labels, predictions)[0, 1])
 
 
@@ -172,12 +172,12 @@ def pearson_by_library(labels: NDArray, predictions: NDArray) -> float:
 
 
 def times_faster(ours: float, other: float | None) -> float:
-    """Returns how many times faster ours is; 0 without the other."""
+    """Returns the factor by which ours is faster; 0 if the other time is missing."""
     return 0.0 if other is None else other / ours
 
 
 def bench() -> list[Row]:
-    """All rows of the table but the one of a million examples."""
+    """Returns all rows of the table except that for a million examples."""
     rows = []
     arm_runs = runs(1, 0)
     ours = seconds(lambda: compare(arm_runs, None, "accuracy", design="single"))
@@ -232,7 +232,7 @@ def exact_error(table: NDArray[np.float64]) -> float:
 
 
 def published_stream() -> Row:
-    """The drop-in function in its own stream, checked against the plain loop."""
+    """Times the drop-in function with the published draws, after a check against the plain loop."""
     sides = [runs(1, 0), runs(1, 1)]
     run_info = pandas.DataFrame(
         {"seed": [*range(NUM_SEEDS)] * 2, "intervention": np.repeat([False, True], NUM_SEEDS)}

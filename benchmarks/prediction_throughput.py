@@ -1,4 +1,4 @@
-"""Speed of a fine-tuned model's answers, compared with transformers' pipeline, one thread each.
+"""Measures the prediction speed of a fine-tuned model, compared with transformers' pipeline, one thread each.
 
     make bench-predict
 
@@ -96,13 +96,13 @@ def labels_of_ours(path: Path) -> list[str]:
 def process_seconds(
     program: str, model: Path, folder: Path, data: str, output: Path, setting: str
 ) -> tuple[float, float]:
-    """Wall and CPU seconds of a program on one file."""
+    """Returns wall and CPU seconds of a program on one file."""
     command = [sys.executable, "-c", program, *map(str, (model, folder / f"{data}.jsonl", output))]
     return timed_process([*command, setting], threads=1)[:2]
 
 
 def main() -> int:
-    """Prints the table; 1 if labels differ."""
+    """Prints the table; returns 1 if labels differ."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--examples", type=int, default=4_000)
     examples = parser.parse_args().examples

@@ -1,4 +1,4 @@
-"""Speed of writing predictions, and of reading those of a whole study into one labelled array.
+"""Measures the speed of writing predictions, and of reading those of a study into one labelled array.
 
     python -m benchmarks.predictions_speed
 
@@ -32,11 +32,11 @@ SECONDS_TO_READ = 5.0
 SECONDS_TO_WRITE = 1.0
 REPEATS = 3
 
-Seconds = tuple[float, float]  # of the process's cores, on the wall
+Seconds = tuple[float, float]  # CPU time of the process, wall time
 
 
 def main() -> None:
-    """Prints the table; the exit status is 1 if a target was missed."""
+    """Prints the table; exits with 1 if a target was missed."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seeds", type=int, default=25)
     parser.add_argument("--runs", type=int, default=5)
@@ -79,7 +79,7 @@ def _since(start: Seconds) -> Seconds:
 
 
 def _write_study(root: Path, arguments: argparse.Namespace, in_words: bool) -> Seconds:
-    """Writes all runs; the median of the seconds that a file took."""
+    """Writes all runs; returns the median seconds per file."""
     random = np.random.default_rng(0)
     number, classes = arguments.examples, arguments.classes
     labels = random.integers(0, classes, number)
@@ -114,7 +114,7 @@ def _write_study(root: Path, arguments: argparse.Namespace, in_words: bool) -> S
 
 
 def _seconds_to_read(root: Path, tensorflow: bool) -> Seconds:
-    """Imports, which a process does once, are not in it."""
+    """Returns the seconds to read a study, without imports."""
     paths = [path for path, _ in find_runs(root)]
     if tensorflow:
         return _seconds_of_tensorflow(paths)

@@ -1,4 +1,4 @@
-"""Time in which a preempted run of BERT-Base's size saves a state, measured on this machine's disk.
+"""Measures the time to save the state of a preempted run of BERT-Base's size on this machine's disk.
 
     python -m benchmarks.preemption_saving
 
@@ -46,7 +46,7 @@ _STEPS_BEFORE = 2
 
 
 def main() -> int:
-    """Runs the measurement; 1 if the state is smaller than BERT-Base's or was not saved."""
+    """Runs the measurement; returns 1 if the state is smaller than BERT-Base's or was not saved."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.parse_args()
     with tempfile.TemporaryDirectory() as name:

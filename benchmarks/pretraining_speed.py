@@ -1,4 +1,4 @@
-"""Speed of a pre-training step, compared with the usual ways.
+"""Measures the speed of a pre-training step, compared with the usual methods.
 
     make bench-pretrain
     python -m benchmarks.pretraining_speed --sizes tiny --lengths 128 --repeats 3
@@ -48,7 +48,7 @@ from multiberts.runs import console
 
 VOCABULARY = 30_522
 SIZES = {"tiny": (2, 128), "mini": (4, 256)}
-# Sequence length: batch size and predictions a sequence.
+# Batch size and predictions per sequence, by sequence length.
 SHAPES = {128: (32, 20), 512: (8, 80)}
 OURS = ("ours", "ours_no_xla")
 TORCH = (
@@ -60,7 +60,7 @@ TORCH = (
 )
 KERAS = ("keras_fit_xla", "keras_fit")
 WAYS = (*OURS, *TORCH, *KERAS)
-# Ours must beat the best of a group by this factor in CPU seconds per step.
+# Required ratio of CPU seconds per step between the best of a group and ours.
 TARGETS = {"tiny": {"torch": 1.5, "keras": 1.0}, "mini": {"torch": 1.2, "keras": 1.0}}
 LEARNING_RATE, WEIGHT_DECAY, CLIP_NORM = 1e-4, 0.01, 1.0
 
@@ -68,7 +68,7 @@ Step = Callable[[], None]
 
 
 def configuration(size: str) -> BertConfig:
-    """The model of a size."""
+    """Returns the model configuration of a size."""
     layers, hidden = SIZES[size]
     return BertConfig(
         vocab_size=VOCABULARY,
@@ -80,13 +80,13 @@ def configuration(size: str) -> BertConfig:
 
 
 def made_up_batch(length: int) -> dict[str, np.ndarray]:
-    """The batch of a length in `SHAPES`."""
+    """Returns the batch size and number of predictions for a length in `SHAPES`."""
     batch_size, predictions = SHAPES[length]
     return random_batch(batch_size, length, predictions)
 
 
 def random_batch(batch_size: int, length: int, predictions: int) -> dict[str, np.ndarray]:
-    """Random pieces, full length, under the original's feature names."""
+    """Returns random sequences of full length, with the original's feature names."""
     random = np.random.default_rng(0)
     positions = [random.permutation(length)[:predictions] for _ in range(batch_size)]
     return {
@@ -101,7 +101,7 @@ def random_batch(batch_size: int, length: int, predictions: int) -> dict[str, np
 
 
 def our_step(way: str, size: str, length: int) -> Step:
-    """One update by our engine."""
+    """Returns a function that makes one update by our engine."""
     from multiberts.bert.model.heads import pretraining_loss
     from multiberts.bert.model.initialization import initial_parameters
     from multiberts.bert.training.engine import TrainerSettings, new_trainer
@@ -118,7 +118,7 @@ def our_step(way: str, size: str, length: int) -> Step:
 
 
 def torch_step(way: str, size: str, length: int) -> Step:
-    """One update of `transformers`' model by PyTorch."""
+    """Returns a function that makes one update of `transformers`' model by PyTorch."""
     import torch
 
     if way.endswith("kept_memory"):
@@ -173,11 +173,11 @@ def torch_model(config: BertConfig) -> Any:
 
 
 def gathered_loss(model: Any, batch: Mapping[str, Any]) -> Any:
-    """Returns the loss of `transformers`' model, its vocabulary scored at masked positions alone.
+    """Returns the loss of `transformers`' model, with scores of the vocabulary at masked positions only.
 
     Args:
       model: model from `torch_model`.
-      batch: tensors by the original's names; `input_mask` may be absent where nothing is padded.
+      batch: tensors by the original's names; `input_mask` may be absent if nothing is padded.
     """
     from torch.nn.functional import cross_entropy
 
@@ -194,7 +194,7 @@ def gathered_loss(model: Any, batch: Mapping[str, Any]) -> Any:
 
 
 def keras_step(way: str, size: str, length: int) -> Step:
-    """One update by Keras' own `fit`; the model is KerasHub's."""
+    """Returns a function that makes one update of KerasHub's model by Keras' `fit`."""
     import keras
     import keras_hub
 
@@ -230,7 +230,7 @@ def keras_step(way: str, size: str, length: int) -> Step:
         "masked_lm_positions": batch["masked_lm_positions"],
     }
     labels = [batch["masked_lm_ids"], batch["next_sentence_labels"]]
-    # `fit` over many copies of the batch, so that its start and end cost little a step.
+    # Fit many copies of the batch, so that start and end of `fit` cost little per step.
     import tensorflow as tf
 
     data = tf.data.Dataset.from_tensors((features, tuple(labels))).repeat()
@@ -245,7 +245,7 @@ keras_step.steps = 1  # type: ignore[attr-defined]
 
 
 def measure(way: str, size: str, length: int, *, repeats: int, seconds: float) -> dict[str, float]:
-    """Times one way in this process: start, first step, and the least CPU and wall time a step."""
+    """Times one method in this process: start, first step, and the least CPU and wall time per step."""
     begun = time.perf_counter()
     make = our_step if way in OURS else torch_step if way in TORCH else keras_step
     step = make(way, size, length)
@@ -253,7 +253,7 @@ def measure(way: str, size: str, length: int, *, repeats: int, seconds: float) -
     begun = time.perf_counter()
     step()
     first = time.perf_counter() - begun
-    step()  # torch compiles anew where it first took a shape for a constant
+    step()  # torch recompiles if it first assumed a constant shape
     begun, cpu = time.perf_counter(), time.process_time()
     step()
     count = max(2, round(seconds / max(time.process_time() - cpu, 1e-3)))
@@ -270,7 +270,7 @@ def measure(way: str, size: str, length: int, *, repeats: int, seconds: float) -
 
 
 def product_rate(size: int = 1024) -> float:
-    """FLOP a CPU second of a square float32 product by TensorFlow, the best of a few."""
+    """Returns FLOP per CPU second of a square float32 product by TensorFlow, the best of a few."""
     import tensorflow as tf
 
     factor = tf.random.stateless_normal((size, size), seed=(0, 0))
@@ -283,14 +283,14 @@ def product_rate(size: int = 1024) -> float:
 
 
 def run_apart(arguments: list[str], threads: int) -> dict[str, float]:
-    """Runs this file in a process with that number of threads, and reads the last line of its output."""
+    """Runs this file in a process with this number of threads, and parses the last line of its output."""
     environment = {
         **os.environ,
         "TF_NUM_INTRAOP_THREADS": str(threads),
         "TF_NUM_INTEROP_THREADS": str(threads),
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),
-        # Threads that wait sleep at once: spinning would count against PyTorch's CPU seconds.
+        # Waiting threads sleep at once, because spinning would add to PyTorch's CPU seconds.
         "OMP_WAIT_POLICY": "PASSIVE",
     }
     done = subprocess.run(
@@ -308,7 +308,7 @@ def run_apart(arguments: list[str], threads: int) -> dict[str, float]:
 def report_ways(
     size: str, length: int, measurements: Mapping[str, Mapping[str, float]], peak: float
 ) -> bool:
-    """Prints one shape's table and whether its targets are met."""
+    """Prints one shape's table; returns whether its targets are met."""
     batch_size, predictions = SHAPES[length]
     flops = model_flops_per_step(configuration(size), batch_size, length, predictions)
     ours = measurements["ours"]["cpu"]
@@ -337,7 +337,7 @@ def report_ways(
 
 
 def main() -> int:
-    """Runs all ways and prints a table for each size and length; 1 where a target is missed."""
+    """Runs all methods and prints a table per size and length; returns 1 if a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--sizes", nargs="+", default=list(SIZES), choices=list(SIZES))
     parser.add_argument(

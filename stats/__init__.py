@@ -2,8 +2,8 @@
 
     from multiberts import stats
 
-All documented names are here; the modules below may move. Names are imported on first use. Nothing here
-imports TensorFlow; pandas, xarray and Matplotlib are imported only when needed.
+All documented names are public here; the paths of modules may change. Names are imported on first use. The
+package never imports TensorFlow, and pandas, xarray and Matplotlib only when needed.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""`python -m stats`: the same as `multiberts stats`."""
+"""Runs `python -m stats`, the same as `multiberts stats`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Errors of bad data; every other module of `stats` may import this one."""
+"""Errors for bad data; all other modules of `stats` may import this one."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from multiberts.runs.errors import UserError, in_keywords
 
 
 class DataError(UserError, ValueError):
-    """Data that cannot be compared: a `ValueError` in Python, one line in a command."""
+    """Raised for data that cannot be compared: a `ValueError` in Python, a one-line message in commands."""
 
 
 class UndefinedScore(DataError):
-    """An arm without a score, such as 0/0 in every run."""
+    """Raised for an arm without a score, such as 0/0 in every run."""
 
 
 @contextmanager
 def as_data_errors(where: str = "", which: str = "") -> Iterator[None]:
-    """Raises errors of bad input as `DataError` with keywords instead of flags, prefixed with `where`.
+    """Raises errors about bad input as `DataError`, prefixed with `where` and with keywords instead of flags.
 
     Args:
-      which: function that the keywords belong to; see `in_keywords`.
+      which: function with these keywords; see `in_keywords`.
     """
     try:
         yield

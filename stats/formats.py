@@ -11,11 +11,11 @@ from multiberts.stats.intervals import Interval
 Cell = str | int | float | bool | Interval | None
 # Text for a missing value.
 NONE = "-"
-# Formats of shares, shown multiplied by 100; CSV holds the number itself.
+# Formats of shares, which are shown multiplied by 100, but not in CSV.
 PERCENT, POINTS = "percent", "points"
 # Smaller numbers are rounding errors of 0.
 _NOISE = 1e-12
-# Half widths of intervals that determine the number of decimals.
+# Range of half widths of intervals that determine the number of decimals.
 _NARROWEST, _WIDEST = 1e-5, 1e6
 
 

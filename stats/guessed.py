@@ -1,6 +1,6 @@
 """Advice on guessed names: keywords, attributes of results and public names that do not exist.
 
-Each table gives the right code by guess. In it `result` is a comparison, and a keyword's name stands for
+Each table maps guesses to the right code, in which `result` is a comparison and a keyword's name stands for
 its value.
 """
 
@@ -44,7 +44,7 @@ KEYWORDS = {
     "evaluation_set": "result.named(base_name, experiment_name, evaluation_set=evaluation_set)",
 }
 
-# Keywords accepted as aliases in functions that have the other name.
+# Aliases of keywords, accepted by functions with the real keyword.
 _ALIASES = {"seeds": "num_seeds", "examples": "num_examples"}
 
 ATTRIBUTES = {
@@ -103,7 +103,7 @@ _NUMBERS = "result.to_frame() has every number"
 
 
 class UnknownKeyword(DataError, TypeError):
-    """An unknown keyword; a `TypeError`, as in Python."""
+    """Raised for an unknown keyword; a `TypeError`, as in Python."""
 
 
 def knows_guesses(function: Callable[P, R]) -> Callable[P, R]:
@@ -143,9 +143,9 @@ def refuse_unknown(function: str, keywords: Iterable[str], parameters: Sequence[
 
 
 class KnowsGuesses:
-    """A result that suggests the meaning of unknown attributes."""
+    """Base class of results that suggests the meaning of unknown attributes."""
 
-    if not TYPE_CHECKING:  # with it mypy and editors would accept any attribute
+    if not TYPE_CHECKING:  # otherwise mypy and editors accept any attribute
 
         def __getattr__(self, name: str) -> Any:
             """Raises an AttributeError that suggests an attribute."""
@@ -163,7 +163,7 @@ def unknown_public_name(name: str, names: Iterable[str]) -> str:
     """Returns the error message for an unknown name of the package.
 
     Args:
-      names: existing names; those of folders with the folder, such as `zhong.learning`.
+      names: existing names, with a prefix for subpackages, such as `zhong.learning`.
     """
     start = f"multiberts.stats has no attribute {name}"
     if name in PUBLIC_NAMES:

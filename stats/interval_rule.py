@@ -1,23 +1,23 @@
-"""The recommended interval and test: one rule, tried from top to bottom.
+"""The recommended interval and test: the first matching case of one rule.
 
-Everything that prints an interval uses this module, so whole comparisons, slices, many arms and tasks
-follow the same rule. The formulas follow below; the variances are in `stats.variance.crossing`.
+All intervals use this module, so that comparisons, slices, many arms and tasks follow the same rule. The
+module also contains the formulas; variances are in `stats.variance.crossing`.
 
 One score (`interval_of_score`):
 
-1. It is a correlation: the t on Fisher's z.
-2. It is near its bounds: Wilson's interval; where all units have the score of a bound, Clopper and Pearson's.
-3. Else: the t, cut off at the bounds; the whole range if nothing varies.
+1. The score is a correlation: the t interval on Fisher's z. 2. The score is near its bounds: Wilson's
+interval; if all units have the score of a bound, Clopper and Pearson's. 3. Otherwise: the t interval, cut at
+the bounds; the whole range if nothing varies.
 
 A difference of two arms (`interval_of_difference`):
 
 1. Paired answers differ on fewer than thirty examples: the difference is that of two small shares, of answers
    gained and of answers lost, and its interval is Newcombe's of these. Answers are paired by their example,
    and by their seed where the seeds of an arm are drawn.
-2. Both arms are near their bounds, and not known to differ on many examples: Newcombe's, of the arms.
-3. Else: the t, or the range.
+2. Both arms are near their bounds, and not known to differ on many examples: Newcombe's interval of the arms.
+3. Otherwise: the t interval, or the range.
 
-Any other sum of means (`interval_of_sum`): the t, or the range.
+Any other sum of means (`interval_of_sum`): the t interval, or the range.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from multiberts.stats.variance.score_tables import TablePart, summed_table
 
 # A smaller standard error, relative to the scores, is rounding error of equal differences.
 _ROUNDING = 1e-12
-# With fewer examples on which two arms differ, their difference is not close to normal.
+# If two arms differ on fewer examples, their difference is not close to normal.
 FEW_DISCORDANT = 30
 _UNBOUNDED = (-math.inf, math.inf)
 
@@ -65,7 +65,7 @@ class ScoreKind:
 
 
 class ScoredArm(Protocol):
-    """Attributes of an arm that the rule reads; see `stats.results.comparison.ArmSummary`."""
+    """Attributes of an arm for the rule; see `stats.results.ArmSummary`."""
 
     @property
     def estimate(self) -> float: ...
@@ -84,10 +84,10 @@ class AnswerPairs:
     """Answers of two arms to the same examples.
 
     Attributes:
-      number: number of examples (or clusters) on which any pair differs, counted up to `FEW_DISCORDANT`. A
-        cell missing in either arm makes no pair.
-      tables: makes the tables of answers gained and lost [seeds, units] from common cells; the difference
-        of their means is the difference of the arms. None if the score is not a mean of answers.
+      number: number of examples (or clusters) on which any pair differs, counted up to `FEW_DISCORDANT`.
+        Cells missing in either arm are not paired.
+      tables: function that makes the tables of answers gained and lost [seeds, units] from common cells; the
+        difference of their means is that of the arms. None if the score is not a mean of answers.
     """
 
     number: int
@@ -141,8 +141,8 @@ def interval_of_mean(
     Args:
       level: confidence level, in (0, 1).
       units: number of independent examples, clusters or seeds.
-      tail_freedom: as in `score_interval`.
-      drawn: whether any unit is drawn; otherwise the score is exact and its interval a point.
+      tail_freedom: degrees of freedom as in `score_interval`.
+      drawn: whether any units are drawn; otherwise the score is exact and its interval a point.
     """
     estimate, error, freedom = spread
     at_bound = estimate in kind.bounds and math.isfinite(kind.width)
@@ -171,7 +171,7 @@ def interval_of_difference(
 
     Args:
       crossing: tables whose sum is the difference.
-      pairs: the arms' answers to the same examples; None if they are not paired.
+      pairs: paired answers of the arms to the same examples; None if they are not paired.
       level: confidence level, in (0, 1).
     """
     base, experiment = arms
@@ -183,11 +183,11 @@ def interval_of_difference(
     if math.isfinite(kind.width) and not kind.is_correlation and resample != "seeds":
         units = min(arm.num_scored for arm in arms)
         if pairs is not None and (kind.is_mean or estimate == error == 0):
-            # The arms' intervals would include the variance that their seeds have in common, which made
-            # paired intervals up to fifteen times too wide; the gained and lost answers do not.
+            # Use gained and lost answers, because the arms' intervals include the variance common to paired
+            # seeds, which made paired intervals up to fifteen times too wide.
             if shares := _few_gained_and_lost(pairs, error, units, kind.width, level):
                 return _near_bounds(shares, estimate, variance, (0.0, kind.width), level, null)
-        # Judged by the error from examples, seeds held fixed: about sixteen wrong answers or fewer.
+        # Use the error from examples with fixed seeds: true for about sixteen wrong answers or fewer.
         elif (pairs is None or pairs.few) and all(
             is_near_bounds(arm.estimate, arm.example_error, math.inf, level, kind.bounds)
             for arm in arms
@@ -250,7 +250,7 @@ def is_near_bounds(
 def _few_gained_and_lost(
     pairs: AnswerPairs, error: float, units: float, width: float, level: float
 ) -> list[Scored]:
-    """Returns the shares of answers lost and gained if both are near 0, else an empty list."""
+    """Returns the shares of lost and gained answers if both are near 0, else an empty list."""
     if error == 0 and pairs.number == 0:
         return [Scored(0.0, 0.0, math.inf, units, 0.0)] * 2
     if pairs.tables is None or not (pairs.few or error == 0):
@@ -276,9 +276,9 @@ def _near_bounds(
     product = first.standard_error * second.standard_error
     shared = first.standard_error**2 + second.standard_error**2 - variance.variance
     correlation = min(max(shared / (2 * product), -1.0), 1.0) if product else 0.0
-    # The largest, because with few seeds the smaller ones are over-conservative near a bound.
+    # Use the largest df, because with few seeds smaller ones are over-conservative near a bound.
     freedom = max(variance.cautious_degrees_of_freedom, first.df, second.df)
-    # If only one arm lacks cells, the difference of the arms is not that of the pairs.
+    # If only one arm lacks cells, the difference of the arms differs from that of the pairs.
     shift = estimate - (second.estimate - first.estimate)
     ends, p_values = near_bounds_difference(
         (first.estimate, first.standard_error),
@@ -323,8 +323,8 @@ def fisher_t_interval(
     Without spread, or at -1 or 1 (z is infinite), it returns the plain interval.
 
     Args:
-      estimate: a correlation.
-      standard_error: standard error of the correlation; divided by 1 - r^2 it is that of z.
+      estimate: estimated correlation.
+      standard_error: standard error of the correlation; that of z is larger by the factor 1 / (1 - r^2).
 
     Reference: Fisher (1921), On the "probable error" of a coefficient of correlation.
     """
@@ -346,10 +346,11 @@ def score_interval(
 ) -> Interval:
     """Computes Wilson's interval with an effective sample size (from the standard error) and a t quantile.
 
-    The effective size is the number of answers whose share would have this standard error. It can exceed
-    the number of examples, because several seeds answer each. If a few examples carry all errors, the
-    standard error is noisy; the interval then uses `tail_freedom`, but at most the width of one answer per
-    example. If every unit has the score of a bound, such as all answers right, it is Clopper and Pearson's.
+    The effective size is the number of independent answers with this standard error. It can exceed the number
+    of examples, because several seeds answer each example. If a few examples have all errors, the standard
+    error is noisy; the interval then uses `tail_freedom`, but is at most as wide as with one answer per
+    example. If every unit has the score of a bound, such as all answers right, the interval is Clopper and
+    Pearson's.
 
     Args:
       bounds: smallest and largest possible score.
@@ -359,12 +360,12 @@ def score_interval(
 
     Reference: Wilson (1927), Probable inference, the law of succession, and statistical inference; Korn
     & Graubard (1998), Confidence intervals for proportions with small expected number of positive
-    counts estimated from survey data, for numbers of answers that a standard error stands for.
+    counts estimated from survey data, for the effective sample size.
     """
     (low, high), width = bounds, bounds[1] - bounds[0]
     if standard_error == 0 or estimate in bounds:
         reach = width * clopper_pearson_interval(0, num_units, confidence_level).high
-        # All answers of one seed can be right while other seeds give it a spread.
+        # All answers of one seed can be right although other seeds add a spread.
         spread = t_interval(0.0, standard_error, degrees_of_freedom, confidence_level).high
         reach = min(max(reach, spread), width)
         return Interval(low, low + reach) if estimate == low else Interval(high - reach, high)
@@ -387,7 +388,7 @@ def clopper_pearson_interval(number: int, trials: float, confidence_level: float
 
     Args:
       number: number of events.
-      trials: number of trials, 1 or more; a mean over runs need not be an integer.
+      trials: number of trials, 1 or more; fractional if it is a mean over runs.
 
     Reference: Clopper & Pearson (1934), The use of confidence or fiducial limits.
     """
@@ -491,7 +492,7 @@ def t_p_values(estimate: float, standard_error: float, degrees_of_freedom: float
     """Tests a difference by Student's t; without spread p is 0 or 1 (1 for no difference).
 
     Args:
-      estimate: difference from the hypothesis.
+      estimate: difference between estimate and hypothesis.
 
     Reference: Student (1908), The probable error of a mean.
     """
@@ -521,7 +522,7 @@ def percentile_interval(samples: ArrayLike, confidence_level: float) -> Interval
 
 
 def clipped_interval(interval: Interval, bounds: tuple[float, float]) -> Interval:
-    """Cuts an interval at the bounds of a score; infinite limits stay."""
+    """Cuts an interval at the bounds of a score; infinite limits are unchanged."""
     ends = [min(max(end, bounds[0]), bounds[1]) if math.isfinite(end) else end for end in interval]
     return Interval(*ends)
 

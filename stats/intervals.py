@@ -16,7 +16,7 @@ class Interval(NamedTuple):
 class ConfidenceInterval(Interval):
     """A confidence interval with its level and method.
 
-    It unpacks into (low, high), as SciPy's does.
+    Intervals unpack into (low, high), as in SciPy.
 
     Attributes:
       low, high: limits in the unit of the score (shares from 0 to 1).
@@ -41,7 +41,7 @@ class ConfidenceInterval(Interval):
     def __new__(
         cls, low: float, high: float, level: float = math.nan, method: str = ""
     ) -> ConfidenceInterval:
-        """Makes the interval; pickle leaves out level and method."""
+        """Makes the interval; level and method have defaults for pickle."""
         interval = super().__new__(cls, low, high)
         interval.level, interval.method = level, method
         return interval

@@ -1,7 +1,7 @@
 """Metrics for readers: name, unit, meaning and direction.
 
-Results hold scores in the metric's own unit, shares from 0 to 1. They are converted to per cent and points
-only when a number is written for readers.
+Results contain scores in the metric's unit (shares from 0 to 1). Numbers for readers are converted to per
+cent and points.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from multiberts.stats.intervals import Interval
 
 @dataclass(frozen=True)
 class _MeanOfMetrics:
-    """A mean of several metrics, whose names are joined by `+`.
+    """A mean of several metrics, with their names joined by `+`.
 
-    Shares and correlations have the maximum 1, and their mean is shown in per cent, as in GLUE's tables.
+    Means of shares and correlations (maximum 1) are shown in per cent, as in GLUE's tables.
     """
 
     metrics: Sequence[Metric | RankMetric]
@@ -74,7 +74,7 @@ def metric_label(metric: str, difference: bool = False) -> str:
     """Returns the name of a metric with its display unit.
 
     Args:
-      difference: whether the numbers are differences; those of shares are in points.
+      difference: whether the numbers are differences, which are in points for shares.
 
     Example:
       >>> from multiberts.stats.metric_names import metric_label
@@ -93,12 +93,12 @@ def score_format(metric: str, difference: bool = False) -> str:
 
 
 def printed_unit(metric: str) -> float:
-    """Returns the size of a printed unit: 0.01 for shares, which are printed in per cent, else 1."""
+    """Returns the size of a printed unit: 0.01 for shares, printed in per cent, else 1."""
     return 0.01 if score_format(metric) else 1.0
 
 
 def interval_decimals(interval: Interval, metric: str) -> int | None:
-    """Returns the decimals of a score and its interval (`decimals_for`)."""
+    """Returns the number of decimals for a score and its interval (`decimals_for`)."""
     return decimals_for(interval, score_format(metric))
 
 
@@ -121,12 +121,12 @@ def metric_meaning(metric: str) -> str:
 
 
 def higher_is_better(metric: str) -> bool | None:
-    """Returns whether higher is better; None if neither is, as for bias."""
+    """Returns whether higher scores are better; None if neither are, as for bias."""
     entry = _entry(metric)
     return entry.higher_is_better if entry else None
 
 
 def may_be_averaged(metric: str) -> bool:
-    """Returns whether a metric may be averaged with others: its best score must be 1."""
+    """Returns whether a metric may be averaged with others, which requires a best score of 1."""
     entry = _entry(f"{metric}+{metric}")
     return entry is not None and entry.unit == "%" and entry.higher_is_better is True

@@ -1,4 +1,4 @@
-"""Metrics given by a caller: a name, an object, or a function of labels and predictions."""
+"""Metrics from callers: a name, an object, or a function of labels and predictions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from multiberts.stats.runs_table import Arm
 
 ScoreFunction = Callable[[NDArray, NDArray], Any]
 
-# Functions of other libraries that equal one of our metrics, by package and name.
+# Metrics equal to functions of other libraries, by package and name of the function.
 _EQUAL_FUNCTIONS = {
     ("sklearn", "accuracy_score"): "accuracy",
     ("sklearn", "zero_one_loss"): "error",
@@ -61,7 +61,7 @@ MetricLike = Metric | RankMetric | FunctionMetric
 def named_metric(metric: str | MetricLike | ScoreFunction, arms: Sequence[Arm] = ()) -> MetricLike:
     """Returns the metric for a name, an object or a function of (labels, predictions).
 
-    A known function of another library becomes our metric, if they are equal on the data of `arms`.
+    A known function of another library is replaced by our metric if both are equal on the data of `arms`.
     """
     if isinstance(metric, str):
         with as_data_errors():

@@ -13,14 +13,14 @@ from typing import Any
 class LazyPackage(ModuleType):
     """A package that imports its public names on first use.
 
-    The names come from `__all__`, their modules from the imports under `if TYPE_CHECKING`, which editors
-    and mypy read, too. (`lazy_loader`, used by scikit-image and NetworkX, needs a second file.)
+    The names are read from `__all__`, and their modules from the imports under `if TYPE_CHECKING`, which also
+    serve editors and mypy. (`lazy_loader`, used by scikit-image and NetworkX, needs a second file.)
     """
 
     __all__: list[str]
 
     def __getattr__(self, name: str) -> Any:
-        """Imports a public name, or a public folder."""
+        """Imports a public name or subpackage."""
         modules = modules_of(self.__name__)
         if name in modules:
             value = getattr(import_module(modules[name]), name)
@@ -39,7 +39,7 @@ class LazyPackage(ModuleType):
         raise AttributeError(unknown_public_name(name, [*self.__all__, *inside]))
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Sets an attribute, unless a folder would replace the function of its name (`compare`)."""
+        """Sets an attribute, unless a subpackage would replace a function with the same name (`compare`)."""
         if not (isinstance(value, ModuleType) and name in modules_of(self.__name__)):
             super().__setattr__(name, value)
 
@@ -49,13 +49,13 @@ class LazyPackage(ModuleType):
 
 
 def public(name: str) -> Any:
-    """Returns a public function for a result's method that calls it."""
+    """Returns a public function, for methods of results that call it."""
     return getattr(import_module("multiberts.stats"), name)
 
 
 @functools.cache
 def modules_of(package: str) -> dict[str, str]:
-    """Returns the module of each public name; folders are left out."""
+    """Returns the module of each public name, without subpackages."""
     source = find_spec(package).loader.get_source(package)  # type: ignore[union-attr]
     return {
         alias.name: str(node.module)

@@ -1,7 +1,7 @@
 """Reads the runs of one arm from files, labelled arrays, plain arrays, nested lists or data frames.
 
-All forms become a table of runs by examples (`table_of`), and then an arm (`arm_of`). Data with coordinates
-or an index are sorted by them; other data are matched by position.
+All forms are converted to a table of runs by examples (`table_of`), and then to an arm (`arm_of`). Data are
+matched by their coordinates or index, or else by position.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ if TYPE_CHECKING:
     from multiberts.evaluate.metrics.column_metric import Metric
 
 GivenMetric = str | MetricLike | ScoreFunction
-# Coordinates that identify examples, and coordinates of runs that state their descent.
+# Coordinates that identify examples, and coordinates with the lineage of runs.
 _ID_NAMES = ("example_id", "example")
 _LINEAGE_NAMES = ("parent", "procedure", "lineage")
 _VALUES = ("prediction", "score", "label")
-# Added where a message names keywords that the called function does not have.
+# Suffix of messages about keywords that the called function does not have.
 _OF_READ = " (keywords of stats.read)"
 _SEED_NAMES, _EXAMPLE_NAMES = {"seed", "pretrain_seed"}, {"example", "example_id"}
 
@@ -75,24 +75,23 @@ def arms_in(
     task: str | None = None,
     columns: Mapping[str, str | None] | None = None,
 ) -> dict[str, Any] | None:
-    """Returns the arms by name of data that may hold several arms; None for other data.
+    """Returns the arms by name from data that may contain several arms; None for other data.
 
     Args:
-      data: a file or folder, or a list of them whose names say seed and arm; a table (a data frame of pandas
-        or polars, a `datasets.Dataset`, a dict of columns, a list of rows) of usual names, in columns or in
-        the index, long or with one column per run; a list of frames, an arm each; a
-        dict of arrays `predictions` or `scores` [seeds, examples], with `labels` [examples] and other
-        arrays of a `.npz` file; or a dict of arms, whose values are not one score or prediction per
-        example.
+      data: file or folder, or a list of them with seed and arm in their names; a table (a data frame of
+        pandas or polars, a `datasets.Dataset`, a dict of columns, a list of rows) with usual names in columns
+        or index, long or with one column per run; a list of frames, one per arm; a dict of arrays
+        `predictions` or `scores` [seeds, examples], with `labels` [examples] and other arrays of a `.npz`
+        file; or a dict of arms with values other than one score or prediction per example.
       label: name of the data in error messages.
       by: column of slices to keep.
-      task: one of several tasks in files, or in a column `task` of a table.
+      task: task to read, if files or a column `task` have several.
       columns: names of columns by role; None: a table is recognised by usual names of columns.
 
     Returns:
       Data of each arm by name, "" if the data name none.
     """
-    if hasattr(data, "coords"):  # before the check for a mapping, which a Dataset is, too
+    if hasattr(data, "coords"):  # before the check for mappings, which include Datasets
         return None
     if isinstance(data, list | tuple) and len(data) > 1 and all(map(_is_frame, data)):
         return named_arms(arms_of_arrays(data), by, columns)
@@ -121,7 +120,7 @@ def tasks_in(
 ) -> dict[str, dict[str, ArmTable]] | None:
     """Returns the arms of a file, folder or table by task ("" if unnamed); None for other data.
 
-    Takes the arguments of `arms_in`.
+    The arguments are those of `arms_in`.
     """
     names = SliceNames(**{"by": by, **(columns or {})})
     with as_data_errors(which=_OF_READ * (columns is None)):
@@ -158,10 +157,10 @@ def named_arms(
     by: str | None = None,
     columns: Mapping[str, str | None] | None = None,
 ) -> dict[str, Any]:
-    """Returns the data of several arms by the names that they carry, as tables if possible.
+    """Returns the data of several arms by the names in the data, as tables if possible.
 
     Args:
-      data_of: data by role, such as base; roles replace missing names, or all names if two are equal.
+      data_of: data by role, such as base; the roles replace missing names, or all names if two are equal.
       by: as in `arms_in`.
       columns: as in `arms_in`.
     """
@@ -180,9 +179,9 @@ def distinct_names(names: Sequence[str], roles: Sequence[str]) -> Sequence[str]:
 
 
 def name_carried(data: Any, arms: Collection[str]) -> str:
-    """Returns the name that the data of one arm carry, or "".
+    """Returns the name in the data of one arm, or "".
 
-    It is the single value of a column of models, `attrs["name"]`, or the name of a file or folder.
+    The name is the single value of a column of models, `attrs["name"]`, or the name of a file or folder.
 
     Args:
       arms: names of arms in the data.
@@ -198,7 +197,7 @@ def name_carried(data: Any, arms: Collection[str]) -> str:
 def arms_of_arrays(data: Any) -> dict[str, Any]:
     """Returns the arms of a list or tuple of arrays, frames or Datasets; empty for other data.
 
-    A nested list of numbers is always one arm.
+    Nested lists of numbers are always one arm.
     """
     if not (isinstance(data, list | tuple) and len(data) > 1 and all(map(_is_whole, data))):
         return {}
@@ -209,17 +208,17 @@ def arms_of_arrays(data: Any) -> dict[str, Any]:
 
 
 def _is_whole(data: Any) -> bool:
-    """Returns whether data are a complete arm: an array [seeds, examples], a frame or a Dataset."""
+    """Returns whether the data are a complete arm: an array [seeds, examples], a frame or a Dataset."""
     return getattr(data, "ndim", 0) == 2 or _is_frame(data) or hasattr(data, "data_vars")
 
 
 def _is_frame(data: Any) -> bool:
-    """Returns whether data are a data frame, or a Series indexed by seed and example."""
+    """Returns whether the data are a data frame, or a Series indexed by seed and example."""
     return hasattr(data, "columns") or _long_levels(data) != []
 
 
 def _long_levels(data: Any, extra_names: Collection[str | None] = ()) -> list[Any]:
-    """Returns the names of index levels that belong to a long table: seeds, ids or arms.
+    """Returns the names of index levels with seeds, ids or arms, as in a long table.
 
     Args:
       extra_names: unusual names of columns.
@@ -240,7 +239,7 @@ def _long_levels(data: Any, extra_names: Collection[str | None] = ()) -> list[An
 
 
 def _with_columns(data: Any, extra_names: Collection[str | None] = ()) -> Any:
-    """Returns rows, or a frame or Series with seeds or ids in its index, as a frame with columns only."""
+    """Returns rows, or a frame or Series with seeds or ids in its index, as a frame without an index."""
     if isinstance(data, list | tuple) and data and all(isinstance(row, Mapping) for row in data):
         import pandas
 
@@ -257,7 +256,7 @@ def holds_runs(data: Any) -> bool:
 
 
 def _are_paths(data: Any) -> bool:
-    """Returns whether data are a list of existing files or folders, such as from `glob`."""
+    """Returns whether the data are a list of existing files or folders, such as from `glob`."""
     return (
         isinstance(data, list | tuple)
         and len(data) > 0
@@ -266,7 +265,7 @@ def _are_paths(data: Any) -> bool:
 
 
 def _is_row(data: Any) -> bool:
-    """Returns whether data are one value per example, such as one seed's scores."""
+    """Returns whether the data are one value per example, such as one seed's scores."""
     if isinstance(data, str | Path | Mapping) or hasattr(data, "coords") or _is_frame(data):
         return False
     values = _as_array(data)
@@ -276,7 +275,7 @@ def _is_row(data: Any) -> bool:
 
 
 def _as_array(data: Any) -> Any:
-    """Returns a tensor of any device as a NumPy array; other data unchanged."""
+    """Returns a tensor on any device as a NumPy array; other data unchanged."""
     if isinstance(data, list | tuple) and data and hasattr(data[0], "detach"):
         return [_as_array(part) for part in data]
     if not hasattr(data, "detach"):
@@ -296,17 +295,16 @@ def table_of(
 
     Args:
       name: name of the arm in error messages.
-      data: such a table, as it is; a Dataset with `prediction` (or `scores`) and `label` as
-        `evaluate.prediction_files.predictions` reads it, or with `score`, or a DataArray of what the metric
-        reads: dims `example`, and `run` with a coordinate `pretrain_seed`, or `pretrain_seed` and any
-        further dims (such as `finetune_seed`), whose cells are runs; a file or table (see `arms_in`) of
-        one arm; a frame whose rows are seeds (the index, with the run as second level if there are several
-        per seed) and whose columns are examples; a dict of arrays [examples] by seed; or an array, tensor
-        or nested list [examples] of one seed, [seeds, examples] or [seeds, runs, examples] (of class
-        probabilities with one more axis at the end), whose seeds are numbered from 0. A run that is NaN on
-        every example of an array with axes of runs is a missing run.
-      metric: selects the variables of a Dataset (such as scores or texts), and decides whether the last
-        axis of an array is classes.
+      data: a finished table (returned unchanged); a Dataset with `prediction` (or `scores`) and `label` from
+        `evaluate.prediction_files.predictions`, or with `score`, or a DataArray of the metric's input: dims
+        `example`, and `run` with a coordinate `pretrain_seed`, or `pretrain_seed` and further dims of runs
+        (such as `finetune_seed`); a file or table (see `arms_in`) of one arm; a frame with seeds as rows (the
+        index, with the run as second level if there are several per seed) and examples as columns; a dict of
+        arrays [examples] by seed; or an array, tensor or nested list [examples] of one seed, [seeds,
+        examples] or [seeds, runs, examples] (with one more axis at the end for class probabilities), with
+        seeds numbered from 0. In an array with axes of runs, a run with only NaN is missing.
+      metric: metric that selects the variables of a Dataset (such as scores or texts), and decides whether
+        the last axis of an array is classes.
       by: column of slices to keep.
     """
     if isinstance(data, ArmTable):
@@ -370,7 +368,7 @@ def _without_missing_runs(table: ArmTable, num_dims: int) -> ArmTable:
     """Flattens a table with several dims of runs to one row per existing run.
 
     Args:
-      num_dims: number of dims of runs; with one, a run of only NaN is kept.
+      num_dims: number of dims of runs; if it is 1, runs with only NaN are kept.
     """
     values = table.values
     values = values.reshape(-1, *values.shape[num_dims:])
@@ -406,7 +404,7 @@ def _of_wide_frame(name: str, frame: pandas.DataFrame) -> ArmTable:
 
 
 def _refuse_tall(name: str, shape: tuple[int, ...]) -> None:
-    """Refuses more seeds than examples: the array is probably transposed."""
+    """Refuses more seeds than examples, because the array is probably transposed."""
     if shape[0] > shape[1] > 1:
         raise DataError(
             f"{name}: found an array of shape {shape}, which would be {shape[0]} seeds x {shape[1]} "
@@ -423,9 +421,9 @@ def along_examples(label: str, values: Any, ids: NDArray | None, number: int) ->
 
     Args:
       label: name of the values in error messages.
-      values: a DataArray, possibly with a coordinate example_id or example; a Series, whose index holds
-        example ids unless it only counts from 0; a mapping by example id; or values in the order of the
-        predictions, if their ids are missing or only count.
+      values: a DataArray, possibly with a coordinate example_id or example; a Series, with example ids in its
+        index unless this is 0, 1, 2, ...; a mapping by example id; or values in the order of the predictions,
+        if these have no ids or consecutive numbers.
       ids: example ids of the predictions, or None if examples are known by position only.
     """
     value_ids: NDArray | None = None
@@ -476,7 +474,7 @@ def along_examples(label: str, values: Any, ids: NDArray | None, number: int) ->
 
 
 def _only_count(ids: NDArray) -> bool:
-    """Returns whether ids are 0, 1, 2, ... or 1, 2, 3, ...: another order is then unlikely."""
+    """Returns whether ids are 0, 1, 2, ... or 1, 2, 3, ..., which makes another order unlikely."""
     numbers = ids if ids.dtype.kind in "iu" else np.array([str(name).strip() for name in ids])
     if numbers.dtype.kind == "U" and not np.char.isdecimal(numbers).all():
         return False
@@ -505,8 +503,8 @@ def labelled(
 
     Args:
       name: name of the arm in error messages.
-      labels: as `labels_of` returns them (see `along_examples`).
-      called: name of the column that they were read from.
+      labels: labels from `labels_of` (see `along_examples`).
+      called: name of the labels' column.
       has_metric: whether a metric was given; without one, scores are not compared with labels.
     """
     if table.kind == "score" and not has_metric:
@@ -548,7 +546,7 @@ def values_of_clusters(name: str, clusters: Any, arm: Arm) -> tuple[NDArray, str
 
     Args:
       name: name of the arm in error messages.
-      clusters: name of a column of its examples, or values (see `along_examples`).
+      clusters: name of a column of the examples, or values (see `along_examples`).
     """
     if isinstance(clusters, str):
         if clusters not in arm.of_examples:
@@ -566,17 +564,17 @@ def values_of_clusters(name: str, clusters: Any, arm: Arm) -> tuple[NDArray, str
 
 
 def metric_as_read(metric: GivenMetric | None) -> MetricLike | None:
-    """Returns the metric for reading arms; None if none is given or it is only a name of scores."""
+    """Returns the metric for reading arms; None if there is none or it is only a name of scores."""
     is_of_scores = isinstance(metric, str) and known_name(metric) not in METRICS
     return None if metric is None or is_of_scores else named_metric(metric)
 
 
 def metric_of(tables: Mapping[str, ArmTable], asked: GivenMetric | None) -> GivenMetric:
-    """Returns the requested metric, else that of the task or log, else `mean` of scores or `accuracy`.
+    """Returns the requested metric, that of the task or log, or else `mean` of scores or `accuracy`.
 
     Args:
       tables: table of each arm by name.
-      asked: requested metric; the name of the scores themselves, such as a log's acc, means their mean.
+      asked: requested metric; a name of scores, such as acc in a log, stands for their mean.
     """
     scores = {table.read.columns.get("score", "") for table in tables.values()}
     is_of_scores = isinstance(asked, str) and {known_name(asked)} == {*map(known_name, scores)}
@@ -587,7 +585,7 @@ def metric_of(tables: Mapping[str, ArmTable], asked: GivenMetric | None) -> Give
     if len(logged) > 1:
         named = " and ".join(f"{metric} of {name}" for metric, name in logged.items())
         raise DataError(f"found the metrics {named}; name one, metric='{min(logged)}'")
-    # Plain arrays hold predictions if there are labels, else scores.
+    # Plain arrays are predictions if there are labels, else scores.
     are_labelled = any(table.labels is not None for table in tables.values())
     kinds = ("prediction", "") if are_labelled else ("prediction",)
     metrics: set[str] = set()
@@ -595,7 +593,7 @@ def metric_of(tables: Mapping[str, ArmTable], asked: GivenMetric | None) -> Give
         classes = table.values if table.kind in kinds else None
         with as_data_errors(name):
             metrics.add(default_metric(classes, table.labels, "".join(logged)))
-    return max(metrics)  # `mean` if there are both kinds, which are refused later
+    return max(metrics)  # `mean` if both kinds occur, which is refused later
 
 
 # --- An arm --------------------------------------------------------------------------------------
@@ -625,11 +623,11 @@ def arm_of(
     labels = np.zeros(number)
     if table.labels is not None and (needs_labels or not _is_empty(table.labels)):
         labels = np.asarray(table.labels)
-        if not _is_empty(labels):  # missing labels are not empty answers
+        if not _is_empty(labels):  # missing labels differ from empty answers
             labels = _as_taken_by(metric, name, labels, table)
     square = values.ndim == 2 and values.shape[0] == values.shape[1]
     if square and metric is not None and metric.uses == "scores":
-        # P(class 1) [runs, examples], which would be taken for [examples, classes].
+        # P(class 1) [runs, examples] would be mistaken for [examples, classes].
         values = np.stack([1 - values, values], axis=-1)
     arm = make_arm(
         name,
@@ -678,7 +676,7 @@ def _of_labelled_arrays(name: str, data: Any, metric: MetricLike | None) -> ArmT
         for key, variable in {**data.coords, **getattr(data, "data_vars", {})}.items()
         if variable.dims == ("example",) and key not in _ID_NAMES
     }
-    # Other coordinates may have types that cannot be sliced, such as pandas' Arrow strings.
+    # Drop other coordinates, whose types may not allow slicing, such as pandas' Arrow strings.
     read_by = {"pretrain_seed", "finetune_seed", *_ID_NAMES}
     predictions = predictions.drop_vars([key for key in predictions.coords if key not in read_by])
     if not predictions.size:
@@ -687,7 +685,7 @@ def _of_labelled_arrays(name: str, data: Any, metric: MetricLike | None) -> ArmT
     gold = None if labels is None else along_examples(f"{name}: labels", labels, ids, number)
     last = ["example", "class"] if "class" in dims else ["example"]
     run_dims = [dim for dim in predictions.dims if dim not in last]
-    # The seed comes first, so that the dims below it are the levels to average over.
+    # Put the seed first, so that the dims below it are the levels to average over.
     run_dims.sort(key=lambda dim: dim not in ("pretrain_seed", "run"))
     values = predictions.transpose(*run_dims, *last).to_numpy()
     run_shape = values.shape[: len(run_dims)]
@@ -718,7 +716,7 @@ def _of_labelled_arrays(name: str, data: Any, metric: MetricLike | None) -> ArmT
 
 
 def _descent(key: str, value: Any) -> set[tuple[str, Hashable]]:
-    """Returns the (kind, name) pairs of ancestors that a lineage coordinate states."""
+    """Returns the (kind, name) pairs of ancestors in a lineage coordinate."""
     if key != "lineage":
         return {(key, value)}
     lineage: set[tuple[str, Hashable]] = set()
@@ -727,7 +725,7 @@ def _descent(key: str, value: Any) -> set[tuple[str, Hashable]]:
         seed,
         step,
         sha256,
-    ) in value:  # as evaluate.prediction_files.run_file.lineage_of returns it
+    ) in value:  # format of evaluate.prediction_files.run_file.lineage_of
         if procedure is not None and seed is not None:
             lineage.add(("training", (procedure, seed)))
         if sha256 is not None:
@@ -738,7 +736,7 @@ def _descent(key: str, value: Any) -> set[tuple[str, Hashable]]:
 def _read_by(
     metric: MetricLike | None, name: str, data: Any
 ) -> tuple[str, xarray.DataArray, xarray.DataArray | None]:
-    """Returns the kind that a metric reads (predictions or scores), the values, and the labels."""
+    """Returns the kind of a metric's input (predictions or scores), the values, and the labels."""
     if not hasattr(data, "data_vars"):  # a check by type would import xarray
         return "", data, None
     if not {"prediction", "score"} & set(data.data_vars):

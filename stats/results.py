@@ -24,7 +24,7 @@ Pairing = Literal["parent", "seed number"]
 
 
 class EqualByContent:
-    """Makes dataclasses that hold arrays comparable by content, hashable and convertible to JSON."""
+    """Makes dataclasses with arrays comparable by content, hashable and convertible to JSON."""
 
     def _content(self) -> tuple:
         return type(self), *(
@@ -42,9 +42,9 @@ class EqualByContent:
         return hash(self._content())
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns all numbers except the bootstrap samples, in types that JSON has.
+        """Returns all numbers except the bootstrap samples, in JSON types.
 
-        Intervals have the keys low, high, level and method; an infinite limit, which JSON lacks, is None.
+        Intervals have the keys low, high, level and method; infinite limits become None.
         """
         names = [each.name for each in dataclasses.fields(cast("Any", self)) if each.compare]
         names += [
@@ -56,7 +56,7 @@ class EqualByContent:
 
 
 def plain_value(value: Any) -> Any:
-    """Converts a value to types that JSON has."""
+    """Converts a value to JSON types."""
     if isinstance(value, EqualByContent):
         return value.to_dict()
     if dataclasses.is_dataclass(value):
@@ -106,21 +106,21 @@ class ArmSummary(EqualByContent):
 
     Attributes:
       estimate: mean over seeds of the mean over runs of the score on all examples.
-      ci: recommended interval, for the units that the comparison draws.
-      intervals: other intervals by name: `percentile`, of the bootstrap.
+      ci: recommended interval for the drawn units of the comparison.
+      intervals: other intervals by name, such as `percentile` of the bootstrap.
       seeds: pre-training seeds [R].
       seed_scores: score of each seed, averaged over its runs [R].
-      num_runs: number of runs of all seeds; for a mean over tasks, of one task.
+      num_runs: total number of runs; for a mean over tasks, the number for one task.
       num_clusters: number of clusters of examples, or None if examples are drawn one by one.
       cluster_name: name of the clusters, or empty.
-      left_out: seeds that pairing left out, because the other arm lacks them.
+      left_out: seeds left out by pairing, because the other arm lacks them.
       failed_seeds: seeds whose training seems to have failed, see `failed_seeds`.
       failure_rate: Clopper and Pearson's interval of the failure rate of seeds. None if no seed failed and
-        this says nothing about the rate: a failed seed could not be recognised (`failures_show`), every
-        seed is constant, or seeds are not drawn.
+        nothing is known about the rate, because a failed seed could not be recognised (`failures_show`),
+        every seed is constant, or seeds are not drawn.
       constant_seeds: seeds whose runs all give every example the same answer: one class (one value for
-        correlations and the AUC), or one score below 1 if scores are given. If other seeds are not
-        constant, these are failed seeds, too.
+        correlations and the AUC), or one score below 1 if the data are scores. They are also failed seeds if
+        other seeds are not constant.
       standard_error, df: standard error of the estimate and its degrees of freedom, as in `Comparison`.
       example_error: standard error from examples alone, with the seeds held fixed.
       num_scored: effective number of examples (or clusters) near the bounds: all for accuracy, the
@@ -157,7 +157,7 @@ class ArmSummary(EqualByContent):
 
 @dataclass(frozen=True)
 class WithoutFailed:
-    """The result of the seeds that did not fail; see `Comparison`."""
+    """The result without failed seeds; see `Comparison`."""
 
     estimate: float
     ci: ConfidenceInterval
@@ -171,9 +171,9 @@ class Origin:
     Attributes:
       kind: properties of the metric.
       crossing: tables whose sum is the estimate.
-      pairs: the arms' answers to the same examples; None if they are not paired.
+      pairs: paired answers of the arms to the same examples; None if they are not paired.
       spec: `ComparisonSpec` of the arms; None for a mean over tasks.
-      data: data given as base, from which slices are read.
+      data: data of the base, with the columns for slices.
     """
 
     kind: ScoreKind
@@ -223,11 +223,11 @@ class ComparisonResult(EqualByContent):
     origin: Origin | None = field(default=None, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Returns the state without the origin, whose tables are computed lazily by functions."""
+        """Returns the state without the origin, which contains functions."""
         return {**self.__dict__, "origin": None}
 
     def computed_from(self) -> Origin:
-        """Returns the origin, which further answers need."""
+        """Returns the origin for further answers."""
         if self.origin is None:
             raise DataError(
                 "found a result that was unpickled, which no longer has its data; compare the arms again"
@@ -246,11 +246,11 @@ class ComparisonResult(EqualByContent):
         """Plans a study like this one: power, detectable difference, and seeds or examples needed.
 
         Args:
-          num_seeds: number of seeds per arm (of the arm with fewer); None: as here. `seeds` and `examples`
-            are accepted as names of this and the next argument.
-          num_examples: number of examples; None: as here.
-          effect: true difference to detect; None: the estimate, unless it is within one standard error of
-            0, where even its sign is unknown.
+          num_seeds: number of seeds per arm (of the arm with fewer); None: the present number. `seeds` and
+            `examples` are aliases of this and the next argument.
+          num_examples: number of examples; None: the present number.
+          effect: true difference to detect; None: the estimate, unless it is within one standard error of 0,
+            so that even its sign is unknown.
           target_power: required probability of detection.
           sides: sides of the test, 1 or 2.
 
@@ -295,7 +295,7 @@ class ComparisonResult(EqualByContent):
 
     @cached_property
     def needs(self) -> Needs | None:
-        """Returns the power of these data and the needs for more, as printed; None for one arm."""
+        """Returns the power of these data and the seeds or examples needed, as printed; None for one arm."""
         if self.experiment is None or self.variance_parts is None:
             return None
         base, scores = self.base.seed_scores, self.experiment.seed_scores
@@ -322,7 +322,7 @@ class ComparisonResult(EqualByContent):
 
     @property
     def statistic(self) -> float | None:
-        """Returns estimate / standard_error; None without spread."""
+        """Returns estimate / standard_error; None if nothing varies."""
         return self.estimate / self.standard_error if self.standard_error else None
 
     @property
@@ -342,12 +342,13 @@ class ArmDifference:
 
     Attributes:
       estimate: score of the experiment minus that of the base.
-      standard_error: standard error, from variances of seeds moderated by those of all arms.
-      ci: simultaneous interval: all intervals of the family contain the truth at its level.
-      p_value: two-sided p, corrected like the interval (Bonferroni): below 1 - level if the interval
-        excludes 0.
-      p_values: other two-sided p: `uncorrected`, and `holm`, which is never above `p_value` and may be
-        significant when the interval is not.
+      standard_error: standard error from variances of seeds moderated by those of all arms.
+      ci: simultaneous interval: its level is the probability that all intervals of the family contain the
+        truth.
+      p_value: two-sided p, corrected like the interval (Bonferroni); below 1 - level if the interval excludes
+        0.
+      p_values: other two-sided p: `uncorrected`, and `holm`, which is at most `p_value` and may be
+        significant if the interval is not.
     """
 
     base: str
@@ -367,14 +368,14 @@ class ArmDifference:
 
 @dataclass(frozen=True, eq=False)
 class RankedArm(ArmSummary):
-    """One of many arms: its score with its interval, and its rank.
+    """One of many arms with its score, interval and rank.
 
     Attributes:
       rank: 1 plus the number of arms with a better score.
-      rank_low, rank_high: simultaneous interval of its true rank: from 1 plus the number of clearly better
+      rank_low, rank_high: simultaneous interval of the true rank, from 1 plus the number of clearly better
         arms to the number of arms that are not clearly worse.
-      groups: letters of its groups; two arms differ clearly if they share none. Empty if all are compared
-        with a reference arm.
+      groups: letters of the arm's groups; two arms differ clearly if they share none. Empty if all arms are
+        compared with a reference arm.
     """
 
     rank: int = 1

@@ -23,15 +23,15 @@ LEVELS = ("pretrain_seed", "finetune_seed", "checkpoint")
 class RunsTable:
     """Runs with seeds on the same examples.
 
-    A key names the sources of randomness of a run: its pre-training seed, then the levels below. Runs whose
-      keys begin with the same parts share these sources. Seeds may have different numbers of runs.
+    The key of a run identifies its sources of randomness: the pre-training seed, then the levels below. Runs
+    share the sources of the common first parts of their keys. Seeds may have different numbers of runs.
 
     Attributes:
       predictions: predictions or example scores [runs, examples], or probabilities [runs, examples,
         classes].
       keys: key of each run, outermost level first [runs].
       levels: names of the parts of a key.
-      example_ids: example ids [examples], or None if examples are known by position only.
+      example_ids: example ids [examples], or None if the examples have positions only.
     """
 
     predictions: NDArray
@@ -54,7 +54,7 @@ class RunsTable:
         return sorted_seeds(self.run_seeds)
 
     def groups(self, depth: int) -> dict[Key, list[int]]:
-        """Groups the rows of runs that share the first `depth` parts of their keys, sorted by these."""
+        """Groups the rows of runs with the same first `depth` parts of their keys, sorted by these."""
         rows: dict[Key, list[int]] = {}
         for row in sorted(range(len(self.keys)), key=lambda row: _sortable(self.keys[row][:depth])):
             rows.setdefault(self.keys[row][:depth], []).append(row)
@@ -63,12 +63,12 @@ class RunsTable:
     def weights(self, depth: int = 1) -> NDArray[np.float64]:
         """Returns weights [runs, groups] that average the levels below the first `depth`.
 
-        Levels are averaged innermost first, so that all seeds have equal weights, and all fine-tuning runs
-        within a seed, whatever the number of runs below. Runs with equal keys have equal weights.
+        Averaging starts with the innermost level, so that all seeds have equal weights, and so have all
+        fine-tuning runs of a seed, for any number of runs below. Runs with equal keys have equal weights.
         """
         weights = np.ones(len(self.keys))
         for level in range(depth, len(self.levels) + 1):
-            # The number of children of each node at this level; runs of one key share it.
+            # Number of children of each node at this level, shared by runs of one key.
             children: dict[Key, set] = {}
             for run, key in enumerate(self.keys):
                 child: Hashable = key[level] if level < len(key) else run
@@ -89,7 +89,7 @@ class RunsTable:
         return replace(self, predictions=means, keys=keys, levels=levels)
 
     def mean(self) -> NDArray[np.float64]:
-        """Averages every example over all levels [examples]."""
+        """Averages the scores of each example over all levels [examples]."""
         return np.asarray(self.averaged(1).predictions.mean(axis=0, dtype=np.float64))
 
     def _with_runs(self, rows: Sequence[int]) -> Self:
@@ -97,7 +97,7 @@ class RunsTable:
         return replace(self, predictions=self.predictions[rows], keys=keys)
 
     def with_seeds(self, seeds: Sequence[Hashable]) -> Self:
-        """Returns the runs of these pre-training seeds only."""
+        """Returns only the runs of these pre-training seeds."""
         return self._with_runs([row for row, seed in enumerate(self.run_seeds) if seed in seeds])
 
     def with_examples(self, order: Sequence[int]) -> Self:
@@ -107,19 +107,19 @@ class RunsTable:
 
 @dataclass(frozen=True, kw_only=True)
 class Arm(RunsTable):
-    """Runs of one arm, with the labels that a metric compares them with.
+    """Runs of one arm, with labels.
 
     Attributes:
       labels: labels [examples].
       clusters: cluster of each example, 0 to G - 1 [examples], or None if examples are drawn one by one.
-      observed: bool [runs, examples], False for missing cells; None if none is missing.
+      observed: whether a cell is not missing, bool [runs, examples]; None if no cell is missing.
       lineage: (kind, name) pairs of the ancestors of each run, such as ("parent", "seed_0"), or empty if
-        unknown [runs]. Kinds: the user's `parent` and `procedure`; for a checkpoint its SHA-256
-        (`checkpoint`), the procedure and seed of its training (`training`), and (procedure, seed, step)
-        with the SHA-256 (`named`).
+        unknown [runs]. Kinds are the user's `parent` and `procedure`, and for checkpoints the SHA-256
+        (`checkpoint`), the procedure and seed of training (`training`), and (procedure, seed, step) with the
+        SHA-256 (`named`).
       cluster_name: name of the clusters, or empty.
-      left_out: seeds that pairing left out, because the other arm lacks them.
-      of_examples: further columns of the examples by name, such as texts [examples].
+      left_out: seeds left out by pairing, because the other arm lacks them.
+      of_examples: further columns [examples] by name, such as texts.
       read: record of the files and columns that were read.
     """
 
@@ -155,7 +155,7 @@ class Arm(RunsTable):
 
     def with_examples(self, order: Sequence[int]) -> Self:
         clusters = self.clusters
-        if clusters is not None:  # of a part of the examples, numbered anew
+        if clusters is not None:  # renumbered, because some clusters may be left out
             clusters = np.unique(clusters[order], return_inverse=True)[1]
         return replace(
             super().with_examples(order),
@@ -173,7 +173,7 @@ class Arm(RunsTable):
     def shares_parent(self, partner: Arm, seed: Hashable) -> bool:
         """Returns whether runs of a seed descend from the same checkpoint or training in both arms.
 
-        Checkpoints with equal names (procedure, seed, step) and different weights are of different
+        Checkpoints with equal names (procedure, seed, step) but different weights are from different
         trainings.
         """
         first, second = self.lineage_of(seed), partner.lineage_of(seed)
@@ -184,7 +184,7 @@ class Arm(RunsTable):
 
 
 def sorted_seeds(seeds: Sequence[Hashable]) -> tuple[Hashable, ...]:
-    """Sorts the distinct seeds of any type, in a reproducible order."""
+    """Returns the distinct seeds of any type in a reproducible order."""
     return tuple(sorted(set(seeds), key=lambda seed: (isinstance(seed, str), seed)))
 
 
@@ -205,7 +205,7 @@ def make_arm(
 
     Args:
       name: name of the arm in error messages.
-      predictions: [runs, examples], or [runs, examples, classes].
+      predictions: predictions [runs, examples], or probabilities [runs, examples, classes].
       labels: labels [examples].
       run_seeds: pre-training seed of each run [runs].
       example_ids: [examples], unique, or None.
@@ -272,8 +272,8 @@ def make_runs(
     """Checks scores and keys, and sorts the runs.
 
     Args:
-      scores: finite numbers [runs, examples].
-      keys: [runs], a tuple per run, outermost level first, or a seed where there is one level.
+      scores: finite scores [runs, examples].
+      keys: key of each run [runs]: a tuple, outermost level first, or a seed if there is one level.
       levels: names of the levels; by default the first names of `LEVELS`.
       example_ids: [examples], unique, or None.
     """
@@ -343,7 +343,7 @@ def _checked_ids(name: str, example_ids: ArrayLike | None, number: int) -> NDArr
 def as_runs(runs: Runs) -> RunsTable:
     """Converts an array [pretrain_seeds, ..., examples] to runs; returns runs unchanged.
 
-    A run of only NaN is missing.
+    Runs with only NaN are missing.
     """
     if isinstance(runs, RunsTable):
         return runs
@@ -361,9 +361,9 @@ def as_runs(runs: Runs) -> RunsTable:
 
 
 def _observed(name: str, predictions: NDArray) -> tuple[NDArray, NDArray[np.bool_] | None]:
-    """Fills missing cells; also returns where cells are observed.
+    """Fills missing cells; also returns whether each cell is observed.
 
-    A missing cell gets the run's first prediction, which any metric accepts, and no weight.
+    Missing cells get the run's first prediction, which is valid for any metric, and weight 0.
     """
     bad = _bad_cells(predictions)
     if bad is None or not bad.any():
@@ -380,7 +380,7 @@ def _observed(name: str, predictions: NDArray) -> tuple[NDArray, NDArray[np.bool
 
 
 def _bad_cells(values: NDArray) -> NDArray[np.bool_] | None:
-    """Returns which values are NaN, infinite or None; None for types without such values."""
+    """Returns whether each value is NaN, infinite or None; None for types without such values."""
     if values.dtype.kind == "O":
         flat = np.array([value is None or value != value for value in values.flat], dtype=bool)
         return flat.reshape(values.shape)
@@ -398,9 +398,9 @@ def _refuse_nan(label: str, values: NDArray, cure: str, called: str = "") -> Non
 
 
 def check_kinds(name: str, arm: Arm) -> None:
-    """Refuses arrays of objects that mix numbers and texts, which are never equal.
+    """Refuses arrays of objects with both numbers and texts, which are never equal.
 
-    Arrays of one type are checked by the metric.
+    The metric checks arrays of one type.
     """
     labels, predictions = arm.labels, arm.predictions
     if "O" not in (labels.dtype.kind, predictions.dtype.kind):
@@ -417,7 +417,7 @@ def check_kinds(name: str, arm: Arm) -> None:
 
 
 def _kinds_of(values: NDArray) -> set[str]:
-    """Returns the kinds of values of an array, `number` or `text`; tuples of references have none."""
+    """Returns the kinds of values in an array, `number` or `text`; none for tuples of references."""
     if values.dtype.kind != "O":
         return {"text" if values.dtype.kind in "US" else "number"}
     types = set(map(type, values.flat))
@@ -426,7 +426,7 @@ def _kinds_of(values: NDArray) -> set[str]:
 
 
 def aligned(*sizes: Runs) -> list[RunsTable]:
-    """Sorts the examples of all tables like those of the first."""
+    """Sorts the examples of all tables in the order of the first table."""
     first, *others = (as_runs(runs) for runs in sizes)
     return [
         first,
@@ -441,7 +441,7 @@ _Table = TypeVar("_Table", bound=RunsTable)
 
 
 def _in_order_of(first: RunsTable, runs: _Table, names: tuple[str, str]) -> _Table:
-    """Sorts the examples of runs like those of the first table."""
+    """Sorts the examples of runs in the order of the first table."""
     left, right = names
     if (first.example_ids is None) != (runs.example_ids is None):
         named, unknown = (left, right) if runs.example_ids is None else (right, left)
@@ -492,7 +492,7 @@ def _as_numbers(ids: Sequence[Any]) -> Sequence[Any]:
 
 
 def align(base: Arm, experiment: Arm) -> tuple[Arm, Arm]:
-    """Sorts the experiment's examples like the base's."""
+    """Sorts the experiment's examples in the order of the base."""
     experiment = _in_order_of(base, experiment, ("base", "experiment"))
     different = np.flatnonzero(base.labels != experiment.labels)
     if different.size:
@@ -508,13 +508,13 @@ def align(base: Arm, experiment: Arm) -> tuple[Arm, Arm]:
 
 
 def pair(base: Arm, experiment: Arm) -> tuple[Arm, Arm]:
-    """Keeps the seeds that both arms have; `left_out` lists the others."""
+    """Keeps the common seeds of both arms; `left_out` lists the others."""
     common = common_seeds([base, experiment])
     return with_common_seeds(base, common), with_common_seeds(experiment, common)
 
 
 def common_seeds(arms: Iterable[Arm]) -> tuple[Hashable, ...]:
-    """Returns the seeds that all arms have, sorted."""
+    """Returns the common seeds of all arms, sorted."""
     return sorted_seeds([*set.intersection(*({*arm.seeds} for arm in arms))])
 
 
@@ -527,11 +527,11 @@ def with_common_seeds(arm: Arm, common: Sequence[Hashable]) -> Arm:
 def clustered(
     arm: Arm, clusters: Sequence[Hashable] | NDArray, name: str, cluster_name: str = ""
 ) -> Arm:
-    """Groups the examples of an arm into clusters, which are drawn as a whole.
+    """Groups the examples of an arm into clusters, to be drawn as a whole.
 
     Args:
       arm: arm with its examples in the order of `clusters`.
-      clusters: cluster of each example, any hashable [examples].
+      clusters: cluster of each example [examples], of any hashable type.
       name: name of the arm in error messages.
     """
     names = np.asarray(clusters)

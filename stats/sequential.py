@@ -14,10 +14,10 @@ from multiberts.stats.significance import check_level
 
 Array = NDArray[np.float64]
 
-# The probability beyond this many standard deviations is below 1e-18.
+# Cut-off in standard deviations: the probability beyond it is below 1e-18.
 _REACH = 9.0
 _NODES_PER_PANEL = 12
-# A look with less level to spend has no boundary.
+# Smallest level that a look with a boundary spends.
 _LEAST_SPENT = 1e-15
 
 
@@ -27,9 +27,9 @@ class Boundaries:
 
     Attributes:
       information: share of the planned information at each look [K].
-      spent: level spent up to each look, both sides together [K].
-      z: boundary of |z| at each look [K]; infinite if the look spends nothing.
-      nominal_p: the boundary as a p-value [K]: stop if p is at most this.
+      spent: two-sided level spent up to each look [K].
+      z: boundary of |z| at each look [K]; infinite for looks that spend nothing.
+      nominal_p: boundary of the two-sided p at each look [K]: stop if p is at most this.
     """
 
     information: Array
@@ -39,9 +39,9 @@ class Boundaries:
 
 
 def spent_level(information: float, alpha: float) -> float:
-    """Computes the one-sided level that may be spent up to a share t of the information, 0 to 1.
+    """Computes the one-sided level to spend up to a share t (0 to 1) of the information.
 
-    O'Brien and Fleming's form, 2 - 2 Phi(z_{alpha/2} / sqrt(t)): almost nothing early.
+    O'Brien and Fleming's form, 2 - 2 Phi(z_{alpha/2} / sqrt(t)), spends almost nothing at early looks.
 
     Reference: Lan & DeMets (1983), Discrete sequential boundaries for clinical trials.
     """
@@ -53,12 +53,12 @@ def spent_level(information: float, alpha: float) -> float:
 def spending_boundaries(information_fractions: Sequence[float], alpha: float = 0.05) -> Boundaries:
     """Computes boundaries of |z| that spend the level as the information grows.
 
-    The looks need not be planned: a boundary depends only on the looks up to it.
+    The looks need not be planned, because each boundary depends only on the looks up to it.
 
     Args:
-      information_fractions: increasing shares of the planned information at each look, at most 1. If seeds
-        dominate the variance, it is the share of the planned seeds.
-      alpha: overall level of both sides; each spends half.
+      information_fractions: share of the planned information at each look, increasing and at most 1; the
+        share of the planned seeds if seeds dominate the variance.
+      alpha: overall two-sided level; each side spends half.
 
     Reference: Armitage, McPherson & Rowe (1969), Repeated significance tests, for the recursion;
         Lan & DeMets (1983), Discrete sequential boundaries for clinical trials.
@@ -92,7 +92,7 @@ class SequentialDecision:
     """The decision after the latest look.
 
     Attributes:
-      stop: whether to stop, because the difference is shown or the plan complete.
+      stop: whether to stop, because a difference is shown or the plan is complete.
       shown: whether a boundary was crossed.
       look: first look that crossed a boundary, counted from 1; None if none did.
     """
@@ -111,19 +111,19 @@ def sequential_decision(
 ) -> SequentialDecision:
     """Decides whether to stop, from the p-values of the looks so far.
 
-    Each p-value, of a t test on all seeds up to its look, is compared with the look's nominal level. The
-    boundaries assume normal scores with known variance; for t they are a good approximation from about five
-    seeds.
+    Each p-value comes from a t test on all seeds up to its look, and is compared with the look's nominal
+    level. The boundaries assume normal scores with known variance; for t tests they are a good approximation
+    from about five seeds.
 
     Args:
       p_values: two-sided p-value of each look [K].
       seeds_at_looks: number of seeds (of each arm) at each look [K].
       planned_seeds: number of seeds at the planned last look.
-      alpha: overall level of both sides.
+      alpha: overall two-sided level.
 
     Raises:
-      DataError: there is not one p-value per look, one is outside [0, 1], no seed is planned, or a
-        look is beyond the plan.
+      DataError: the number of p-values differs from that of looks, a p-value is outside [0, 1], no seed is
+        planned, or a look has more seeds than planned.
 
     Example:
       >>> from multiberts import stats
@@ -155,7 +155,7 @@ def sequential_decision(
 
 
 class _Path:
-    """The density of a Brownian motion that has not stopped, at the last look, as masses on nodes."""
+    """The density of a Brownian motion that has not been stopped up to the last look, as masses on nodes."""
 
     def __init__(self) -> None:
         self.information = 0.0
@@ -189,8 +189,8 @@ class _Path:
         return z
 
     def _stop_beyond(self, high: float, step: float, next_step: float) -> None:
-        # The density varies on the scale of this step, the integrand of the next look on that of
-        # the next step.
+        # The density varies on the scale of this step, and the integrand of the next look on that of the
+        # next.
         nodes, weights = _panels(-high, high, min(step, next_step))
         kernel = np.exp(-0.5 * ((nodes[:, None] - self.nodes) / step) ** 2)
         self.mass = weights * (kernel @ self.mass) / (step * math.sqrt(2 * math.pi))

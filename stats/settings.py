@@ -12,7 +12,7 @@ from multiberts.stats.significance import check_n_resamples, check_whole
 
 Design = Literal["paired", "unpaired", "fixed_baseline", "single"]
 DrawOrder = Literal["keyed", "published"]
-# Resampled units; others are held fixed.
+# Resampled units; the other units are held fixed.
 Resample = Literal["both", "seeds", "examples"]
 Missing = Literal["refuse", "omit"]
 
@@ -22,7 +22,7 @@ class ComparisonSettings:
     """Settings shared by all comparisons of a family; see `stats.compare`."""
 
     design: Design = "paired"
-    resample: Resample | None = None  # as `checks.settings_of` infers it
+    resample: Resample | None = None  # None: inferred by `checks.settings_of`
     n_resamples: int = 1000
     rng: int = 42
     confidence_level: float = 0.95
@@ -49,7 +49,7 @@ class ComparisonSettings:
 
 
 def whole_number(rng: int | np.random.Generator) -> int:
-    """Returns the number that identifies all draws: `rng`, or one from the generator's stream.
+    """Returns the number that identifies all draws: `rng`, or a number drawn from the generator.
 
     Draws depend only on this number, so that a result can record it and be repeated.
     """

@@ -16,20 +16,20 @@ from multiberts.stats.intervals import PValues
 Array = NDArray[np.float64]
 Method = Literal["bonferroni", "holm", "bh", "by"]
 
-# All 2**R sign patterns are enumerated up to this R: 32,768, a few more than the random samples.
+# Largest R for which all 2**R sign patterns are enumerated: 32,768, a few more than the random samples.
 _MAX_EXACT_SIGN_FLIP_SEEDS = 15
-# All permutations of seeds to two arms are enumerated up to this number: 10 against 10 have 184,756.
+# Largest number of enumerated assignments of seeds to two arms: 10 against 10 seeds have 184,756.
 _MAX_EXACT_PERMUTATIONS = 200_000
-_RANDOM_SAMPLES = 19_999  # with the observed one 20,000: p is a multiple of .00005
-# The bootstrap of four seeds and 120 examples takes half a minute with this number.
+_RANDOM_SAMPLES = 19_999  # 20,000 with the observed one, so that p is a multiple of .00005
+# Largest number of replicates; with four seeds and 120 examples it takes half a minute.
 _MAX_RESAMPLES = 1_000_000
 
 
 def bootstrap_p_values(differences: Array) -> PValues:
     """Computes (k + 1) / (B + 1) from bootstrap samples of a difference [replicates].
 
-    k counts the samples at zero or on the other side of it, up to rounding. The two-sided p is
-    twice the smaller, at most 1.
+    k counts the samples at zero or with the opposite sign, up to rounding. The two-sided p is twice the
+    smaller one-sided p, at most 1.
     """
     slack = 1e-12 * float(np.abs(differences).max(initial=0.0))
     greater = (int((differences <= slack).sum()) + 1) / (len(differences) + 1)
@@ -40,7 +40,8 @@ def bootstrap_p_values(differences: Array) -> PValues:
 def published_p_values(differences: Array) -> PValues:
     """Computes the one-sided p of the published library: the share k / B of contradicting samples.
 
-    It is too small with few seeds, and at least 1 / B. The two-sided p is twice the smaller, at most 1.
+    This p is too small with few seeds, and at least 1 / B. The two-sided p is twice the smaller one-sided p,
+    at most 1.
     """
     least = 1.0 / len(differences)
     greater, less = (float(share.mean()) or least for share in (differences <= 0, differences >= 0))
@@ -50,8 +51,8 @@ def published_p_values(differences: Array) -> PValues:
 def sign_flip_p_values(differences: Array) -> PValues:
     """Tests paired seeds [R] by sign flips: under the null both signs of a difference are equally likely.
 
-    Exact (all 2**R patterns) with few seeds, with a one-sided p of at least 2**-R; with more seeds, random
-    patterns with the +1 form.
+    The test is exact (all 2**R patterns) with few seeds, and its one-sided p is at least 2**-R. With more
+    seeds it uses random patterns and (k + 1) / (B + 1).
 
     Reference: Fisher (1935), The Design of Experiments, section 21.
     """
@@ -60,7 +61,7 @@ def sign_flip_p_values(differences: Array) -> PValues:
         bits = (np.arange(2**number)[:, None] >> np.arange(number)) & 1  # [2**R, R]
         signs, extra = 1.0 - 2 * bits, 0
     else:
-        signs, extra = _random_signs(number), 1  # the observed signs
+        signs, extra = _random_signs(number), 1  # count the observed signs, too
     sums = signs @ differences
     return _counted_p_values(sums, differences.sum(), 1e-12 * np.abs(differences).sum(), extra)
 
@@ -68,27 +69,28 @@ def sign_flip_p_values(differences: Array) -> PValues:
 def permutation_p_values(base_scores: Array, experiment_scores: Array) -> PValues:
     """Tests unpaired seeds [R], [R'] by permutations: under the null any seed may be in either arm.
 
-    The statistic is the difference of the two means; the two-sided p counts absolute values. Exact if there
-    are few assignments of seeds to arms; otherwise random permutations with the +1 form.
+    The statistic is the difference of the two means; the two-sided p counts absolute values. The test is
+    exact if there are few assignments of seeds to arms; otherwise it uses random permutations and (k + 1) /
+    (B + 1).
 
     Reference: Pitman (1937), Significance tests which may be applied to samples from any populations.
     """
     size = len(base_scores)
     pooled = np.concatenate([base_scores, experiment_scores])
-    pooled -= pooled.mean()  # changes no difference and improves precision
+    pooled -= pooled.mean()  # centring changes no difference, but improves precision
     if math.comb(len(pooled), size) <= _MAX_EXACT_PERMUTATIONS:
         chosen, extra = _all_permutations(len(pooled), size), 0
     else:
         chosen, extra = _random_permutations(len(pooled), size), 1  # the observed permutation
     sums = pooled[chosen].sum(axis=1)
-    # The arms' sums add to zero, so the difference of means falls with the base's sum alone.
+    # The sums of both arms add up to zero, so the difference of means is a multiple of the base's sum.
     slack = 1e-12 * float(np.abs(pooled).sum())
     return _counted_p_values(-sums, -float(pooled[:size].sum()), slack, extra)
 
 
 def _counted_p_values(statistics: NDArray, seen: float, slack: float, extra: int) -> PValues:
     """Counts the statistics that reach the observed one; differences within `slack` are ties."""
-    # Patterns with equal sums differ by the rounding of their order of summation.
+    # Equal sums can differ by rounding, because of the order of summation.
     reached = (
         statistics >= seen - slack,
         statistics <= seen + slack,
@@ -101,7 +103,7 @@ def _counted_p_values(statistics: NDArray, seen: float, slack: float, extra: int
 @functools.lru_cache(maxsize=2)
 def _random_signs(number: int) -> NDArray[np.float64]:
     """Returns random signs [samples, number]; cached for repeated tests."""
-    # A fixed key here and below, as the tests take no seed: equal data give equal p.
+    # The key here and below is fixed, so that equal data give equal p.
     generator = np.random.Generator(np.random.Philox(key=0))
     bits = generator.integers(0, 2, (_RANDOM_SAMPLES, number))
     return np.asarray(1.0 - 2 * bits, dtype=np.float64)
@@ -123,17 +125,16 @@ def _all_permutations(number: int, size: int) -> NDArray[np.int64]:
 
 
 def adjusted_p_values(p_values: ArrayLike, method: Method) -> Array:
-    """Adjusts p-values, so that rejecting those up to alpha keeps level alpha for the whole family.
+    """Adjusts p-values, so that rejecting values up to alpha controls the error rate of the family at alpha.
 
     Args:
-      p_values: [m].
-      method: `bonferroni` or `holm` (the chance of any false rejection, under any dependence;
-        Holm rejects at least as many), `bh` (the expected share of false ones among the
-        rejected, for independent or positively dependent p-values) or `by` (the same share,
-        under any dependence).
+      p_values: unadjusted p-values [m].
+      method: `bonferroni` or `holm` (family-wise error rate, under any dependence; Holm rejects at least as
+        many), `bh` (false discovery rate, for independent or positively dependent p-values) or `by` (false
+        discovery rate, under any dependence).
 
     Returns:
-      float64 [m], in the order given.
+      Adjusted p-values, float64 [m], in the same order.
 
     Raises:
       DataError: an unknown method, or a value outside [0, 1].
@@ -169,7 +170,7 @@ def adjusted_p_values(p_values: ArrayLike, method: Method) -> Array:
 
 
 def check_level(alpha: float, sides: int) -> None:
-    """Refuses an invalid level or number of sides of a test."""
+    """Refuses an invalid level of a test or number of sides."""
     if not 0 < alpha < 1 or sides not in (1, 2):
         raise DataError(
             f"found alpha {alpha} and {sides} sides, expected a level between 0 and 1, and 1 or 2"
@@ -188,7 +189,7 @@ def check_n_resamples(n_resamples: int, confidence_level: float) -> None:
 
 
 def check_whole(name: str, value: object) -> None:
-    """Refuses values other than whole numbers of 0 or more."""
+    """Refuses values that are not integers of 0 or more."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or cast("int", value) < 0:
         raise DataError(f"found {name} {value!r}, expected a whole number of 0 or more")

@@ -1,1 +1,1 @@
-"""Answers to further questions about a finished comparison, one file each."""
+"""Answers to further questions about a finished comparison, with one module per question."""

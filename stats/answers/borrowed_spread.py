@@ -1,10 +1,10 @@
-"""Arms with one seed that borrow the spread of seeds, to compare for new seeds (`stats.one_seed`).
+"""Generalises comparisons of arms with one seed to new seeds by a borrowed spread (`stats.one_seed`).
 
-The spread is the standard deviation over seeds of the score on one evaluation set, as papers print it. It
+The spread is the standard deviation over seeds of the score on one evaluation set, as printed in papers. It
 contains the variation between models and the noise of a seed's answers to these examples, but not the
-sampling of examples, which all seeds share. One seed's answers show the spread of examples and the same
-noise. The sum of both counts the noise twice, so the standard error is too large, by a factor of at most
-1.41 (if seeds vary by noise only).
+sampling of examples, which all seeds share. The variance over the examples of one seed contains the same
+noise. Their sum counts the noise twice, so the standard error is too large, by a factor of at most 1.41 (if
+seeds vary by noise only).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from multiberts.stats.presentation.words import arms_of, finding
 from multiberts.stats.results import ComparisonResult, plain_value
 from multiberts.stats.settings import ComparisonSettings
 
-# Degrees of freedom of a number without them: five seeds, as is usual in papers that print one.
+# Default degrees of freedom: five seeds, as is usual in papers that print a standard deviation.
 ASSUMED_FREEDOM = 4.0
 
 
@@ -35,8 +35,8 @@ class SeedSpread:
       sd: standard deviation over seeds of the score on one evaluation set, in printed units (points for
         scores in per cent) or, in a result, the metric's unit.
       df: degrees of freedom of `sd`: number of seeds minus 1.
-      source: source of the number.
-      assumed: whether the degrees of freedom are assumed.
+      source: text on the origin of `sd`.
+      assumed: whether `df` is a default.
 
     Example:
       >>> SeedSpread(sd=0.8, df=24.0, source="25 seeds of our own").assumed
@@ -52,7 +52,7 @@ class SeedSpread:
 
     @property
     def origin(self) -> str:
-        """Returns a text on its degrees of freedom and source."""
+        """Returns a text on the degrees of freedom and the source."""
         assumed = ", assumed as if from five seeds" if self.assumed else ""
         return f"{self.df:g} degrees of freedom{assumed}; {self.source}"
 
@@ -106,9 +106,9 @@ class OneSeed(FurtherAnswer):
     """A comparison whose seeds vary by a borrowed spread.
 
     Attributes:
-      comparison: comparison with only the recommended interval and p for new seeds; bootstrap samples draw
-        examples only, and nothing can be planned.
-      borrowed: the spread in the metric's unit.
+      comparison: comparison for new seeds, with the recommended interval and p only; bootstrap samples draw
+        examples only, and plans are impossible.
+      borrowed: borrowed spread in the metric's unit.
 
     See also: `one_seed`.
     """
@@ -170,7 +170,7 @@ def one_seed(
 ) -> OneSeed:
     """Generalises a comparison of arms with one seed to new seeds, with a borrowed spread.
 
-    Seeds are unpaired, because the correlation of pairs is unknown; arms with several seeds keep their
+    Seeds are unpaired, because the correlation of pairs is unknown; arms with several seeds use their own
     spread.
 
     Args:
@@ -180,7 +180,7 @@ def one_seed(
       resample: `both`, or `seeds` with the examples held fixed.
 
     Raises:
-      DataError: a result that is not of one seed with `resample="examples"`, or an invalid spread.
+      DataError: a result without an arm of one seed or not with `resample="examples"`, or an invalid spread.
 
     Example:
       >>> import numpy as np

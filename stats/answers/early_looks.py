@@ -1,4 +1,4 @@
-"""Early looks: whether the seeds so far are enough if more are planned (`stats.early_look`).
+"""Early looks at an unfinished experiment: whether the present seeds are enough (`stats.early_look`).
 
 Reference: Lan & DeMets (1983), Discrete sequential boundaries for clinical trials.
 """
@@ -27,11 +27,11 @@ class EarlyLook(FurtherAnswer):
     """Interim result of fewer seeds than planned.
 
     Attributes:
-      seeds, planned_seeds: present and planned seeds per arm.
-      level: two-sided p up to which the seeds are enough.
+      seeds, planned_seeds: numbers of present and planned seeds per arm.
+      level: largest two-sided p for which the present seeds are enough.
       is_enough: whether p is at most `level`.
-      seeds_to_boundary: number of seeds that reaches the boundary with the present difference and noise;
-        None if even the planned number does not.
+      seeds_to_boundary: number of seeds that reaches the boundary with the present difference and noise; None
+        if the planned number is too small.
 
     See also: `early_look`.
     """
@@ -93,13 +93,13 @@ class EarlyLook(FurtherAnswer):
 def early_look(
     result: ComparisonResult | FurtherAnswer, planned_seeds: int, p_value: float | None = None
 ) -> EarlyLook:
-    """Judges a result of fewer seeds than planned, as one of looks after every seed from the second on.
+    """Judges a result with fewer seeds than planned, assuming a look after each seed from the second on.
 
     The level therefore holds for any number of looks. See `sequential_decision` for the approximation.
 
     Args:
       result: comparison of two arms with two or more seeds each.
-      planned_seeds: planned seeds per arm.
+      planned_seeds: number of planned seeds per arm.
       p_value: two-sided p corrected for several comparisons; None: the result's p.
 
     Raises:
@@ -141,8 +141,8 @@ def look_at(
 
     Args:
       p_value: two-sided p of all seeds so far.
-      seeds: present seeds per arm, 2 or more.
-      alpha: overall level of both sides.
+      seeds: number of present seeds per arm, 2 or more.
+      alpha: overall two-sided level.
 
     Example:
       >>> level, is_enough, _ = look_at(0.004, seeds=7, planned_seeds=10)
@@ -160,7 +160,7 @@ def look_at(
     boundaries = _after_every_seed(planned_seeds, alpha)
     level = float(boundaries.nominal_p[seeds - 2])
     numbers = np.arange(seeds, planned_seeds + 1)
-    # The score grows with the root of the information.
+    # The test statistic grows with the root of the information.
     grown = -ndtri(p_value / 2) * np.sqrt(numbers / seeds)
     reached = numbers[grown >= boundaries.z[seeds - 2 :]].tolist()
     is_enough = p_value <= level

@@ -1,4 +1,4 @@
-"""The list of answers that terminal, page, JSON and CSV ask for and show."""
+"""The list of answers for terminal, page, JSON and CSV."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ ANSWERS: dict[type[FurtherAnswer], Callable[[Any, Any], FurtherAnswer | None]] =
 
 
 def asked(questions: Mapping[str, Any]) -> list[type[FurtherAnswer]]:
-    """Returns the kinds of answer whose parameter is set, starting with those that replace the comparison."""
+    """Returns the kinds of answers with a set parameter, starting with those that replace the comparison."""
     kinds = [kind for kind in ANSWERS if questions.get(kind.parameter) is not None]
     return sorted(kinds, key=lambda kind: not kind.replaces)
 
 
 def settings_for(questions: Mapping[str, Any], settings: ComparisonSettings) -> ComparisonSettings:
-    """Returns the settings of the comparison that the questions need."""
+    """Returns the settings of the comparison needed for the questions."""
     for kind in asked(questions):
         settings = kind.settings_for(settings)
     return settings

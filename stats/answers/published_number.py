@@ -24,29 +24,29 @@ from multiberts.stats.results import ComparisonResult, plain_value
 from multiberts.stats.variance.crossing import VarianceEstimate
 
 _FORM = re.compile(r"(mean|best|median)(?::([1-9]\d{0,5}))?")
-# From the table of coverage in docs/statistics.md.
+# from the table of coverage in docs/statistics.md
 _MEAN_LIMIT = (
     "This takes scores of runs as normal: where one run in ten fails, a 95 % interval of 3 to 10 runs holds "
     "the mean of five new ones in 73 to 83 % of studies, and where scores have a long tail to bad ones in 88 "
     "to 90 %."
 )
-NUM_DRAWS = 200_000  # shares of .05 are known to .0005
+NUM_DRAWS = 200_000  # a share of .05 has a standard error of .0005
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Reproduction(FurtherAnswer):
-    """A published number, and the interval of such a number if it comes from runs like these.
+    """A published number, and the prediction interval for it under the distribution of these runs.
 
     Attributes:
-      comparison: single-design comparison of these runs.
+      comparison: comparison of these runs in a `single` design.
       standard_deviation, df: standard deviation between seeds and its degrees of freedom.
       published: published number in the metric's unit.
-      of: `mean`, `best` or `median` of the published runs.
+      of: statistic of the published runs: `mean`, `best` or `median`.
       num_published: number of published runs.
-      ci: interval that contains the same statistic of new runs with probability `ci.level`; method `t` or
+      ci: prediction interval for the same statistic of new runs, with level `ci.level` and method `t` or
         `simulation`.
-      p_value: two-sided probability that new runs give a number at least as far out.
-      borrowed: borrowed spread for one seed; None if it is estimated from these seeds.
+      p_value: two-sided probability of a number at least as extreme from new runs.
+      borrowed: borrowed spread for one seed; None if the spread is estimated from these seeds.
 
     See also: `reproduce`.
     """
@@ -110,7 +110,7 @@ def reproduce(
     *,
     seed_sd: float | str | SeedSpread | None = None,
 ) -> Reproduction:
-    """Computes how probable a published number is, if it came from the same distribution as these runs.
+    """Tests whether a published number is plausible under the distribution of these runs.
 
     Scores of seeds are assumed normal: the mean of k new seeds then lies within estimate -+ t x sd x
       sqrt(1/k + 1/R), with R - 1 degrees of freedom. The best and the median are simulated, with mean and
@@ -120,12 +120,12 @@ def reproduce(
     Args:
       result: comparison of one arm, `compare(runs)`.
       published: published number in the metric's unit: .874 of accuracy, not 87.4.
-      of: statistic: `mean`, `best` or `median`, optionally with the number of runs, such as `best:5`; by
-        default the number of these runs.
+      of: statistic of the published runs: `mean`, `best` or `median`, optionally with their number, such as
+        `best:5`; by default the number of these seeds.
       seed_sd: spread of seeds to borrow if there is one seed, as in `one_seed`.
 
     Raises:
-      DataError: one seed without a spread, several seeds with a borrowed one, seeds that do not vary, or an
+      DataError: one seed without a borrowed spread, several seeds with one, seeds that do not vary, or an
         invalid setting.
 
     Example:
@@ -136,7 +136,7 @@ def reproduce(
       >>> answer.ci.low < answer.comparison.estimate < answer.ci.high, answer.p_value > 0.05
       (True, True)
 
-    See also: `compare`, with `design="fixed_baseline"` where the answers of the published runs are at hand.
+    See also: `compare`, with `design="fixed_baseline"` if the answers of the published runs are available.
 
     Reference: Hahn & Meeker (1991), Statistical Intervals, chapters 4 and 12.
     """
@@ -203,7 +203,7 @@ def reproduce(
 
 @functools.lru_cache(maxsize=8)
 def standard_draws(kind: str, count: int, number: int, df: float, rng: int) -> NDArray[np.float64]:
-    """Draws the best or median of `count` new seeds, minus the mean of `number` observed ones; sorted [D].
+    """Draws the best or median of `count` new seeds minus the mean of `number` observed seeds; sorted [D].
 
     Units are standard deviations of the observed seeds. Unknown parameters are drawn, too: the ratio of
     true to observed spread is the root of df / chi-squared, and the true mean differs from the observed one

@@ -33,7 +33,7 @@ from multiberts.stats.significance import adjusted_p_values
 from multiberts.stats.variance.needs import number_and_range
 from multiberts.stats.variance.plan import TARGET_POWER, Plan, Unit, range_text
 
-# Measured rate of false claims if seeds fail or are skewed (statistics.md).
+# measured rate of false claims if seeds fail or are skewed (statistics.md)
 _LIMIT = (
     " This rests on seeds that do not fail: where one in ten does, an experiment worse by just the margin "
     "passes in 29 to 46 % of studies of 3 to 10 seeds, and where scores have a long tail to bad ones in "
@@ -48,17 +48,18 @@ _SCHUIRMANN = (
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Sameness(FurtherAnswer):
-    """Equality of two arms within a margin: two one-sided tests on the recommended interval.
+    """Equality of two arms within a margin, from two one-sided tests by the recommended interval.
 
     Attributes:
-      margin: largest irrelevant difference in the metric's unit (.005 is half a point of accuracy).
+      margin: largest irrelevant difference in the metric's unit (.005 for half a point of accuracy).
       ci: recommended interval at 1 minus twice the level of the tests: 90 % for tests at .05.
       p_lower: one-sided p against a difference of -margin or less.
       p_upper: one-sided p against a difference of margin or more.
       higher_is_better: direction of the metric; None if neither is better.
-      refused: whether a seed of either arm may have failed to train (`ArmSummary.failed_seeds`); nothing is
-        then claimed about new seeds, whatever p is.
-      holm: both p-values corrected for the length of a list of comparisons; they then decide the result.
+      refused: whether a seed of either arm may have failed to train (`ArmSummary.failed_seeds`); no claim is
+        then made about new seeds, for any p.
+      holm: both p-values corrected for the length of a list of comparisons; if present, they decide the
+        result.
 
     Example:
       >>> import numpy as np
@@ -85,12 +86,12 @@ class Sameness(FurtherAnswer):
 
     @property
     def p_same(self) -> float:
-        """Returns p against a difference of the margin or more in either direction."""
+        """Returns p of the test of equality, against a difference of the margin or more."""
         return max(self.p_lower, self.p_upper)
 
     @property
     def p_not_worse(self) -> float | None:
-        """Returns p against being worse by the margin or more; None if neither direction is better."""
+        """Returns p of the test of non-inferiority by the margin; None if neither direction is better."""
         return self._better_side(self.p_lower, self.p_upper)
 
     def _better_side(self, lower: float, upper: float) -> float | None:
@@ -98,13 +99,13 @@ class Sameness(FurtherAnswer):
 
     @property
     def _judged(self) -> tuple[float, float | None]:
-        """Returns `p_same` and `p_not_worse`, corrected if it is one of a list."""
+        """Returns `p_same` and `p_not_worse`, corrected if the comparison is in a list."""
         pair = self.holm or (self.p_lower, self.p_upper)
         return max(pair), self._better_side(*pair)
 
     @property
     def alpha(self) -> float:
-        """Returns the level of both tests."""
+        """Returns the level of the two tests."""
         return round((1 - self.ci.level) / 2, 12)
 
     @property
@@ -145,11 +146,11 @@ class Sameness(FurtherAnswer):
         true_difference: float = 0.0,
         target_power: float = TARGET_POWER,
     ) -> Plan:
-        """Plans a study like this one that shows the experiment not to be worse by the margin.
+        """Plans a study like this one to show that the experiment is not worse by the margin.
 
-        `seeds_needed()` of the plan is the number of seeds that show this with probability `target_power`.
-        To show equality within the margin, plan with (1 + target_power) / 2: both one-sided tests then pass
-        with at least `target_power`.
+        `seeds_needed()` of the plan is the number of seeds that show this with probability `target_power`. To
+        show equality within the margin, plan with (1 + target_power) / 2, so that both one-sided tests
+        succeed with probability `target_power` or more.
 
         Args:
           num_seeds: as in `Comparison.plan`.
@@ -247,12 +248,12 @@ class Sameness(FurtherAnswer):
 def same(result: ComparisonResult | FurtherAnswer, margin: float) -> Sameness:
     """Tests whether two arms are equal within a margin, and whether the experiment is not worse by it.
 
-    Two one-sided tests at 1 minus the confidence level; they agree with the recommended interval at 1 minus
-    twice that.
+    It makes two one-sided tests at 1 minus the confidence level; they agree with the recommended interval at
+    1 minus twice that level.
 
     Args:
       result: comparison of two arms.
-      margin: largest irrelevant difference in printed units: points for scores in per cent (0.5 is .005 of
+      margin: largest irrelevant difference in printed units: points for scores in per cent (0.5 for .005 of
         accuracy, or of scores that are all 0 or 1), else the metric's unit.
 
     Raises:
@@ -294,7 +295,7 @@ def same(result: ComparisonResult | FurtherAnswer, margin: float) -> Sameness:
 
 
 def check_margin(margin: Any, design: str) -> None:
-    """Refuses a margin that is not a positive number, or a margin for one arm."""
+    """Refuses margins that are not positive numbers, and margins for one arm."""
     number = isinstance(margin, int | float | np.floating) and not isinstance(margin, bool)
     if not number or not 0 < margin < math.inf:
         raise DataError(f"found margin {margin!r}, expected a number above 0")

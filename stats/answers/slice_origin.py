@@ -1,8 +1,8 @@
-"""Finds slices that may have been made from one arm's answers, whose differences prove nothing.
+"""Detects slices that may have been made from one arm's answers, so that their differences are artefacts.
 
-Some examples that an arm got wrong were wrong by chance. On these the other arm is better even if both are
-equally good: regression to the mean (Galton 1886). The data do not show how slices were made, but the
-answers of that arm, or of one of its runs, then predict them better than the other arm's answers.
+An arm gets some examples wrong by chance. On these the other arm is better even if both are equally good, by
+regression to the mean (Galton 1886). The data do not show how slices were made, but slices made from the
+answers of an arm, or of one of its runs, are predicted better by these than by the other arm's answers.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from multiberts.stats.metrics import MetricLike
 from multiberts.stats.runs_table import Arm
 from multiberts.stats.variance.score_tables import Array
 
-# Warn if one arm's answers predict the slices at least this well (see `_share_told`),
+# Warn if one arm's answers predict the slices with at least this accuracy (see `_share_told`),
 _TELLS = 0.95
-# and at least this much better than the other arm's.
+# and with at least this advantage over the other arm's.
 _LESS = 0.1
-# Scores with more distinct values are cut into this many groups of equal size.
+# Number of groups of equal size for scores with more distinct values.
 _MOST_VALUES = 12
 
 
 def arm_behind(arms: Sequence[Arm], metric: MetricLike, names: NDArray) -> int | None:
-    """Returns the index of the only arm whose answers predict the slices [examples], or None.
+    """Returns the index of the arm that alone predicts the slices [examples] by its answers, or None.
 
     Example:
       >>> from multiberts.evaluate.metrics.register import METRICS

@@ -1,7 +1,7 @@
-"""Slices of the examples: results on each slice and against the rest (`stats.slices`).
+"""Slices of the examples: results on each slice and against all other examples (`stats.slices`).
 
-A slice has the comparison's seeds and clusters. The variance of the difference between a slice and the rest
-takes their common seeds into account.
+Slices have the seeds and clusters of the comparison. The variance of the difference between a slice and the
+other examples takes their common seeds into account.
 """
 
 from __future__ import annotations
@@ -42,31 +42,31 @@ from multiberts.stats.variance.crossing import Crossing
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# With fewer examples a slice is mostly noise; see docs/statistics.md for coverage.
+# Minimum number of examples for an interval; see docs/statistics.md for coverage.
 LEAST = 30
 MOST_SLICES = 50
-# A column with more distinct numbers is cut at its quartiles.
+# Columns of numbers with more distinct values are cut at their quartiles.
 _MOST_NUMBERS = 12
 
 
 @dataclass(frozen=True)
 class Slice:
-    """One slice of the examples: scores, difference, and difference from the rest.
+    """One slice of the examples: scores, difference, and its deviation from the other examples.
 
     Attributes:
       base, experiment: scores on the slice; None if the score is 0/0 in every run, and for the experiment
         in a `single` design.
       estimate: difference of the scores; the base's score in a `single` design.
-      ci: recommended interval, with the comparison's seeds and clusters; None below `Slices.least`
-        examples, or if an arm has no score.
+      ci: recommended interval, with the comparison's seeds and clusters; None if there are fewer than
+        `Slices.least` examples, or an arm has no score.
       p_value: two-sided p of this slice alone; None without an interval, and in a `single` design.
-      p_holm: p corrected for the number of slices with an interval.
-      against_rest: estimate minus that of all other examples (the interaction); None if either has no
+      p_holm: p-value corrected for the number of slices with an interval.
+      against_rest: estimate minus that on all other examples (the interaction); None if either has no
         interval, or if clusters are in both.
-      against_rest_p, against_rest_p_holm: p of `against_rest`, alone and corrected.
-      undefined: reasons why base and experiment have no score here; empty if they have one.
-      undefined_seeds: seeds of base and experiment whose score here is 0/0 and counts with its defined
-        value.
+      against_rest_p, against_rest_p_holm: uncorrected and corrected p of `against_rest`.
+      undefined: reasons why base and experiment have no score on the slice; empty if they have one.
+      undefined_seeds: seeds of base and experiment whose score on the slice is 0/0 and replaced by the value
+        defined for 0/0.
       rest_undefined: whether an arm has no score on all other examples.
     """
 
@@ -96,9 +96,10 @@ class Slices(FurtherAnswer):
       least: smallest number of examples (or drawn clusters) of a slice with an interval.
       slices: slices sorted by name or number.
       level: level of all intervals.
-      clusters_cross: whether a cluster is in several slices; no slice is then compared with the rest.
-      made_from: `base` or `experiment` if only that arm's answers predict the slices, which may have been
-        made from them; else empty.
+      clusters_cross: whether a cluster is in several slices; if so, no slice is compared with the other
+        examples.
+      made_from: `base` or `experiment` if only that arm's answers predict the slices, which may therefore
+        have been made from them; else empty.
 
     See also: `slices`.
     """
@@ -207,7 +208,7 @@ class Slices(FurtherAnswer):
 
 @knows_guesses
 def slices(result: ComparisonResult | FurtherAnswer, by: Any) -> Slices:
-    """Compares the arms on slices of the examples, each alone and against the rest.
+    """Compares the arms on slices of the examples, separately and against all other examples.
 
     Args:
       result: comparison of one or two arms.
@@ -215,7 +216,7 @@ def slices(result: ComparisonResult | FurtherAnswer, by: Any) -> Slices:
         quartiles); `label`; `length`, the number of words of an example's texts; or one value per example.
 
     Raises:
-      DataError: no such column, one value or too many, or a borrowed spread (`one_seed`).
+      DataError: the column is missing or has one value or too many, or the spread is borrowed (`one_seed`).
 
     Example:
       >>> import numpy as np
@@ -246,7 +247,7 @@ def slices(result: ComparisonResult | FurtherAnswer, by: Any) -> Slices:
 
 
 class SlicedArms(NamedTuple):
-    """The arms on each slice; see `Slices`."""
+    """Comparisons of the arms on each slice; see `Slices`."""
 
     by: str
     slices: tuple[Slice, ...]
@@ -258,8 +259,8 @@ def slices_of(spec: ComparisonSpec, data: Any, by: Any) -> SlicedArms:
     """Compares arms on slices of the examples.
 
     Args:
-      spec: spec of the comparison on all examples.
-      data: data given as base, which may have columns that were not read; or None.
+      spec: specification of the comparison on all examples.
+      data: data of the base, which may have unread columns; or None.
       by: as in `slices`.
     """
     arm = spec.arms[0]
@@ -287,7 +288,7 @@ def slice_names(by: Any, arm: Arm) -> tuple[str, NDArray]:
         values, name = values_of_clusters("base", by, arm)
     values = np.asarray(values)
     check_named(values, f"a value of {name or 'by'}", "give each example one")
-    # In a loop, because NumPy would make a table of values that are sequences.
+    # Fill in a loop, because NumPy would convert values that are sequences to a table.
     words = np.array([str(value) for value in values.tolist()])
     texts = _quartiles(values) if values.dtype.kind in "iuf" else words
     number = len({*texts.tolist()})
@@ -367,9 +368,7 @@ def _sliced(spec: ComparisonSpec, by: str, names: NDArray) -> SlicedArms:
 
 @dataclass
 class _Part:
-    """Scores, difference and interval on a part of the examples; crossing is None if these are too few or a
-    score is 0/0 in every run.
-    """
+    """Results on a part of the examples; crossing is None if they are too few or a score is always 0/0."""
 
     scores: list[float | None]
     undefined: tuple[str, ...]
@@ -416,7 +415,7 @@ def _part(whole: ComparisonSpec, rows: NDArray, name: str) -> _Part:
 
 
 def _against(inside: _Part, outside: _Part, spec: ComparisonSpec) -> Mapping[str, Any]:
-    """Returns the fields of a slice against the rest: the difference of differences, by the t test."""
+    """Returns the fields for a slice against the other examples: difference of differences and its t test."""
     assert inside.crossing is not None and outside.crossing is not None
     assert inside.estimate is not None and outside.estimate is not None
     parts = [replace(part, weight=-part.weight) for part in outside.crossing.parts]
@@ -434,7 +433,7 @@ def _against(inside: _Part, outside: _Part, spec: ComparisonSpec) -> Mapping[str
 
 
 def _in_order(names: NDArray) -> list[str]:
-    """Sorts the distinct names, numbers first."""
+    """Returns the distinct names, sorted, with numbers first."""
 
     def key(name: str) -> tuple[float, str]:
         try:
@@ -446,10 +445,10 @@ def _in_order(names: NDArray) -> list[str]:
 
 
 def _draw(answer: Slices) -> Figure:
-    """Draws the difference (or score) of each slice with its interval, below that of all examples.
+    """Draws the difference (or score) and interval of each slice, below those of all examples.
 
-    A second panel shows the difference from the other examples. Slices with too few examples for an
-    interval are empty dots; slices without a score have no dot.
+    A second panel shows the deviation from the other examples. Slices with too few examples for an interval
+    have empty dots; slices without a score have no dots.
     """
     comparison, level = answer.comparison, f"{answer.level:.0%} intervals"
     paired = comparison.experiment is not None

@@ -19,16 +19,16 @@ from multiberts.stats.errors import DataError, check_choice
 SearchRule = Literal["largest_consistent", "smallest_residual"]
 Floats = NDArray[np.float64]
 
-# A search accepts a p_0 if the sum of squares grows by at most this many noise variances: about the 95 %
-# point of a profile likelihood in one parameter.
+# Largest increase of the sum of squares for an accepted p_0, in noise variances: about the 95 % point of a
+# profile likelihood in one parameter.
 _SEARCH_NOISE = 4.0
 
 
 class SearchProfile(NamedTuple):
-    """The solutions of all candidates of a search.
+    """Solutions for all candidates of a search.
 
     Attributes:
-      candidates: p_0 [candidates], rising.
+      candidates: increasing values of p_0 [candidates].
       e_0: loss on a new cluster at each candidate [candidates].
     """
 
@@ -42,17 +42,17 @@ class B3Fit:
     """A solution of A e = b.
 
     Attributes:
-      e: expected loss with j of n' training samples of the test sample's cluster [n' + 1].
-      e_0: the first of them, the loss on a new cluster.
+      e: expected loss if j of n' training samples are from the test sample's cluster [n' + 1].
+      e_0: first element of `e`, the loss on a new cluster.
       residual: ||A e - b||, without the penalty.
-      objective: the minimised value, with the penalty.
+      objective: minimised value, with the penalty.
       p_0: leakage of the first level.
-      purity: leakage of draws from the sample's observed cluster; 1 in one direction, or if only leakages
-        were given.
+      purity: leakage of draws from the sample's observed cluster; 1 in one direction, or if only leakages are
+        given.
       leakages: p_i [levels].
       losses: b [levels].
       fitted: A e [levels].
-      search: profile over p_0, or None if p_0 was known.
+      search: profile over p_0, or None if p_0 was given.
     """
 
     e: Floats
@@ -75,18 +75,19 @@ def solve(
 ) -> B3Fit:
     """Solves A e = b for e.
 
-    See `stats.b3.trend_filter.solve_regularised` for the methods. An unconstrained e is useless
-    beyond n' of about 15.
+    See `stats.b3.trend_filter.solve_regularised` for the methods. Without constraints e is useless if n' is
+    above about 15.
 
     Args:
       num_train: n'.
-      leakages: p_i [levels], the first p_0.
-      losses: b_i, mean loss at each [levels].
-      regularisation: by default monotone, with an l1 trend filter of order 2 and weight .1.
+      leakages: p_i [levels], starting with p_0.
+      losses: b_i, mean loss at each leakage [levels].
+      regularisation: penalty and constraints; by default monotone, with an l1 trend filter of order 2 and
+        weight .1.
 
     Raises:
-      DataError: shapes differ, a value is not finite or not a probability, or the losses do not
-        determine e: give a trend filter or bounds.
+      DataError: shapes differ, a value is not finite or not a probability, or the losses do not determine e
+        (without a trend filter or bounds).
 
     Example:
       >>> from multiberts import stats
@@ -144,17 +145,17 @@ def search(
     rule: SearchRule = "largest_consistent",
     regularisation: Regularisation | None = None,
 ) -> B3Fit:
-    """Solves A e = b for every candidate p_0 and chooses one by the residuals.
+    """Solves A e = b for each candidate p_0 and chooses one by the residuals.
 
     Args:
       num_train: n'.
-      injections: doses q [levels], rising.
+      injections: increasing doses q [levels].
       losses: b [levels].
       candidates: values of p_0 to try.
       purities: r for each candidate; 1 for all by default.
-      rule: `largest_consistent` takes the largest p_0 whose sum of squares equals the smallest up
-        to noise; `smallest_residual` takes the smallest, which the monotone constraint always puts
-        at the smallest candidate (see `stats.b3.model`).
+      rule: `largest_consistent` chooses the largest p_0 with the smallest sum of squares up to noise;
+        `smallest_residual` chooses the smallest sum of squares, which is always that of the smallest
+        candidate if e is monotone (see `stats.b3.model`).
       regularisation: as in `solve`.
 
     Raises:
@@ -206,8 +207,8 @@ def search(
 def noise_variance(losses: ArrayLike) -> float:
     """Estimates the variance of the noise of b [levels] around a smooth curve.
 
-    Differences of order k (here 4) of independent noise have (2k choose k) times its variance,
-    those of a smooth curve almost none.
+    Differences of order k (here 4) of independent noise have (2k choose k) times the noise's variance,
+    whereas those of a smooth curve are almost 0.
     """
     from scipy.special import comb
 
@@ -227,8 +228,8 @@ class LossHistogram(NamedTuple):
     Attributes:
       edges: edges of the bins [bins + 1].
       probabilities: probabilities of a loss on a new cluster [bins], with sum 1.
-      by_count: the same with j of n' training samples of the test sample's cluster
-        [n' + 1, bins]; its first row is `probabilities`.
+      by_count: probabilities if j of n' training samples are from the test sample's cluster [n' + 1, bins];
+        the first row is `probabilities`.
     """
 
     edges: Floats
@@ -245,17 +246,17 @@ def loss_histogram(
 ) -> LossHistogram:
     """Estimates the distribution of losses on new clusters, not only their mean.
 
-    Whether a loss reaches an inner edge is itself a loss of 0 or 1 and is solved like one; a
-    monotone e means that samples of a sample's own cluster do not make large losses more likely.
-    Isotonic regression over edges at each j then sorts the solutions of all edges (which keeps the
-    order over j), so that bins are not negative and sum to 1.
+    The indicator that a loss reaches an inner edge is a 0/1 loss, and is solved like one; with a monotone e,
+    training samples of the test sample's cluster do not make large losses more likely. Isotonic regression
+    over edges at each j then makes the solutions monotone over edges (and preserves the order over j), so
+    that probabilities of bins are not negative and sum to 1.
 
     Args:
       leakages: p_i [levels], as `B3Fit.leakages`.
       losses: single losses [levels, draws] or [levels, draws, tests], as `B3Result.losses`.
-      edges: rising edges of the bins [bins + 1]; as in NumPy a bin includes its lower edge, the last bin
-        both edges.
-      regularisation: as in `solve`; its bounds are replaced by 0 and 1.
+      edges: increasing edges of the bins [bins + 1]; as in NumPy a bin includes its lower edge, and the last
+        bin both edges.
+      regularisation: as in `solve`, but with the bounds 0 and 1.
     """
     from scipy.optimize import isotonic_regression
 

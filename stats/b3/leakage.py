@@ -1,6 +1,6 @@
-"""Leakage of a sample's own cluster into training sets, and draws that add known doses of it.
+"""Leakage of the test sample's cluster into training sets, and draws that add known doses of leakage.
 
-The model, with its terms p_0, purity and dose, is that of `stats.b3.model`.
+`stats.b3.model` defines the model and the terms p_0, purity and dose.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def binomial_matrix(num_train: int, leakages: ArrayLike) -> Floats:
     """Computes A of A e = b: the distribution of the number of same-cluster samples per leakage.
 
     Args:
-      num_train: training samples n'.
-      leakages: probability that one of them is of the test sample's cluster [levels].
+      num_train: n', number of training samples.
+      leakages: probability that a training sample is from the test sample's cluster [levels].
 
     Returns:
       Binomial(n', p_i).pmf(j) at [i, j], float64 [levels, n' + 1]; rows sum to 1. The condition
@@ -62,7 +62,7 @@ def leakage_levels(p_0: float, injections: ArrayLike, purity: float = 1.0) -> Fl
     Args:
       p_0: leakage of draws from other observed clusters.
       injections: share q of draws from the test sample's own observed cluster [levels].
-      purity: r, the leakage of those; 1 in one direction.
+      purity: r, leakage of draws from the test sample's own observed cluster; 1 in one direction.
 
     Returns:
       float64 [levels].
@@ -94,7 +94,7 @@ def leakage_levels(p_0: float, injections: ArrayLike, purity: float = 1.0) -> Fl
 
 
 def matching_purity(groups: ArrayLike, p_0: float, min_size: int = 2) -> float:
-    """Computes the purity from p_0 if observed clusters are as large as true ones.
+    """Computes the purity from p_0, if observed and true clusters have equal sizes.
 
     A sample of an observed cluster of n among N samples has n - 1 companions in its true cluster:
     r (n - 1) in the observed cluster and p_0 (N - n) outside, so r = 1 - p_0 (N - n) / (n - 1),
@@ -103,7 +103,7 @@ def matching_purity(groups: ArrayLike, p_0: float, min_size: int = 2) -> float:
     Args:
       groups: observed clusters [samples].
       p_0: leakage of draws from other observed clusters.
-      min_size: smallest tested cluster; smaller ones are left out.
+      min_size: smallest size of tested clusters.
     """
     _, sizes = np.unique(np.asarray(groups), return_counts=True)
     total = sizes.sum()
@@ -112,12 +112,12 @@ def matching_purity(groups: ArrayLike, p_0: float, min_size: int = 2) -> float:
 
 
 class LeakageDraws(NamedTuple):
-    """Training sets and their test samples; all are indices of samples.
+    """Indices of training samples and test samples.
 
     Attributes:
-      train: [draws, num_train], with repetitions.
-      test: [draws, num_test], of one observed cluster, in no training set of the same row.
-      cluster: number of that cluster in the sorted distinct groups [draws].
+      train: training samples, with repetitions [draws, num_train].
+      test: test samples from one observed cluster per draw, not in its training set [draws, num_test].
+      cluster: index of the tested cluster in the sorted distinct groups [draws].
     """
 
     train: Indices
@@ -130,11 +130,11 @@ class LeakageSampling:
     """Sizes and seed of the draws of B3.
 
     Attributes:
-      num_train: n', training samples per draw (paper: 100).
-      num_levels: levels, m + 1; None for the paper's m = 2 n'.
-      num_draws: draws t at each level (paper: 2500, synthetic data 1000).
-      num_test: samples tested per draw; None for half of the smallest cluster of two or more, at
-        most 10. Clusters of `num_test` samples or fewer only train.
+      num_train: n', number of training samples per draw (paper: 100).
+      num_levels: number of levels, m + 1; None for the paper's m = 2 n'.
+      num_draws: t, number of draws at each level (paper: 2500, synthetic data 1000).
+      num_test: number of test samples per draw; None for half of the smallest cluster with two or more
+        samples, at most 10. Clusters with up to `num_test` samples are used for training only.
     """
 
     num_train: int = 100
@@ -146,18 +146,17 @@ class LeakageSampling:
 
 
 class LeakageDesign:
-    """The samples that train and test in every draw of every level.
+    """Training and test samples for all draws of all levels.
 
-    A draw tests `num_test` random samples of one observed cluster and trains on n' draws with
-    replacement: with probability q_i from the rest of that cluster, else from all other observed
-    clusters. Clusters come up in proportion to their size, the same at every level, so that
-    differences between clusters do not blur differences between levels.
+    A draw has `num_test` random test samples from one observed cluster, and n' training samples drawn with
+    replacement: with probability q_i from the other samples of that cluster, else from all other observed
+    clusters. Clusters are tested in proportion to their size, and equally at all levels, so that differences
+    between clusters do not add noise to differences between levels.
 
-    Every draw is a function of (rng, level, draw): the order does not matter, and more
-    draws keep the earlier ones.
+    Each draw is a function of (rng, level, draw), so it does not depend on order or number of draws.
 
     Attributes:
-      injections: doses q_i, evenly from 0 to max_injection [num_levels].
+      injections: doses q_i, evenly spaced from 0 to max_injection [num_levels].
     """
 
     def __init__(self, groups: ArrayLike, sampling: LeakageSampling | None = None):
@@ -218,15 +217,15 @@ class LeakageDesign:
         self.injections = sampling.max_injection * np.linspace(0, 1, num_levels)
         self._sizes = sizes
         self._starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-        self._order = np.argsort(codes, kind="stable")  # samples, cluster by cluster
+        self._order = np.argsort(codes, kind="stable")  # samples sorted by cluster
         self._tested = np.flatnonzero(sizes > num_test)
         self._last_members: tuple[int, int, Indices] | None = None
 
     @cached_property
     def clusters(self) -> Indices:
-        """Returns the tested cluster of each draw [num_draws], the same at every level."""
+        """Returns the tested cluster of each draw [num_draws], the same at all levels."""
         ends = np.cumsum(self._sizes[self._tested])
-        # A Weyl sequence spreads any number of draws evenly over the samples.
+        # A Weyl sequence distributes any number of draws evenly over the samples.
         points = (np.arange(self.num_draws) * _GOLDEN + 0.5) % 1 * ends[-1]
         return np.asarray(self._tested[np.searchsorted(ends, points, side="right")])
 
@@ -244,7 +243,8 @@ class LeakageDesign:
             )
         cluster = self.clusters[start:stop]
         size, first = self._sizes[cluster][:, None], self._starts[cluster][:, None]
-        # Tests are `num_test` random members, the same at every level; the rest is injected.
+        # The test samples are `num_test` random members, the same at all levels; the other members are
+        # injected.
         rank = self._members(cluster, start)
         test = np.take_along_axis(rank, np.arange(self.num_test)[None, :], axis=1)
         numbers = _uniforms(self.rng, level + 1, start, stop, 2 * self.num_train)
@@ -260,7 +260,7 @@ class LeakageDesign:
     def _members(self, cluster: Indices, start: int) -> Indices:
         """Orders the members of each draw's cluster at random [draws, largest size].
 
-        Indices past the end of a cluster come last. All levels use the same order, so it is cached.
+        Indices past the end of a cluster are last. All levels use the same order, so it is cached.
         """
         if self._last_members is not None and self._last_members[:2] == (start, len(cluster)):
             return self._last_members[2]
@@ -273,8 +273,8 @@ class LeakageDesign:
 
 
 def _uniforms(rng: int, stream: int, start: int, stop: int, width: int) -> Floats:
-    """Draws uniform numbers [stop - start, width], each a function of its position only."""
-    blocks = -(-width // 4)  # Philox makes four numbers at a time
+    """Draws uniform numbers [stop - start, width] that depend on their indices only."""
+    blocks = -(-width // 4)  # Philox generates four numbers at a time
     bits = np.random.Philox(key=[rng, stream], counter=[start * blocks, 0, 0, 0])
     generator = np.random.Generator(bits)
     return generator.random((stop - start, 4 * blocks))[:, :width]

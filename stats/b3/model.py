@@ -1,15 +1,15 @@
-"""Estimates the loss of a learner on new clusters, where the clusters are known only roughly.
+"""Estimates the loss of a learner on new clusters, if clusters are known only approximately.
 
 The Binomial Block Bootstrap (B3) of Barnes and Dubrawski, "The Binomial Block Bootstrap Estimator
 for Evaluating Loss on Dependent Clusters" (UAI 2017).
 
-Samples fall into latent clusters. Holding out the *observed* cluster of a test sample is not
-enough: the rest of its true cluster is in other observed clusters and leaks into the training set.
-B3 cannot remove that leakage, so it adds more, in known doses, and extrapolates back to none.
+Samples belong to latent clusters. Holding out the *observed* cluster of a test sample is not enough, because
+other samples of its true cluster are in other observed clusters and leak into the training set. B3 cannot
+remove this leakage, so it adds more leakage in known doses and extrapolates to none.
 
-**The model.** A training set is `num_train` = n' draws with replacement. Each draw comes, with
-probability q, from the test sample's own observed cluster (without the samples tested), and
-otherwise from all other observed clusters. Write
+**The model.** A training set is `num_train` = n' draws with replacement. Each draw is from the test sample's
+observed cluster (without the test samples) with probability q, and otherwise from all other observed
+clusters. Write
 
 * p_0: the probability that a draw from *other* observed clusters is of the test sample's true
   cluster (a true cluster that was split);
@@ -88,16 +88,15 @@ _CHUNK_DRAWS = 4096
 
 @dataclass(frozen=True)
 class B3Model:
-    """One of the four algorithms: `directions` with p_0 given or None (searched).
+    """Choice of one of the four algorithms, by `directions` and p_0 (None for a search).
 
     Attributes:
-      p_0: leakage of draws from other observed clusters (paper: .1), or None to search it, which
-        is worse than no correction where leakage is small (see the module).
+      p_0: leakage of draws from other observed clusters (paper: .1), or None for a search, which is worse
+        than no correction if leakage is small (see the module).
       directions: `one` if observed clusters are parts of true ones, `two` if they also hold samples of
         others.
-      purity: with `two`, the leakage of draws from the own observed cluster; None for
-        `matching_purity`.
-      candidates: values of p_0 for the search; 0, .01, ..., .3 by default.
+      purity: leakage of draws from the test sample's observed cluster, for `two`; None for `matching_purity`.
+      candidates: values of p_0 for the search, by default 0, .01, ..., .3.
       search_rule: see `search`.
       regularisation: see `Regularisation`.
     """
@@ -110,7 +109,7 @@ class B3Model:
     regularisation: Regularisation = field(default_factory=Regularisation)
 
     def check(self, design: LeakageDesign) -> None:
-        """Refuses impossible settings and leakages before anything is trained."""
+        """Refuses impossible settings and leakages before training."""
         check_choice("directions", self.directions, Directions)
         check_choice("search rule", self.search_rule, SearchRule)
         if self.directions == "one" and self.purity not in (None, 1, 1.0):
@@ -139,7 +138,7 @@ class B3Model:
             values = list(self.candidates)
         pairs = [(p_0, self.purity_at(design, p_0)) for p_0 in values]
         if self.p_0 is None and self.candidates is None:
-            pairs = [(p_0, r) for p_0, r in pairs if p_0 < r]  # others are refused
+            pairs = [(p_0, r) for p_0, r in pairs if p_0 < r]  # other candidates are refused
         for p_0, r in pairs:
             leakage_levels(p_0, design.injections, r)
         return [p_0 for p_0, _ in pairs], [r for _, r in pairs]
@@ -159,13 +158,12 @@ class B3Model:
 
 @dataclass(frozen=True)
 class B3Result:
-    """The loss on new clusters.
+    """Estimated loss on new clusters.
 
     Attributes:
-      interval: percentile interval over resampled tested clusters; p_0 and the training sets are
-        held fixed, so it is too short where few clusters train. None where fewer than two clusters
-        are tested.
-      fit: the solution behind it; `fit.losses[0]` is the plain held-out-cluster estimate.
+      interval: percentile interval over resampled tested clusters; p_0 and the training sets are held fixed,
+        so it is too short if there are few training clusters. None if fewer than two clusters are tested.
+      fit: solution of A e = b; `fit.losses[0]` is the plain held-out-cluster estimate.
       injections: doses [levels].
       losses: [levels, draws, tests].
     """
@@ -189,25 +187,25 @@ def estimate(
     confidence_level: float = 0.95,
     n_resamples: int = 200,
 ) -> B3Result:
-    """Estimates a learner's expected loss on samples of clusters it has not seen.
+    """Estimates a learner's expected loss on samples of new clusters.
 
-    The learner is trained once per draw of every level.
+    The learner is trained once per draw and level.
 
     Args:
-      learner: an estimator with `fit(X, y)` and `predict(X)`, copied for every draw; or a
-        function (train [n'], test [tests]) -> losses [tests] or their mean, of indices of
-        samples, for which X and y are not used and may be None.
+      learner: an estimator with `fit(X, y)` and `predict(X)`, copied for each draw; or a function (train
+        [n'], test [tests]) -> losses [tests] or their mean, with indices of samples as arguments; X and y are
+        then unused and may be None.
       X: features [samples, ...], an array or data frame.
       y: targets [samples].
       groups: observed clusters [samples].
-      model: the algorithm; `B3Model()` by default.
+      model: algorithm, by default `B3Model()`.
       sampling: sizes and seed of the draws; `LeakageSampling()` by default.
       loss: `zero_one`, `squared`, or a function (y_true, y_pred) -> losses [tests] or their mean.
       confidence_level: level of the interval.
-      n_resamples: bootstrap samples for it.
+      n_resamples: number of bootstrap samples for the interval.
 
     Raises:
-      DataError: the clusters, sizes or leakages are not possible, or a loss is not finite.
+      DataError: clusters, sizes or leakages are impossible, or a loss is not finite.
 
     Example:
       >>> import numpy as np
@@ -233,14 +231,14 @@ def estimate(
 def sample_losses(
     design: LeakageDesign, function: Callable[[NDArray, NDArray], Any], progress: bool = True
 ) -> Floats:
-    """Trains and tests in every draw of every level.
+    """Trains and tests in all draws of all levels.
 
     Args:
       function: (train [n'], test [tests]) -> losses [tests], or their mean.
       progress: whether to show a bar on a terminal.
 
     Returns:
-      float64 [levels, draws, tests], or [levels, draws, 1] where the function gives means.
+      Losses, float64 [levels, draws, tests], or [levels, draws, 1] if the function returns means.
     """
     from tqdm import tqdm
 
@@ -338,10 +336,10 @@ def estimate_loss(
 
 
 class B3CrossValidator:
-    """B3 as a cross-validator: any estimator, through `sklearn.model_selection`.
+    """B3 as a cross-validator for any estimator, for use in `sklearn.model_selection`.
 
-    Splits come level by level, `num_draws` each; `levels` and `leakages` identify them. Training
-    indices repeat, as draws with replacement do.
+    Splits are in the order of levels, with `num_draws` splits each; see `levels` and `leakages`. Training
+    indices have repetitions, because they are drawn with replacement.
 
     Example:
       >>> import numpy as np
@@ -358,7 +356,7 @@ class B3CrossValidator:
     """
 
     def __init__(self, model: B3Model | None = None, sampling: LeakageSampling | None = None):
-        """Sets the model and the draws; by default 25 draws per level, as estimators take time."""
+        """Sets the model and the draws, by default 25 draws per level, because estimators are slow."""
         self._model = model or B3Model()
         self._sampling = sampling or LeakageSampling(num_draws=25)
         train, levels = self._sampling.num_train, self._sampling.num_levels
@@ -366,7 +364,7 @@ class B3CrossValidator:
         self.num_draws = self._sampling.num_draws
 
     def get_n_splits(self, *_data: Any, **_named: Any) -> int:
-        """Returns levels x draws, whatever the data."""
+        """Returns the number of levels times draws, for any data."""
         return self.num_levels * self.num_draws
 
     @property
@@ -378,7 +376,7 @@ class B3CrossValidator:
         """Computes the leakage of each split [splits].
 
         Raises:
-          DataError: p_0 is searched, so it is not known before `estimate`.
+          DataError: p_0 is searched, and therefore unknown before `estimate`.
         """
         if self._model.p_0 is None:
             raise DataError("found p_0 None, expected a number: leakages are unknown in a search")
@@ -389,10 +387,10 @@ class B3CrossValidator:
     def split(
         self, X: Any, y: Any = None, groups: ArrayLike | None = None
     ) -> Iterator[tuple[Indices, Indices]]:
-        """Yields training [n'] and test [tests] indices of every draw of every level.
+        """Yields training [n'] and test [tests] indices for each draw of each level.
 
         Raises:
-          DataError: groups are missing, or not possible with these sizes.
+          DataError: groups are missing, or impossible with these sizes.
         """
         del y  # part of scikit-learn's interface
         if groups is None:
@@ -415,14 +413,14 @@ class B3CrossValidator:
         """Estimates the loss on new clusters, from the losses of the splits.
 
         Args:
-          losses: one per split, smaller is better [splits]: 1 - accuracy, or minus scikit-learn's
+          losses: loss of each split [splits], such as 1 - accuracy, or the negative of scikit-learn's
             `neg_...` scores.
-          groups: the observed clusters of `split` [samples].
+          groups: observed clusters, as in `split` [samples].
           confidence_level: level of the interval.
-          n_resamples: bootstrap samples for it.
+          n_resamples: number of bootstrap samples for the interval.
 
         Raises:
-          DataError: different numbers of losses and splits, or a loss that is not finite.
+          DataError: the numbers of losses and splits differ, or a loss is not finite.
         """
         values = np.asarray(losses, dtype=np.float64)
         if values.shape != (self.get_n_splits(),):

@@ -19,19 +19,19 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Regularisation:
-    """Penalty and constraints of e.
+    """Penalty on e and constraints.
 
     e minimises ||A e - b||^2 + weight x ||D^k e||_1 (or weight x ||D^k e||^2 for `squared`), with
     D^k the differences of order k: the trend filter of order k prefers piecewise polynomials of
     degree k - 1.
 
     Attributes:
-      monotone: e never rises with j: samples of the own cluster do no harm.
+      monotone: whether e never increases with j, because training samples of the same cluster do no harm.
       trend_order: k, 2 to 4 in the paper (1 or more here); None for no trend filter.
-      trend_weight: lambda, in the paper .1 for synthetic data and 10 for real data.
+      trend_weight: lambda (paper: .1 for synthetic data, 10 for real data).
       penalty: `l1`, the trend filter, or `squared`, a smoothing spline of the same order.
-      lower: no loss is below this; None for no bound.
-      upper: no loss is above this; None for no bound.
+      lower: lower bound of losses; None for no bound.
+      upper: upper bound of losses; None for no bound.
     """
 
     monotone: bool = True
@@ -75,9 +75,9 @@ def penalty(e: Floats, rules: Regularisation) -> float:
 def solve_regularised(matrix: Floats, b: Floats, rules: Regularisation) -> Floats:
     """Solves for e [size], for a matrix [rows, size] and b [rows]; see `Regularisation`.
 
-    A monotone e above a lower bound, without an l1 penalty or an upper bound, is a cumulative sum
-    of non-negative steps, which `scipy.optimize.nnls` finds. Without any constraint it is the least
-    squares solution of smallest norm. Everything else is a convex quadratic programme.
+    A monotone e with a lower bound, without l1 penalty and upper bound, is a cumulative sum of non-negative
+    steps, computed by `scipy.optimize.nnls`. Without constraints it is the least squares solution of smallest
+    norm. All other cases are convex quadratic programmes.
     """
     from scipy.optimize import nnls
 
@@ -128,8 +128,8 @@ def _constraints(size: int, rules: Regularisation) -> tuple[Floats, Floats]:
 def _trend_basis(size: int, order: int) -> tuple[Floats, Floats]:
     """Builds coordinates in which the differences of order k are single elements.
 
-    In e itself, rounding of heavily penalised differences would swamp the polynomials, which have
-    none.
+    In the coordinates e, rounding errors of heavily penalised differences would dominate the polynomials,
+    whose differences are 0.
 
     Returns:
       B [size, size] and scales [size - k], with e = B x and D^k e = x[k:] / scales: first the

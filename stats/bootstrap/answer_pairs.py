@@ -1,4 +1,4 @@
-"""Answers of two arms to the same examples: number of differing examples, shares gained and lost.
+"""Paired answers of two arms to the same examples: number of differing examples, shares gained and lost.
 
 Only answers of both arms are compared, so missing cells and weights of clusters do not change the number of
 differing examples.
@@ -26,7 +26,7 @@ from multiberts.stats.variance.score_tables import (
     score_table,
 )
 
-# Smaller relative differences come from averaging runs.
+# Tolerance for rounding errors from averaging runs, relative.
 _ROUNDING = 1e-12
 
 
@@ -148,7 +148,8 @@ def _gained_and_lost(differences: ScoreTable, job: ScoreJob) -> tuple[TablePart,
     for sign in (1.0, -1.0):
         values = np.where(seen, np.maximum(sign * rows, 0.0), 0.0)
         if not seen.all():
-            # Give missing cells the seed's mean and scale up the others, so that the mean is unchanged.
+            # Set missing cells to the seed's mean and scale the other deviations, so that the mean is
+            # unchanged.
             means = values.sum(axis=1, keepdims=True) / numbers
             values = np.where(seen, means + (values - means) * rows.shape[1] / numbers, means)
         if arm.clusters is not None:

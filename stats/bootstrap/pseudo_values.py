@@ -21,13 +21,13 @@ from multiberts.stats.metrics import FunctionMetric, MetricLike
 from multiberts.stats.runs_table import Arm
 from multiberts.stats.variance.score_tables import Array, ScoreTable, clustered_table, score_table
 
-# A function is called once per left-out unit and run, so the number of units is limited.
+# Largest number of left-out units, because a function is called once per unit and run.
 _MAX_UNITS = 1000
-# Pseudo-values up to this many bytes are kept in memory; larger ones are computed in every pass.
+# Bytes up to which pseudo-values are cached; larger ones are computed in each pass.
 _BYTES_IN_MEMORY = 2**24
-# The step of a numerical derivative, relative to the spread of the variable.
+# Step of a numerical derivative, relative to the spread of the variable.
 _RELATIVE_STEP = float(np.finfo(np.float64).eps) ** (1 / 3)
-# Largest error of the derivative, relative to the score and its terms.
+# Largest error of a derivative, relative to the score and its terms.
 _DERIVATIVE_ERROR = 1e-7
 
 
@@ -56,7 +56,7 @@ def job_table(job: ScoreJob) -> ScoreTable:
 
 
 def _rank_pseudo_values(arm: Arm, metric: RankMetric) -> Array:
-    """Computes pseudo-values [runs, examples]; missing cells have no influence, the others more."""
+    """Computes pseudo-values [runs, examples]; missing cells have no influence, and other cells more."""
     if arm.observed is None:
         scores = metric.score(arm.labels, arm.predictions)
         return scores[:, None] + metric.influence(arm.labels, arm.predictions)

@@ -49,8 +49,8 @@ def multibootstrap(
       run_info: one row per run [runs], with columns `seed` (any sortable type) and `intervention`
         (bool; False = base). Rows of the same seed and arm are scored separately and averaged,
         never resampled.
-      preds: [runs, examples], aligned with the rows of `run_info`.
-      labels: [examples].
+      preds: predictions [runs, examples], aligned with the rows of `run_info`.
+      labels: labels [examples].
       score_fn: the name of a metric in `evaluate.metrics.register.METRICS`, a `Metric`, or a
         function of (labels, predictions). Functions of scikit-learn that equal a metric of ours
         (accuracy_score, zero_one_loss, mean_squared_error, mean_absolute_error, f1_score,
@@ -181,13 +181,14 @@ def report_ci(
       samples: pairs (L, L') from `multibootstrap`, [replicates, 2].
       c: confidence level.
       abs_threshold: also print the share of samples where the effect is at least this.
-      rel_threshold: the same for the effect relative to L (useful only far from L = 0).
+      rel_threshold: also print the share of samples where the effect relative to L is at least this (useful
+        only far from L = 0).
       expect_negative_effect: whether to test for L' < L; p is then the share of samples with L' >= L.
       verbose: whether to print; the published function always prints.
 
     Returns:
-      `base`, `expt` and `delta`, each with `mean`, `low` and `high`; `delta` with `p`, which is
-      1/replicates where no sample contradicts.
+      `base`, `expt` and `delta`, each with `mean`, `low` and `high`; `delta` also with `p`, which is
+      1/replicates if no sample contradicts the effect.
 
     Raises:
       ValueError: `samples` is not [replicates, 2] or `c` not inside (0, 1).

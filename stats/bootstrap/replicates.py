@@ -22,15 +22,15 @@ from multiberts.stats.metrics import FunctionMetric, MetricLike, ScoreFunction
 from multiberts.stats.runs_table import Arm
 from multiberts.stats.settings import ComparisonSettings
 
-# Bytes of counts in memory at a time (one per example and replicate).
+# Bytes of counts in memory (one byte per example and replicate).
 _CHUNK_BYTES = 2**24
 # Elements of a block in a product: of columns, and of counts converted to floats.
 _BLOCK_ELEMENTS = 2**21
 # Examples of a block if sums are exact in any order: its counts fit into the cache as floats.
 _EXACT_BLOCK = 2**16
-# Columns up to this many bytes are kept in memory; larger ones are computed once per chunk.
+# Bytes up to which columns are cached; larger ones are computed once per chunk.
 _BYTES_IN_MEMORY = 2**26
-# Integers up to this are exact in float32, which is twice as fast as float64.
+# Largest integer up to which float32 is exact; it is twice as fast as float64.
 _EXACT_FLOAT32 = 2**24
 
 
@@ -229,7 +229,7 @@ def bootstrap(
         rows = slice(chunk.start, chunk.start + chunk.size)
         for column, job in new.items():
             scores[rows, column], undefined[rows, column] = job(chunk)
-        del chunk  # before the next one is made: only one is in memory at a time
+        del chunk  # before the next one is made, so that only one is in memory
     for column, job in enumerate(jobs):
         if key is not None:
             drawn = scores[:, column].copy(), undefined[:, column].copy()
@@ -246,7 +246,7 @@ def _chunks(
     for job in jobs:
         assert job.pool is None or pools[job.pool] == len(job.arm.seeds)
         assert job.examples is None or sets[job.examples] == job.arm.num_units
-    # The sets whose drawn indices are kept.
+    # sets with stored indices
     wanted = {job.examples for job in jobs if isinstance(job.score, FunctionMetric)}
     bytes_per_replicate = sum(
         number * (9 if name in wanted else 1) for name, number in sets.items()
@@ -282,7 +282,7 @@ class _Counts:
     """Rows of counts [replicates, units], filled one at a time."""
 
     def __init__(self, number: int, largest: int):
-        # Rows that are never filled take no memory.
+        # Unfilled rows take no memory.
         self._rows = np.empty((largest, number), dtype=np.uint8)
         self._once = np.ones(number, dtype=np.uint8)
         self._size = 0
@@ -291,7 +291,7 @@ class _Counts:
         row = self._rows[self._size]
         row[:] = 0
         np.add.at(row, drawn, self._once)  # half the time of `bincount`, whose counts have 8 bytes
-        if row.sum(dtype=np.uint32) != len(drawn):  # a count passed 255 and began again at 0
+        if row.sum(dtype=np.uint32) != len(drawn):  # a count has overflowed (above 255)
             self._rows, self._once = self._rows.astype(np.int64), self._once.astype(np.int64)
             self._rows[self._size] = np.bincount(drawn, minlength=len(row))
         self._size += 1
@@ -367,7 +367,7 @@ class Columns:
 
         Columns are zero in missing cells.
         """
-        # Keep no reference to blocks here, so that the caller decides when they are freed.
+        # Hold no reference to blocks here, so that the caller decides when they are freed.
         return map(
             self._by_column, self._make() if self._arm.clusters is not None else self._blocks()
         )
@@ -388,10 +388,10 @@ class Columns:
             length = table.shape[1]
             rows = np.empty((shared + self._num_by_run * self._num_runs, length), dtype=self._dtype)
             rows[:shared] = table[0, :, :shared].T
-            # The order in which columns lie in memory.
+            # memory order of the columns
             of_runs = rows[shared:].reshape(self._num_by_run, self._num_runs, length)
             of_runs[...] = table[:, :, shared:].transpose(2, 0, 1)
-            del table, of_runs  # not in memory while the rows are used
+            del table, of_runs  # free the block while the rows are used
             yield block, rows
             del rows  # before the next ones are made
 
@@ -465,7 +465,7 @@ class FunctionScores:
         return np.concatenate([self._clusters[unit] for unit in units])
 
     def score(self, run: int, chosen: NDArray[np.int64]) -> float:
-        """Scores a run on the chosen examples that it has."""
+        """Scores a run on those chosen examples that are not missing."""
         arm = self._arm
         seen = chosen if arm.observed is None else chosen[arm.observed[run, chosen]]
         return float(self._function(arm.labels[seen], arm.predictions[run, seen]))

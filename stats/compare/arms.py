@@ -1,4 +1,4 @@
-"""Compares many arms, all with each other or all with one: who is ahead, and who is tied.
+"""Compares many arms, in all pairs or with one reference arm, and ranks them.
 
 Every difference has the variance of the crossed design (see `stats.variance.crossing`). With few seeds
 variances are noisy, and among many differences some are far too small by chance. We therefore moderate the
@@ -60,7 +60,7 @@ from multiberts.stats.variance.score_tables import TablePart
 
 ManyDesign = Literal["unpaired", "paired"]
 
-# Fewer arms do not show how similar their variances are (see `seed_prior`).
+# With fewer arms the spread of their variances cannot be estimated (see `seed_prior`).
 _LEAST_ARMS = 4
 
 
@@ -102,8 +102,7 @@ def compare_arms(  # noqa: PLR0913 -- users see every option with its default
       evaluation_set: name of the evaluation set in tables and texts.
 
     Raises:
-      DataError: fewer than two arms, no arm named `against`, arms that do not fit together, or too few
-        seeds.
+      DataError: fewer than two arms, no arm named `against`, incompatible arms, or too few seeds.
 
     Example:
       >>> import numpy as np
@@ -154,7 +153,7 @@ def compare_named_arms(
 
     Args:
       data_of: data of each arm by name, as `compare` takes them.
-      task: metric, labels, clusters and treatment of missing cells.
+      task: task with metric, labels, clusters and treatment of missing cells.
       against: as in `compare_arms`.
     """
     shared = shared or SharedArms()
@@ -162,7 +161,7 @@ def compare_named_arms(
     tables = {
         name: shared.table(name, data, read_for, task.labels) for name, data in data_of.items()
     }
-    # The labels are the tables' own now.
+    # The tables now contain the labels.
     task = replace(task, metric=metric_of(tables, task.metric), labels=None)
     settings = settings_of([*tables.values()], settings)
     arms, metric, notes = _prepared(tables, task, settings, shared)
@@ -233,7 +232,7 @@ def seed_prior(variances: ArrayLike, degrees_of_freedom: ArrayLike) -> Term:
 
 @dataclass(frozen=True)
 class _ScoredArm:
-    """One arm: the bootstrap of its score, and its table."""
+    """One arm with the bootstrap job of its score and its table."""
 
     job: ScoreJob
     part: TablePart
@@ -257,7 +256,7 @@ def _by_name(arms: Any) -> dict[str, Any]:
 def _prepared(
     tables: Mapping[str, ArmTable], task: TaskData, settings: ComparisonSettings, shared: SharedArms
 ) -> tuple[dict[str, Arm], MetricLike, tuple[str, ...]]:
-    """Aligns all arms with the first; a paired design keeps the seeds that all arms have.
+    """Aligns the examples of all arms with the first; a paired design keeps the common seeds.
 
     Returns:
       The arms by name, their metric, and notes for readers.
@@ -290,7 +289,7 @@ def _prepared(
 def _scored_arms(
     arms: Mapping[str, Arm], metric: MetricLike, settings: ComparisonSettings, shared: SharedArms
 ) -> dict[str, _ScoredArm]:
-    """Makes the table of each arm; all arms draw the same examples, and paired arms the same seeds."""
+    """Makes the table of each arm; all arms share draws of examples, and paired arms draws of seeds."""
     examples = None if settings.resample == "seeds" else " examples"
     scored = {}
     for name, arm in arms.items():

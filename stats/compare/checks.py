@@ -1,6 +1,6 @@
-"""Checks that the arms of a comparison are of one kind, and writes notes for readers.
+"""Checks that the arms of a comparison are comparable, and writes notes for readers.
 
-Every comparison is checked here, from files or arrays (`stats.compare.question.prepare_arms`).
+`stats.compare.question.prepare_arms` checks every comparison with it, from files or arrays.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from multiberts.stats.presentation.words import seed_names
 from multiberts.stats.runs_table import Arm
 from multiberts.stats.settings import ComparisonSettings
 
-# With fewer examples two good models can agree on all of them.
+# Minimum number of examples: two good models can agree on all of a few examples.
 _FEWEST_EXAMPLES = 20
 
 
@@ -41,13 +41,13 @@ def settings_of(data: Sequence[ArmTable | Arm], settings: ComparisonSettings) ->
     One score per run allows new seeds only; one run of each drawn arm allows new examples only.
 
     Args:
-      data: the base, then the other arms.
+      data: data of the base, then of the other arms.
     """
     design, resample = settings.design, settings.resample
     # The first logs of two models are unrelated, so logs cannot be paired.
     if design == "paired" and any(map(are_repeats, data)):
         design = "unpaired"
-    # Seeds left out by pairing count as data, too.
+    # Count the seeds left out by pairing, too.
     seeds = [{*arm.seeds, *getattr(arm, "left_out", ())} for arm in data]
     sizes = {arm.num_examples if isinstance(arm, Arm) else arm.values.shape[1] for arm in data}
     if resample is None and sizes == {1}:
@@ -99,7 +99,7 @@ def check_tables(tables: Mapping[str, ArmTable], design: str) -> None:
 
 
 def check_aligned(arms: Sequence[Arm]) -> None:
-    """Refuses arms that give one id to different examples.
+    """Refuses arms that use the same id for different examples.
 
     Args:
       arms: base and experiment, examples in one order. Columns that identify an example, such as the
@@ -125,7 +125,7 @@ def check_aligned(arms: Sequence[Arm]) -> None:
 
 
 def is_empty(values: NDArray) -> NDArray[np.bool_]:
-    """Returns which values are missing."""
+    """Returns whether each value is missing."""
     if values.dtype.kind != "O":
         return np.isnan(values) if values.dtype.kind in "fc" else np.zeros(values.shape, bool)
     import pandas
@@ -152,7 +152,7 @@ def check_scales(arms: Sequence[Arm], metric: MetricLike) -> None:
 
 
 def answers_of(arms: Sequence[Arm], metric: MetricLike) -> list[Answers]:
-    """Returns the arms' answers for `check_answers`; empty for a metric that it does not know."""
+    """Returns the arms' answers for `check_answers`; empty for an unknown metric."""
     if metric is not METRICS.get(metric.name) or any(arm.predictions.ndim != 2 for arm in arms):
         return []
     roles = ("base", "experiment") if len(arms) > 1 else ("",)
@@ -183,7 +183,7 @@ def check_named(values: NDArray, lacking: str, cure: str) -> None:
 
 
 def notes_of_clusters(arm: Arm) -> list[str]:
-    """Returns a note if one cluster holds a tenth of the examples or more."""
+    """Returns a note if one cluster has a tenth of the examples or more."""
     sizes = arm.cluster_sizes
     if sizes is None or sizes.max() < 0.1 * sizes.sum():
         return []
@@ -248,16 +248,16 @@ def _copies(arm: Arm) -> list[str]:
     ]
 
 
-# --- Scores that are 0/0: arms that have none, and seeds whose score is the value defined for that ---
+# --- Scores that are 0/0: arms without a score, and seeds with the value defined for 0/0 ---
 
-# Without a positive label these are 0, or 0/0 if no positive is predicted either.
+# Metrics that are 0 without a positive label, or 0/0 if no positive is predicted either.
 _OF_POSITIVES = ("f1", "f2", "f0_5", "precision")
 
 
 def undefined_why(job: ScoreJob) -> str:
     """Returns why an arm has no score; empty if any run has one."""
     arm = job.arm
-    # We do not know when a caller's function is undefined.
+    # It is unknown when a caller's function is undefined.
     if isinstance(job.score, FunctionMetric):
         return ""
     if job.plain[1].all() and job.run_scores(None)[1].all():
@@ -269,7 +269,7 @@ def undefined_why(job: ScoreJob) -> str:
 
 
 def undefined_seeds(job: ScoreJob) -> tuple:
-    """Returns the seeds with a run whose score is 0/0 and counts with its defined value."""
+    """Returns the seeds with a run whose score is 0/0 and replaced by the value defined for 0/0."""
     return tuple(
         seed for seed, flag in zip(job.arm.seeds, job.plain[1][0].tolist(), strict=True) if flag
     )
@@ -293,7 +293,7 @@ def check_defined(name: str, job: ScoreJob) -> None:
 
 
 def notes_of_undefined(job: ScoreJob) -> list[str]:
-    """Returns a note on seeds that count with a defined value; `{arm}` is replaced by the arm's name."""
+    """Returns a note on seeds with a score defined for 0/0; `{arm}` is replaced by the arm's name."""
     seeds = undefined_seeds(job)
     if not seeds:
         return []
@@ -305,7 +305,7 @@ def notes_of_undefined(job: ScoreJob) -> list[str]:
     ]
 
 
-# --- The part of a calibration error that is chance ---
+# --- The part of a calibration error that is due to chance ---
 
 _ECE_DECIMALS = 3
 
@@ -313,7 +313,7 @@ _ECE_DECIMALS = 3
 def notes_of_calibration(
     metric: MetricLike, arms: Sequence[Arm], names: Sequence[str]
 ) -> list[str]:
-    """Returns a note on the ECE that calibrated models would show; empty for other metrics.
+    """Returns a note on the expected ECE of calibrated models; empty for other metrics.
 
     Args:
       arms: one arm, base and experiment, or many arms.
@@ -344,7 +344,7 @@ def notes_of_calibration(
 
 
 def _by_chance(arm: Arm) -> float:
-    """Returns the ECE of calibrated models with an arm's confidences, averaged over runs and seeds."""
+    """Returns the expected ECE of calibrated models with an arm's confidences, averaged over runs."""
     seen = arm.observed
     runs = np.array(
         [

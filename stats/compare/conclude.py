@@ -57,13 +57,13 @@ def concluded(
 
     Args:
       arms: base and, unless the design is single, experiment.
-      crossing: the tables whose sum is the estimate.
+      crossing: tables whose sum is the estimate.
       samples: bootstrap scores [replicates, arms].
-      undefined: bool, whether a score was 0/0 [replicates, jobs].
-      pairs: the arms' answers to the same examples.
-      unpaired: for a paired design, the same tables with one pool of seeds per arm.
+      undefined: whether a score was 0/0, bool [replicates, jobs].
+      pairs: paired answers of the arms to the same examples.
+      unpaired: crossing of the same tables with one pool of seeds per arm, for a paired design.
       pairing: see `Comparison`.
-      not_failed: tables without the failed seeds; None if no seed failed.
+      not_failed: crossing without the failed seeds; None if no seed failed.
     """
     base = arms[0]
     experiment = arms[1] if len(arms) > 1 else None
@@ -139,7 +139,7 @@ def without_failed(crossing: Crossing, level: float, span: tuple[float, float]) 
     """Returns the difference without failed seeds.
 
     Args:
-      crossing: the crossing without failed seeds.
+      crossing: crossing without the failed seeds.
       level: level of the interval, in (0, 1).
       span: smallest and largest possible difference.
     """
@@ -185,14 +185,14 @@ def hedges_g(
 ) -> float | None:
     """Returns Hedges' g: the difference in pooled standard deviations of seeds (of pairs, if paired).
 
-    It is corrected for the bias of few seeds, exactly for normal scores.
+    g includes the correction for the bias of few seeds, which is exact for normal scores.
 
     Args:
-      base: score of each seed, averaged over its runs [R].
-      experiment: the same [R'], in the same order of seeds if paired.
+      base: scores of the base's seeds, averaged over the runs of each seed [R].
+      experiment: scores of the experiment's seeds [R'], in the same order of seeds if paired.
 
     Returns:
-      g; None without spread, or with one degree of freedom, which has no correction.
+      g; None if there is no spread, or only one degree of freedom, for which there is no correction.
     """
     samples = [experiment - base] if paired else [base, experiment]
     freedom = sum(len(sample) - 1 for sample in samples)

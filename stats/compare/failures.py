@@ -15,14 +15,14 @@ from multiberts.stats.intervals import Interval
 from multiberts.stats.variance.crossing import Crossing
 from multiberts.stats.variance.score_tables import Array
 
-# In standard errors of a seed's score: farther than the first is far from chance, nearer than the second is
-# chance.
+# Distances from chance in standard errors of a seed's score: above the first a seed is far from chance, below
+# the second it is at chance.
 _FAR_FROM_CHANCE, _AT_CHANCE = 10, 4
 # Usual standard deviation of logits between seeds that train, and its degrees of freedom.
 _USUAL_SPREAD, _USUAL_WEIGHT = 0.25, 2
-# Without a known chance level, a gap has at least this many standard deviations of the other seeds.
+# Minimum gap without a known chance level, in standard deviations of the other seeds.
 _FAR_APART = 25
-# A seed is constant only if a seed like the others would give this one score with a lower probability.
+# A seed is constant only if a seed like the others would give equal scores with a lower probability.
 _RARE = 1e-3
 
 
@@ -36,7 +36,7 @@ def failures_of(
         tuple(seed for seed, flag in zip(job.arm.seeds, flagged, strict=True) if flag)
         for flagged in (flags, constant)
     )
-    # If every seed is constant, none stands out and none is known to have trained.
+    # If every seed is constant, none is an outlier and none is known to have trained.
     shown = job.pool is not None and not alike and failures_show(crossing, scores, chance)
     if not failed and not shown:
         return failed, None, alike
@@ -44,7 +44,7 @@ def failures_of(
 
 
 def _chance(job: ScoreJob) -> Interval | None:
-    """Returns the scores of guessing each class equally often, and always the most frequent one."""
+    """Returns the scores of two guesses: each class equally often, and always the most frequent class."""
     metric = job.score
     if metric.name == "auc":
         return Interval(0.5, 0.5)
@@ -62,7 +62,7 @@ def _chance(job: ScoreJob) -> Interval | None:
 
 
 def _constant_seeds(job: ScoreJob) -> NDArray[np.bool_]:
-    """Finds seeds whose runs all give every example the same answer [R]; see `ArmSummary`."""
+    """Finds the seeds whose runs all give every example the same answer [R]; see `ArmSummary`."""
     arm, metric = job.arm, job.score
     is_score = not metric.uses_labels and math.isfinite(metric.bounds[1])  # scores of answers
     of_class = metric.name in CLASS_METRICS and isinstance(metric, Metric)
@@ -70,17 +70,17 @@ def _constant_seeds(job: ScoreJob) -> NDArray[np.bool_]:
         return np.zeros(len(arm.seeds), dtype=bool)
     of_seeds, predictions = arm.seed_weights > 0, arm.predictions  # [runs, seeds], [runs, examples]
     alike = (predictions == predictions[:, :1]).reshape(len(predictions), -1).all(axis=1)  # [runs]
-    # A run with only right answers has not failed.
+    # Runs with only right answers have not failed.
     if is_score:
         alike &= predictions[:, 0] != max(1, predictions.max())
     elif of_class and (arm.labels == arm.labels[0]).all():
         alike &= predictions[:, 0] != arm.labels[0]
     constant: NDArray[np.bool_] = ~(of_seeds & ~alike[:, None]).any(axis=0)
     if is_score and constant.all():
-        # Scores that differ only between seeds, such as one per seed, are not answers to examples.
+        # Scores that differ only between seeds, such as one score per seed, are not answers to examples.
         return constant if (predictions == predictions[0, 0]).all() else ~constant
     if is_score:
-        # All answers to a few hard examples can be wrong by chance, unless the other seeds are often right.
+        # A seed can answer a few hard examples all wrong by chance, unless the other seeds are often right.
         others = predictions[of_seeds[:, ~constant].any(axis=1)]
         for column in np.flatnonzero(constant):
             value = predictions[np.flatnonzero(of_seeds[:, column])[0], 0]
@@ -99,21 +99,21 @@ def failed_seeds(
 
     A seed is flagged by any of three rules:
 
-    - It gives every example the same answer, and other seeds do not.
-    - It is at chance (within four standard errors of a seed's score), as are fewer than half of the seeds;
-      the median is ten or more standard errors from chance; and the gap to the m other seeds exceeds 1.5 +
-      13 / m of their standard deviations. Gaps are on the logit scale of the score's range. The standard
-      deviation is pooled with a usual one (0.25, 2 degrees of freedom), because two or three seeds are
-      often close by chance.
-    - If no chance level is known: fewer than half of at least five seeds lie beyond a gap of more than 25
-      standard deviations of the other seeds.
+    - The seed gives every example the same answer, and other seeds do not.
+    - The seed is at chance (within four standard errors of a seed's score), as are fewer than half of the
+      seeds; the median is ten or more standard errors from chance; and the gap to the m other seeds exceeds
+      1.5 + 13 / m of their standard deviations. Gaps are on the logit scale of the score's range. The
+      standard deviation is pooled with a usual one (0.25, 2 degrees of freedom), because two or three seeds
+      are often close by chance.
+    - No chance level is known, and the seed is among fewer than half of at least five seeds, beyond a gap of
+      more than 25 standard deviations of the other seeds.
 
     A standard deviation is never below a seed's standard error from examples (from the residual).
 
     Args:
       scores: score of each seed [R].
       chance: range of the scores of guessing; None if unknown.
-      constant: bool, whether a seed gives every example the same answer [R].
+      constant: whether a seed gives every example the same answer, bool [R].
       bounds: smallest and largest possible score.
     """
     flagged = np.zeros(len(scores), dtype=bool)
@@ -159,7 +159,7 @@ def _beyond_a_gap(scores: NDArray[np.float64], noise: float) -> NDArray[np.bool_
 def _logits(
     scores: NDArray[np.float64], bounds: tuple[float, float], number: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Returns logits of scores (as shares, clipped half an example from their range's ends), and slopes."""
+    """Returns logits of scores (as shares, clipped half an example from the bounds), and slopes."""
     low, high = bounds
     share = np.clip((scores - low) / (high - low), 0.5 / number, 1 - 0.5 / number)
     return np.log(share / (1 - share)), 1 / ((high - low) * share * (1 - share))

@@ -1,4 +1,4 @@
-"""Compares two arms over seeds and examples; one object holds the estimate, intervals and tests."""
+"""Compares two arms over seeds and examples; the result contains the estimate, intervals and tests."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class TaskData:
       base, experiment: predictions or scores, as in `stats.compare`; experiment is None in a `single`
         design.
       metric, labels, clusters, missing: as in `stats.compare`.
-      examples_of: name of the set of examples; tasks with the same name share its draws, such as one
-        evaluation set under two metrics. By default the task's name.
+      examples_of: name of the set of examples, by default the task's name. Tasks with the same set share its
+        draws, such as one evaluation set under two metrics.
 
     Example:
       >>> from xarray import DataArray
@@ -104,32 +104,31 @@ def compare(
 ) -> Comparison:
     """Compares two arms, or describes one.
 
-    Further functions take the result: `same` (equality within a margin), `slices`, `one_seed` (with a
+    These functions take the result: `same` (equality within a margin), `slices`, `one_seed` (with a
       borrowed spread of seeds), `early_look`, `reproduce`. `Comparison.named` names the arms.
 
     Args:
-      base: predictions, or each example's own scores, as any of: an array, tensor or nested list
-        [seeds, examples] or [seeds, runs, examples], or [examples] of one seed (one score per seed is
-        [seeds, 1]); a dict of arrays [examples] by seed; a data frame
-        (pandas, polars) or `datasets.Dataset` with columns of usual names, one row per prediction or
-        one column per run; a frame whose rows are seeds and whose columns are examples; the path of
-        anything that `multiberts compare` reads; an xarray Dataset (as
-        `evaluate.prediction_files.predictions.read_predictions` returns it) or DataArray with dims run or
-        pretrain_seed, and example. Runs of one pre-training seed are averaged level by level; their number
-        may differ between seeds.
-      experiment: the same for the other arm, aligned by example id. None if the base is a table, file or
-        dict of two arms ({"RoBERTa": ..., "Ours": ...}), or a list or tuple of two arrays or frames; the
-        first is then the base. With one arm, such as a nested list, the design is `single`.
+      base: predictions, or example scores, in one of these forms: an array, tensor or nested list [seeds,
+        examples] or [seeds, runs, examples], or [examples] of one seed (one score per seed is [seeds, 1]); a
+        dict of arrays [examples] by seed; a data frame (pandas, polars) or `datasets.Dataset` with columns of
+        usual names, one row per prediction or one column per run; a frame with seeds as rows and examples as
+        columns; the path of any file or folder that `multiberts compare` reads; an xarray Dataset (from
+        `evaluate.prediction_files.predictions.read_predictions`) or DataArray with dims run or pretrain_seed,
+        and example. Runs of one pre-training seed are averaged level by level; their number may differ
+        between seeds.
+      experiment: data of the other arm, aligned by example id. None if `base` contains both arms, the base
+        first: a table, file or dict ({"RoBERTa": ..., "Ours": ...}), or a list or tuple of two arrays or
+        frames. With one arm, such as a nested list, the design is `single`.
       metric: a key of `evaluate.metrics.register.METRICS`, a metric, or a function of (labels
         [examples], predictions [examples]), which is slow: it is called for every run of every replicate,
-        and once with each example left out. By default the metric that the task or log names, else
-        `accuracy` for predictions with labels and `mean` for scores.
+        and once with each example left out. By default the metric of the task or log, else `accuracy` for
+        predictions with labels and `mean` for scores.
       design: `paired` uses the seeds that both arms have (repeated evaluations, known as logs in order of
         time, are unpaired); `unpaired` draws the seeds of each arm separately; `fixed_baseline` holds the
         base's runs fixed; `single` has no experiment.
-      labels: one label per example, which replaces the arms' labels: a DataArray with example ids, a Series
-        with an index, a mapping, a data frame of ids and labels or its path; all are sorted into the order
-        of the predictions. Other values are matched by position and refused if the examples have ids.
+      labels: labels of the examples, which replace the arms' labels: a DataArray with example ids, a Series
+        with an index, a mapping, a data frame of ids and labels or its path; all are sorted into the order of
+        the predictions. Other values are matched by position and refused if the examples have ids.
       clusters: groups of examples that are drawn together, such as sentences of one template: the name of a
         coordinate or variable along `example`, or one value per example of the base, in the forms of
         `labels`. A table's column `cluster` or `template` is used by default.
@@ -143,7 +142,7 @@ def compare(
         Generator supplies one number. None is not allowed, because results must be repeatable.
 
     Raises:
-      DataError: arrays that do not fit together, or an arm with too few seeds to estimate their variance.
+      DataError: incompatible arrays, or an arm with too few seeds to estimate their variance.
 
     Example:
       >>> from multiberts import stats
@@ -193,7 +192,7 @@ def compare_task(
 
 
 class PreparedArms(NamedTuple):
-    """The arms of a comparison, checked, with their examples in one order.
+    """The checked arms of a comparison, with their examples in one order.
 
     Attributes:
       notes: notes on each arm for readers; `{arm}`, `{base}` and `{experiment}` are replaced by names.
@@ -228,7 +227,7 @@ def prepare_arms(
     arms = [cache.read(name, table, metric, task.missing) for name, table in tables.items()]
     if len(arms) > 1:
         if any(table.labels is None for table in tables.values()):
-            # Scores need no labels, and the labels of one arm alone cannot be checked.
+            # Scores need no labels. If only one arm has labels, they cannot be checked.
             arms = [replace(arm, labels=np.zeros(arm.num_examples)) for arm in arms]
         arms = list(align(arms[0], arms[1]))
         check_aligned(arms)
@@ -258,8 +257,8 @@ def prepare_arms(
 def bounded_mean(metric: MetricLike, arms: Sequence[Arm]) -> MetricLike:
     """Returns the metric `mean` with the known bounds of its scores; other metrics unchanged.
 
-    Scores that are all 0 or 1 are right or wrong answers. Other scores have the bounds of the metric that
-    their column is named after, unless a score exceeds them.
+    Scores of 0 and 1 only are right or wrong answers. Other scores have the bounds of the metric in the name
+    of their column, unless a score exceeds these.
     """
     if metric is not METRICS["mean"]:
         return metric
@@ -281,7 +280,7 @@ def _in_clusters(clusters: Any, arms: Sequence[Arm], shared: SharedArms) -> list
     import pandas
 
     names = ["base", "experiment"][: len(arms)]
-    # If no arm has the column, the base reports that.
+    # If no arm has the column, the error is about the base.
     with_column = [
         number
         for number, arm in enumerate(arms)
@@ -311,13 +310,13 @@ class ComparisonSpec:
     """Arms, metric and design as bootstrap jobs and as a crossing of tables.
 
     Attributes:
-      prepared, settings: arguments that it was made from.
-      examples: name of the set that examples are drawn from, or None.
-      jobs: bootstrap of each arm's score.
+      prepared, settings: arms and settings of the comparison.
+      examples: name of the set of drawn examples, or None.
+      jobs: bootstrap jobs of the arms' scores.
       crossing: tables whose sum is the estimate.
-      crossings: crossing of each arm's table alone.
-      pairs: the arms' answers to the same examples; None if they are not paired.
-      unpaired: for a paired design, the crossing with one pool of seeds per arm.
+      crossings: separate crossings of the arms' tables.
+      pairs: paired answers of the arms to the same examples; None if they are not paired.
+      unpaired: crossing with one pool of seeds per arm, for a paired design.
       pairing: see `Comparison`.
     """
 
@@ -394,8 +393,8 @@ class ComparisonSpec:
     def without(self, summaries: Sequence[ArmSummary]) -> Crossing | None:
         """Returns the crossing without failed seeds; None if no seed failed or too few are left.
 
-        None for a single arm, too: if its lowest seeds did train after all, leaving them out biases a score
-          upwards, but not a difference.
+        It is None for a single arm, too: if the lowest seeds did train, leaving them out biases a score
+        upwards (but not a difference).
         """
         if len(self.jobs) == 1:
             return None
@@ -440,7 +439,7 @@ class ComparisonSpec:
 
 
 def part_of(job: ScoreJob, weight: float = 1.0) -> TablePart:
-    """Returns an arm's table [seeds, examples] as a part of a sum."""
+    """Returns an arm's table [seeds, examples] as a term of a sum."""
     pools = job.pool, job.examples
     return TablePart(job_table(job), weight, *pools, scored_counts(job), job.arm.cluster_sizes)
 
@@ -511,7 +510,7 @@ def check_finite(replicates: Replicates, metrics: Sequence[MetricLike]) -> None:
 
 
 def pairing_of(arms: Sequence[Arm], settings: ComparisonSettings) -> Pairing | None:
-    """Returns what pairs the drawn seeds: a common parent in every two arms, or only their number."""
+    """Returns the basis of pairing: `parent` if all arms share their seeds' parents, else the seed number."""
     if settings.design != "paired" or settings.resample == "examples":
         return None
     shared = (
@@ -523,7 +522,7 @@ def pairing_of(arms: Sequence[Arm], settings: ComparisonSettings) -> Pairing | N
 
 
 def kind_of(metric: MetricLike) -> ScoreKind:
-    """Returns the facts about a metric that intervals need."""
+    """Returns the properties of a metric for intervals."""
     is_mean = isinstance(metric, Metric) and metric.mean_of is not None
     direction = getattr(metric, "higher_is_better", None)
     return ScoreKind(metric.name, metric.is_correlation, metric.bounds, is_mean, direction)
@@ -532,7 +531,7 @@ def kind_of(metric: MetricLike) -> ScoreKind:
 def check_seeds(
     arms: Mapping[str, Arm], settings: ComparisonSettings, cures: Sequence[str] = ()
 ) -> None:
-    """Refuses an arm with one seed or example if these are resampled; `cures` extend the advice."""
+    """Refuses an arm with one seed or example if these are resampled; `cures` are added to the advice."""
     for name, arm in arms.items():
         has_examples, has_seeds = arm.num_examples > 1, len(arm.seeds) > 1
         if not has_seeds and settings.resample != "examples":

@@ -33,7 +33,7 @@ Rows = Literal["differences", "arms"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ArmComparisons(RankingResult, Readable):
-    """Many ranked arms, with the differences of all pairs or from one reference arm.
+    """A ranking of many arms, with the differences of all pairs or from one reference arm.
 
     `print(result)` gives the finding in words and the ranking; `to_frame()` (a row per difference;
     `to_frame("arms")` per arm), `differences_table()`, `to_dict()` (for JSON), `latex()`, `plot()` and
@@ -41,14 +41,14 @@ class ArmComparisons(RankingResult, Readable):
 
     Attributes:
       name, evaluation_set, metric: names of the comparison, the evaluation set and the metric.
-      higher_is_better: direction of the metric; None if neither is better, the highest score then comes
-        first.
+      higher_is_better: direction of the metric; None if neither is better (ranks then start with the highest
+        score).
       design: `unpaired` (own seeds) or `paired` (the same seeds, drawn together).
       resample: units that the intervals generalise to, as in `Comparison`.
       against: name of the reference arm; None if all pairs are compared.
       arms: best first.
-      differences: the better arm minus the worse one, pairs of the best arms first; or each arm minus the
-        reference arm.
+      differences: differences of the better and the worse arm, starting with pairs of the best arms; or of
+        each arm and the reference arm.
       confidence_level: level of all intervals; simultaneous for differences and ranks.
       shared_degrees_of_freedom: weight, in degrees of freedom, of the mean variance of all arms in the
         variance of each arm (of all pairs in that of each pair, if paired).
@@ -105,7 +105,7 @@ class ArmComparisons(RankingResult, Readable):
         """Returns a data frame with a row per difference, or per arm.
 
         Args:
-          rows: unit of a row, `differences` or `arms`.
+          rows: `differences` or `arms`, the unit of a row.
 
         Raises:
           DataError: `rows` is neither.
@@ -123,7 +123,7 @@ def ranked(
 
     Args:
       arms: best first.
-      differences: differences of all pairs, or from one reference arm, which leaves the groups empty.
+      differences: differences of all pairs, or from one reference arm (groups are then empty).
       higher_is_better: direction of the metric.
 
     Reference: Mogstad, Romano, Shaikh & Wilhelm (2024), Inference for Ranks with Applications to

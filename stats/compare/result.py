@@ -1,4 +1,4 @@
-"""Results that print themselves in words and as tables, figures, LaTeX, JSON and a methods paragraph."""
+"""Methods of results: words, tables, figures, LaTeX, JSON and a methods paragraph."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 
 class Readable(KnowsGuesses):
-    """Methods of every result for readers."""
+    """Methods of all results that make output for readers."""
 
     def comparisons_shown(self) -> Sequence[ComparisonResult]:
         """Returns the comparisons of the result in display order."""
         return [cast("ComparisonResult", self)]
 
     def table(self) -> Table:
-        """Returns estimates with intervals and the recommended p: first the arms, then the difference.
+        """Returns estimates with intervals and the recommended p, first of the arms, then of the difference.
 
-        Shares are shown in per cent unless other metrics are in the table; `csv()` keeps them from 0 to 1.
+        Shares are shown in per cent unless the table has other metrics; `csv()` writes them from 0 to 1.
         """
         rows: list[tuple] = []
         items = self.comparisons_shown()
@@ -121,7 +121,7 @@ class Readable(KnowsGuesses):
 
     def to_html(self, path: str | Path) -> None:
         """Writes one HTML file with the answer, figures and all numbers, as `compare --html` does."""
-        public("write_html")(self, path)  # by name, as pages lie above results
+        public("write_html")(self, path)  # by name, as pages are in a higher layer
 
     def to_frame(self) -> pandas.DataFrame:
         """Returns a data frame with one row per comparison and one column per number."""
@@ -138,7 +138,7 @@ class Comparison(ComparisonResult, Readable):
     `latex()`, `plot()`, `to_html(path)` and `methods()` (a paragraph for a paper) give the rest.
 
     Attributes:
-      name, evaluation_set, metric: what is compared, on what, by which score.
+      name, evaluation_set, metric: names of the comparison, the evaluation set and the metric.
       design: `paired` (the same seeds, drawn together), `unpaired` (own seeds),
         `fixed_baseline` (the base is exactly that set of runs, such as one published checkpoint)
         or `single` (base alone).
@@ -154,8 +154,10 @@ class Comparison(ComparisonResult, Readable):
         score intervals, if so few answers are wrong in both arms, or differ between paired arms, that it is
         far from normal. The whole range if nothing varies.
       p_value: recommended two-sided p, which matches `ci`; None in a `single` design.
-      statistic: estimate / standard_error, Student's t if `ci.method` is `t`; None without spread.
-      df: degrees of freedom of t: Satterthwaite's, with mean squares at the upper end of their range.
+      statistic: ratio of estimate and standard_error, Student's t if `ci.method` is `t`; None if nothing
+        varies.
+      df: degrees of freedom of t by Satterthwaite's formula, with mean squares at the upper end of their
+        range.
       standard_error: root of an unbiased estimate of the crossed design's variance.
       intervals: other intervals by name: `percentile`, as published, too narrow with few seeds; in a paired
         design also `unpaired`, the interval if the seeds were unrelated.
@@ -169,7 +171,7 @@ class Comparison(ComparisonResult, Readable):
       seed_floor: smallest one-sided p of a randomisation test of the seeds: 2**-R if paired or with a fixed
         baseline, else 1 / the number of assignments of seeds to arms; None if seeds are not resampled.
       below_seed_floor: whether the difference is significant, more than half of the variance comes from
-        seeds, and p of t is below that floor: it then relies on normally distributed seeds.
+        seeds, and p of t is below `seed_floor`; the result then relies on normally distributed seeds.
       n_resamples, rng: bootstrap replicates, and the number that identifies their draws.
       samples: bootstrap scores [replicates, 2] of (base, experiment), or [replicates, 1].
       degenerate_replicates: number of replicates in which a score was 0/0 and took its defined value.
@@ -180,11 +182,11 @@ class Comparison(ComparisonResult, Readable):
         training seems to have failed; None if there are none, if too few seeds are left, or in a `single`
         design.
       notes: notes on the data for readers, such as copies of one run under two seeds.
-      over_labels: for a macro average, if answers outside the labels add classes: scores of base and
-        experiment over the labels' classes alone. Otherwise empty.
+      over_labels: scores of base and experiment over the labels' classes alone, for a macro average to which
+        answers outside the labels add classes; otherwise empty.
       tasks: names of the tasks of a mean over tasks; otherwise empty.
       variance_parts: mean squares of the standard error; None with a borrowed spread of seeds (`one_seed`).
-      origin: tables and data behind the result, for `same`, `slices` and other further answers.
+      origin: tables and data of the comparison, for `same`, `slices` and other further answers.
       pooled_seeds: whether the mean squares of unpaired arms' seeds were similar enough to be pooled: 2R -
         2 degrees of freedom, where Welch's formula gives fewer.
 

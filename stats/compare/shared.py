@@ -1,4 +1,4 @@
-"""A cache of arms: each arm of several comparisons is read, clustered and bootstrapped once."""
+"""A cache of arms, so that each arm of several comparisons is read, clustered and bootstrapped once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Cached = TypeVar("_Cached")
 class SharedArms:
     """Caches the tables and jobs of each arm.
 
-    Keys are the ids of the data, which the cache therefore keeps alive.
+    Keys are the ids of the data; the cache holds references, so that ids are not reused.
     """
 
     def __init__(self) -> None:
@@ -53,11 +53,11 @@ class SharedArms:
 
     def clustered(self, arm: Arm, values: Any, name: str, called: str) -> Arm:
         """Returns the arm with its examples in clusters; see `stats.runs_table.clustered`."""
-        # By content: clusters of different names may be the same groups of examples.
+        # The key is the content, because clusters of different names can be the same groups of examples.
         key = "clustered", id(arm), tuple(np.asarray(values).tolist()), called
         return self._once(key, arm, lambda: clustered(arm, values, name, called))
 
     def job(self, arm: Arm, metric: MetricLike, pool: str | None, examples: str | None) -> ScoreJob:
-        """Returns the bootstrap of an arm's score, which caches its replicates."""
+        """Returns the bootstrap job of an arm's score, which caches its replicates."""
         key = "job", id(arm), metric, pool, examples
         return self._once(key, arm, lambda: ScoreJob(arm, metric, pool, examples))

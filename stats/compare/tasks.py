@@ -42,12 +42,12 @@ class TaskComparisons(EqualByContent, Readable):
 
     Attributes:
       comparisons: comparison by task, or by "task, metric" for a task with several metrics.
-      macro_average: comparison of the mean over tasks, with equal weights. Tasks are not drawn: the result
-        is about these tasks.
+      macro_average: comparison of the mean over tasks, with equal weights. Tasks are not drawn, so the result
+        is about these tasks only.
       adjusted: recommended two-sided p-values corrected for the number of comparisons, by method: `holm`
         (recommended), `bonferroni`, `bh`, `by`. Each [comparisons], in the order of `comparisons`; empty in
         a `single` design.
-      left_out: seeds by task that the mean leaves out, because other tasks lack them.
+      left_out: seeds of each task that the mean leaves out because other tasks lack them.
 
     Example:
       >>> from xarray import DataArray
@@ -90,26 +90,27 @@ def compare_tasks(
 ) -> TaskComparisons:
     """Compares two arms on several tasks with common draws of seeds.
 
-    A seed that is good on one task may be good on another. Drawing seeds once for all tasks keeps this
+    Seeds that are good on one task may be good on another. Common draws of seeds for all tasks preserve this
     dependence in the mean.
 
     Args:
       tasks: `TaskData` by name; or a table, file or folder of one or two arms on several tasks, as
         `stats.compare` takes it, such as a data frame with a column `task`.
-      experiment: the same kind of table of the other arm.
-      metric: metric of tables, for all tasks or by task: `{"CoLA": "matthews", "MRPC": "accuracy+f1"}`;
-        several metrics of a task are averaged. `glue`: GLUE's metrics. By default as in `stats.compare`.
+      experiment: table, file or folder of the other arm.
+      metric: metric for tables: one for all tasks, or a mapping from task to metric such as `{"CoLA":
+        "matthews", "MRPC": "accuracy+f1"}`; several metrics of a task are averaged. `glue`: GLUE's metrics.
+        By default as in `stats.compare`.
       design: as in `stats.compare`.
       resample: as in `stats.compare`.
       confidence_level: as in `stats.compare`.
       n_resamples: as in `stats.compare`.
       rng: as in `stats.compare`.
-      base_name: name of the base in tables and texts, if the data name none.
-      experiment_name: name of the experiment in tables and texts, if the data name none.
+      base_name: name of the base in tables and texts, if the data contain none.
+      experiment_name: name of the experiment in tables and texts, if the data contain none.
 
     Raises:
-      DataError: arrays of a task that do not fit together, tasks without common seeds, or tasks that share
-        examples but differ in their number.
+      DataError: incompatible arrays of a task, tasks without common seeds, or tasks with the same set of
+        examples but different numbers of them.
 
     Example:
       >>> from xarray import DataArray
@@ -192,7 +193,7 @@ def _tasks_of(
 
 
 class CountedArms(NamedTuple):
-    """Arms of one task, set of examples and metric, which count in the mean over tasks.
+    """Arms of one task, set of examples and metric, for the mean over tasks.
 
     Attributes:
       examples: name of the set of examples; equal names share draws.
@@ -225,7 +226,7 @@ def compare_family(
     _check_shared_sets(dict(zip(cells, specs, strict=True)))
     called = [Names(name, name, *names) for name in cells]
     _, left_out = _common_seeds([*cells.values()])
-    if left_out:  # each with all of its own
+    if left_out:  # each with all of its seeds
         pairs = zip(specs, called, strict=True)
         items = [compare_specs([spec], settings, [named])[0][0] for spec, named in pairs]
         mean = mean_over_tasks([*cells.values()], settings, names)
@@ -239,7 +240,7 @@ def compare_family(
 def mean_over_tasks(
     cells: Sequence[CountedArms], settings: ComparisonSettings, names: tuple[str, str]
 ) -> Comparison:
-    """Returns the comparison of the mean over tasks, from the seeds that all tasks have.
+    """Returns the comparison of the mean over tasks, with the seeds common to all tasks.
 
     Raises:
       DataError: no common seeds, or too few to estimate their variance.
@@ -271,7 +272,7 @@ def _spec(cell: CountedArms, settings: ComparisonSettings) -> ComparisonSpec:
 
 
 def _common_seeds(cells: Sequence[CountedArms]) -> tuple[list[CountedArms], dict[str, tuple]]:
-    """Keeps the seeds of each arm that every task has; also returns the seeds left out by task."""
+    """Keeps the seeds of each arm that are common to all tasks; also returns the left-out seeds by task."""
     common = []
     for arm_number, role in enumerate(("base", "experiment")[: len(cells[0].prepared.arms)]):
         seeds = common_seeds(cell.prepared.arms[arm_number] for cell in cells)
@@ -313,7 +314,7 @@ def _mean(
 
     Args:
       cells: arms and tables of each comparison, all with the same seeds.
-      undefined: bool, whether a score was 0/0 [replicates, jobs].
+      undefined: whether a score was 0/0, bool [replicates, jobs].
     """
     of_task = Counter(cell.task for cell, _ in cells)
     weights = np.array([1 / len(of_task) / of_task[cell.task] for cell, _ in cells])
@@ -325,7 +326,7 @@ def _mean(
             "same of all; give tasks of as many seeds, or resample='examples'"
         )
     samples = np.tensordot(weights, [item.samples for item in comparisons], 1)
-    # Metrics of one task share their examples, which are counted once.
+    # Metrics of one task share their examples, so count these once.
     once = [*{cell.examples: number for number, (cell, _) in enumerate(cells)}.values()]
     arms = [
         _mean_arm(
@@ -381,7 +382,7 @@ def _mean_arm(
     """Averages one arm over tasks.
 
     Args:
-      once: indices of the comparisons whose examples are counted.
+      once: indices of the comparisons with counted examples.
     """
     estimate = float(weights @ [arm.estimate for arm in arms])
     error, freedom = spread_of(crossing)

@@ -1,8 +1,8 @@
 """Finds the inputs of the MultiBERTs paper's tables and figures in prediction sets.
 
 Numbers of tables and figures are those of Sellam et al. (ICLR 2022) and of its published notebooks:
-tables 1 and 2 and figure 3 belong to section 4 (coreference, gender bias), table 4 and figures 5 and
-6 to appendix D, 1M against 2M steps to appendix E.1 and the original BERT to E.2.
+tables 1 and 2 and figure 3 are from section 4 (coreference, gender bias), table 4 and figures 5 and 6 to
+appendix D, 1M against 2M steps to appendix E.1 and the original BERT to E.2.
 
 By default the draws are those of the published library, so that equal predictions give equal samples; the
 recommended interval and p are shown with the published ones.
@@ -40,16 +40,16 @@ Pairs = Sequence[tuple[PredictionSet, PredictionSet]]
 ACCURACY = "accuracy"
 BIAS = "bias_correlation"
 HANS, NOT_ENTAILED = "hans", 0  # the label of `finetune.text.challenge_sets.TWO_WAY`
-# The paper's draws, so that equal predictions give equal samples.
+# Draws as in the paper, so that equal predictions give equal samples.
 PUBLISHED = ComparisonSettings(draws="published")
 GROUP_MEASURES = (ACCURACY, *OCCUPATION_MEASURES)
 
 
-# The base's checkpoints trained further on counterfactual data; seeds are paired with the base.
+# Procedure that trains the base's checkpoints further on counterfactual data; seeds are paired with the base.
 INCREMENTAL = "cda_incr"
-# Trained on counterfactual data from scratch, with other seeds.
+# Procedure that trains on counterfactual data from scratch, with other seeds.
 FULL = "cda_full"
-# The base's first seeds with many fine-tuning runs each.
+# First seeds of the base, with many fine-tuning runs each.
 EXTRA = "base_extra_seeds"
 
 
@@ -75,7 +75,7 @@ def compare_pair(
     resample: Resample = "both",
     names: tuple[str, str] | None = None,
 ) -> Comparison:
-    """Compares two prediction sets by a measure; their names show the difference, procedure or step."""
+    """Compares two prediction sets by a measure; their names contain the differing procedure or step."""
     settings = replace(settings or PUBLISHED, design=design, resample=resample)
     return compare_prediction_sets(
         base, experiment, measure, settings, names or _names(base, experiment)
@@ -144,9 +144,9 @@ class Catalogue:
     Attributes:
       prediction_sets: predictions of all procedures; the last step of each is used.
       early_step: early step of the base, compared with its last; None: half of the last.
-      steps_set: task or evaluation set of figure 7; None: the first.
-      parts: coordinate of examples (or `label`) that splits an evaluation set in figures, by its name, such
-        as {"hans": "label"}.
+      steps_set: task or evaluation set of figure 7; None: the first set.
+      parts: coordinate of examples (or `label`) that splits an evaluation set in figures, by name of the set,
+        such as {"hans": "label"}.
       choices: choices of learning rates, for a table.
     """
 

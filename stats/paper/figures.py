@@ -1,10 +1,9 @@
 """Figures of the MultiBERTs paper (Sellam et al., ICLR 2022), from prediction sets.
 
-Every function returns a Matplotlib figure, which `runs.figure_style.figure_bytes` makes a picture of. The
-paper shows scores on GLUE and SQuAD over pre-training seeds with the original BERT (`score_figure`), and in
-figure 3 (section 4) and figures 5 and 6 (appendix D) the gender bias of coreference
-(`seeds_figure`, `occupations_figure`). Figures of bootstrap distributions are in
-`stats.presentation.figures`.
+Each function returns a Matplotlib figure, to be rendered by `runs.figure_style.figure_bytes`. The paper shows
+scores on GLUE and SQuAD over pre-training seeds with the original BERT (`score_figure`), and in figure 3
+(section 4) and figures 5 and 6 (appendix D) the gender bias of coreference (`seeds_figure`,
+`occupations_figure`). Figures of bootstrap distributions are in `stats.presentation.figures`.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Components in the order of the bars, each with its `fill_style`.
+# Components in the order of the bars, with their `fill_style`.
 _FILLS = {"seed": 2, "run": 1, "example": 0, "residual": 4, "run_residual": 3}
-# Smallest numbers of runs of a seed, and of seeds, for a box plot.
+# Minimum number of runs of a seed, and of seeds, for a box plot.
 _ENOUGH_FOR_BOX = 8
 _ENOUGH_SEEDS = 4
 _PANELS_A_ROW = 4
@@ -57,11 +56,10 @@ class ScorePanel:
 
 
 def score_figure(panels: Sequence[ScorePanel], title: str = "", one_scale: bool = False) -> Figure:
-    """Draws scores over pre-training seeds, one panel per evaluation set: a dot per seed (the mean of
-    its runs), a box, and a dashed line for the reference.
+    """Draws the scores of pre-training seeds as dots and box plots, one panel per evaluation set.
 
-    The paper's figures of the GLUE tasks and of SQuAD 1.1 and 2.0; also for the parts of HANS or of
-    stress sets as panels.
+    A dot is the mean of a seed's runs; a dashed line shows the reference. This is the paper's figure of the
+    GLUE tasks and of SQuAD 1.1 and 2.0; panels can also be the parts of HANS or of stress sets.
 
     Args:
       panels: panels, one per evaluation set or part of one.
@@ -82,7 +80,7 @@ def score_figure(panels: Sequence[ScorePanel], title: str = "", one_scale: bool 
             _draw_scores(axes, panel, names)
             if one_scale:
                 axes.label_outer()
-        # Procedures first, then references, as `names` has them.
+        # Procedures first, then references, in the order of `names`.
         drawing.legend_below(figure, grid.flat[: len(panels)], 1 if columns < 3 else 3, names)
         drawing.title_above(figure, title)
     return figure
@@ -108,12 +106,11 @@ def _draw_scores(axes: Axes, panel: ScorePanel, names: Sequence[str]) -> None:
 
 
 def seeds_figure(arms: Sequence[RunScores], measure: str) -> Figure:
-    """Draws every pre-training seed: a small dot per run, a large marker for the mean of the seed, a
-    box where a seed has many runs; a grey line joins the procedures of one seed.
+    """Draws the scores of each pre-training seed, with a grey line between the procedures of one seed.
 
-    The paper's figure of the bias correlation of every seed before and after incremental CDA; with
-    the base's first five seeds and 25 runs of each its figure 6. Seeds are ordered by the scores of
-    the first procedure.
+    A small dot is a run, a large marker the mean of a seed; seeds with many runs have a box. This is the
+    paper's figure of the bias correlation of each seed before and after incremental CDA, and figure 6 with
+    the base's first five seeds and 25 runs of each. Seeds are sorted by the scores of the first procedure.
     """
     if not arms:
         raise DataError("found no scores to draw seeds of, expected at least one procedure")
@@ -169,9 +166,7 @@ def _draw_seeds(axes: Axes, arm: RunScores, column: Mapping, shift: float, index
 
 
 def occupations_figure(prediction_sets: Sequence[PredictionSet], measure: str) -> Figure:
-    """Draws the bias of every occupation against its share of women, one panel per procedure, with
-    the fitted line; values are means over seeds of their runs' means.
-    """
+    """Draws mean bias of occupations against their share of women, with fit, one panel per procedure."""
     arms = [
         predictions.occupation_scores(measure, predictions.procedure)
         for predictions in prediction_sets
@@ -181,9 +176,7 @@ def occupations_figure(prediction_sets: Sequence[PredictionSet], measure: str) -
 
 
 def agreement_figure(agreements: Mapping[str, Agreement]) -> Figure:
-    """Draws the agreement of two runs with the same and with different pre-training seeds, one row
-    per evaluation set, with intervals over examples.
-    """
+    """Draws the agreement of two runs, with equal and with different seeds, by evaluation set."""
     if not agreements:
         raise DataError("found no agreements to draw, expected at least one evaluation set")
     with canvas(6.4, 1.4 + 0.42 * len(agreements)) as (figure, axes):
@@ -210,8 +203,7 @@ def agreement_figure(agreements: Mapping[str, Agreement]) -> Figure:
 
 
 def family_figure(family: TaskComparisons) -> Figure:
-    """Draws a forest plot of a family of tasks: differences with intervals, the macro-average
-    below, and p-values by Holm's correction at the right.
+    """Draws a forest plot of the tasks and the macro-average, with Holm's p-values at the right.
 
     Args:
       family: see `stats.compare_tasks`.
@@ -236,8 +228,7 @@ def variance_figure(
     components: Mapping[str, VarianceComponents],
     sizes: Mapping[str, tuple[float, float, float]] | None = None,
 ) -> Figure:
-    """Draws the shares of variance by source, one bar per evaluation set: of one run's score on one
-    example, and of the mean score.
+    """Draws shares of variance by source, for one run on one example and for the mean score.
 
     Args:
       components: variance components by evaluation set.

@@ -66,7 +66,7 @@ Section = tuple[str, str, str, Callable[[], "Table | Figure"]]
 
 def _settle(parameters: Values, _: Values) -> None:
     parameters["parts"] = dict(parameters["parts"] or {})
-    # Left out at their defaults, so that reports made before they existed keep their identity.
+    # Parameters left out at their defaults, so that older reports keep their identity.
     for name, default in (("steps_set", None), ("figures", "svg")):
         if parameters[name] == default:
             del parameters[name]
@@ -82,8 +82,8 @@ class PaperSettings:
     Attributes:
       run_dir: run directory of the report.
       predictions: folder (or folders) with finished fine-tuning runs, at any depth.
-      base: name of the base procedure (see `stats.paper.catalogue.Roles`).
-      original: name of the procedure of the published checkpoint.
+      base: base procedure (see `stats.paper.catalogue.Roles`).
+      original: procedure of the published checkpoint.
       early_step: early step of the base, compared with its last; None: half of the last.
       steps_set: task or evaluation set on which both steps' bootstrap distributions are drawn (figure 7);
         None: the first.

@@ -1,7 +1,7 @@
 """The base class of answers to further questions about a comparison.
 
-Each answer is a file of `stats/answers` with its numbers, sentences, table and figure. Terminal, page, JSON
-and CSV loop over `answers.listed.ANSWERS`.
+Each module of `stats/answers` has one kind of answer with its numbers, sentences, table and figure. Terminal,
+page, JSON and CSV loop over `answers.listed.ANSWERS`.
 """
 
 from __future__ import annotations
@@ -30,15 +30,14 @@ class FurtherAnswer(EqualByContent, KnowsGuesses):
     """An answer to a further question about a finished comparison.
 
     Attributes:
-      key: key of its numbers in JSON, and prefix of its columns in CSV.
-      parameter: setting that asks the question, such as `margin`.
+      key: key of the answer's numbers in JSON, and prefix of its columns in CSV.
+      parameter: setting for the question, such as `margin`.
       replaces: whether `comparison` replaces the original comparison.
-      occasion: addition to the sentence on the rate of such studies, such as " at this look".
-      list_column: column in the list of comparisons: heading, cell without an answer, legend; empty for no
-        column.
-      of_means: whether it also applies to a mean over tasks.
+      occasion: text added to the sentence on the rate of such studies, such as " at this look".
+      list_column: heading, empty cell and legend of a column in the list of comparisons; empty for no column.
+      of_means: whether the question also applies to a mean over tasks.
       no_ranking: reason why this question excludes a ranking of arms; empty if it does not.
-      comparison: comparison that it is shown with.
+      comparison: comparison shown with the answer.
     """
 
     key: ClassVar[str]
@@ -53,47 +52,47 @@ class FurtherAnswer(EqualByContent, KnowsGuesses):
 
     @classmethod
     def settings_for(cls, settings: ComparisonSettings) -> ComparisonSettings:
-        """Returns the settings of the comparison that the question is about."""
+        """Returns the settings of the question's comparison."""
         return settings
 
     @classmethod
     def corrected(cls, answers: Sequence[tuple[Self, float | None]]) -> list[Self]:
-        """Returns the answers to a list of comparisons, corrected for its length.
+        """Returns the answers for a list of comparisons, corrected for the length of the list.
 
         Args:
-          answers: (answer, corrected p of its comparison) pairs.
+          answers: pairs of an answer and the corrected p of its comparison.
         """
         return [answer for answer, _ in answers]
 
     @property
     def clear(self) -> bool | None:
-        """Returns whether the comparison is clear, if the answer decides that; None: its p decides."""
+        """Returns whether the comparison is clear, according to the answer; None: p decides."""
         return None
 
     @property
     def claims(self) -> bool:
-        """Returns whether it shows something beyond the comparison."""
+        """Returns whether the answer shows more than the comparison."""
         return False
 
     def record(self) -> Any:
-        """Returns its numbers in types that JSON has."""
+        """Returns the answer's numbers in JSON types."""
         return self.to_dict()
 
     def columns(self) -> dict[str, Any]:
-        """Returns the scalars of its record, for CSV."""
+        """Returns the answer's scalars for CSV."""
         values = flat_values({self.key: self.record()})
         return {name: value for name, value in values.items() if not isinstance(value, list)}
 
     def list_cell(self) -> str:
-        """Returns its cell in `list_column`."""
+        """Returns the answer's cell in `list_column`."""
         return ""
 
     def sentences(self) -> list[str]:
-        """Returns its sentences, which follow the finding."""
+        """Returns the answer's sentences, to be shown after the finding."""
         return []
 
     def summary(self) -> list[str]:
-        """Returns its sentences for a short summary of many comparisons."""
+        """Returns the answer's sentences for a short summary of many comparisons."""
         return []
 
     def more_needed(self) -> list[str]:
@@ -109,19 +108,19 @@ class FurtherAnswer(EqualByContent, KnowsGuesses):
         return [], []
 
     def heading(self) -> str:
-        """Returns the heading of its table."""
+        """Returns the heading of the answer's table."""
         return self.key
 
     def table(self) -> Table | None:
-        """Returns its table."""
+        """Returns the answer's table."""
         return None
 
     def figure(self) -> ReportSection | None:
-        """Returns its figure."""
+        """Returns the answer's figure."""
         return None
 
     def plot(self, ax: Axes | None = None) -> Any:
-        """Draws its figure, or a one-panel figure into `ax`, which it returns; None without a figure."""
+        """Draws the figure, or a one-panel figure into `ax`, and returns it; None without a figure."""
         section = self.figure()
         return None if section is None else drawn(cast("Callable[[], Figure]", section.make), ax)
 
@@ -130,13 +129,13 @@ class FurtherAnswer(EqualByContent, KnowsGuesses):
         return [" ".join([*self.sentences(), *self.more_needed()]), *notes], self.table()
 
     def __str__(self) -> str:
-        """Returns its sentences and its table."""
+        """Returns the answer's sentences and table."""
         texts, table = self._parts()
         shown = [] if table is None else [table.markdown().rstrip()]
         return "\n\n".join(text for text in [texts[0], *shown, *texts[1:]] if text)
 
     def __repr__(self) -> str:
-        """Returns the type and what was compared; `print` shows the answer."""
+        """Returns the type and the names of the arms; `print` shows the answer."""
         names = [self.comparison.name, self.comparison.metric]
         return f"<{type(self).__name__} {': '.join(filter(None, names))}>"
 
@@ -148,7 +147,7 @@ class FurtherAnswer(EqualByContent, KnowsGuesses):
 
 
 def drawn(draw: Callable[[], Figure], ax: Axes | None) -> Figure | Axes:
-    """Returns the figure that a function draws, or the axes that it drew into."""
+    """Returns the figure or axes drawn by a function."""
     if ax is None:
         return draw()
     with drawn_into(ax):
@@ -157,7 +156,7 @@ def drawn(draw: Callable[[], Figure], ax: Axes | None) -> Figure | Axes:
 
 
 def finished(result: Any) -> ComparisonResult:
-    """Returns a comparison, or the comparison of an answer; refuses other data."""
+    """Returns a comparison, or the comparison of an answer; refuses other objects."""
     if isinstance(result, FurtherAnswer):
         return result.comparison
     if not isinstance(result, ComparisonResult):

@@ -1,4 +1,4 @@
-"""Tables of comparisons and rankings: a readable summary, and one with all numbers in full."""
+"""Tables of comparisons and rankings: a readable summary, and a table of all unrounded numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from multiberts.stats.presentation.words import method_names, rank_text
 from multiberts.stats.results import ComparisonResult, RankingResult, flat_values
 
 TESTS = ("t", "percentile", "published", "sign_flip", "permutation")
-# Columns of the full table, one row per comparison: joined keys of `to_dict`, and a few counts.
+# Columns of the full table (one row per comparison): joined keys of `to_dict`, and a few counts.
 FULL_COLUMNS = (
     "name", "evaluation_set", "metric", "design", "resample", "base_name", "experiment_name",
     "base_estimate", "experiment_estimate", "estimate", "ci_low", "ci_high", "ci_level", "ci_method",
@@ -35,7 +35,7 @@ FULL_COLUMNS = (
 def full_table(
     comparisons: Sequence[ComparisonResult], answers: Sequence[Sequence[FurtherAnswer]] = ()
 ) -> Table:
-    """Makes the table of `FULL_COLUMNS` and the answers' columns; None in cells that do not apply.
+    """Makes the table of `FULL_COLUMNS` and the answers' columns; inapplicable cells are None.
 
     Args:
       answers: answers to further questions about each comparison.
@@ -63,7 +63,7 @@ def _full_row(item: ComparisonResult) -> dict:
 
 
 def metric_decimals(items: Sequence[ComparisonResult]) -> dict[str, int | None]:
-    """Returns the number of decimals of each metric in a table; None: chosen for each number."""
+    """Returns the number of decimals of each metric in a table; None: chosen per number."""
     digits: dict[str, list[int]] = {}
     for item in items:
         number = interval_decimals(item.ci, item.metric)
@@ -72,9 +72,9 @@ def metric_decimals(items: Sequence[ComparisonResult]) -> dict[str, int | None]:
 
 
 def summary_table(items: Sequence[ReportedComparison]) -> Table:
-    """Makes the summary table, with estimates and intervals in one cell.
+    """Makes the summary table, with an estimate and its interval in one cell.
 
-    Shares are in per cent and their differences in points, as the metric's name says.
+    Shares are in per cent and their differences in points, as stated with the metric's name.
 
     Args:
       items: comparisons, one per row.
@@ -115,7 +115,7 @@ def _of_means(items: Sequence[ReportedComparison]) -> str:
 
 
 def unclear_beyond_zero(items: Sequence[ReportedComparison]) -> str:
-    """Explains intervals that exclude 0 next to the result "not clear"; empty if there are none."""
+    """Explains intervals that exclude 0 although the result is "not clear"; empty if there are none."""
     beyond = [
         reported
         for reported in items
@@ -132,7 +132,7 @@ def unclear_beyond_zero(items: Sequence[ReportedComparison]) -> str:
 
 
 def arms_table(result: RankingResult) -> Table:
-    """Makes the table of the arms, best first."""
+    """Makes the table of the arms, starting with the best."""
     level, metric = f"{result.confidence_level:.0%}", metric_name(result.metric)
     records: list[dict[str, Cell]] = [
         {

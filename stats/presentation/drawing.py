@@ -27,7 +27,7 @@ _FILLS = (
 
 
 def _jitter(count: int) -> NDArray:
-    """Returns small fixed offsets [count] that separate dots of equal scores."""
+    """Returns small constant offsets [count] to separate dots of equal scores."""
     return ((np.arange(count) * 0.618034) % 1 - 0.5) * 0.16
 
 
@@ -58,7 +58,7 @@ def fill_style(index: int) -> dict[str, Any]:
 def legend_below(
     figure: Figure, panels: Iterable[Axes], ncols: int, first: Sequence[str] = ()
 ) -> None:
-    """Puts one legend below all panels, with distinct labels, starting with `first`."""
+    """Puts one legend with distinct labels below all panels, starting with `first`."""
     entries: dict[str, Any] = {}
     for axes in panels:
         handles, labels = axes.get_legend_handles_labels()
@@ -79,7 +79,7 @@ def title_above(figure: Figure, title: str) -> None:
 
 
 def show_unit(axis: Axis, number_format: str) -> None:
-    """Formats the numbers of a score axis as in tables: shares in per cent."""
+    """Formats the numbers of a score axis as in tables (shares in per cent)."""
     from matplotlib.ticker import FuncFormatter
 
     if number_format:
@@ -87,7 +87,7 @@ def show_unit(axis: Axis, number_format: str) -> None:
 
 
 def finish_rows(axes: Axes, names: Sequence[str], label: str, title: str = "") -> None:
-    """Labels the rows of a forest plot from top to bottom, its axis and its panel."""
+    """Labels the rows (from top to bottom), axis and panel of a forest plot."""
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.set_xlabel(label)
@@ -126,7 +126,7 @@ def dots(
 ) -> NDArray:
     """Draws one dot per value of a group around `position`, over a grey box plot of width `box`.
 
-    Returns the horizontal positions of the dots [values]; `look` changes their `dot_style`.
+    Returns the horizontal positions of the dots [values]; `look` overrides parts of their `dot_style`.
     """
     if box:
         grey = {"color": GREY, "linewidth": box_line}

@@ -31,9 +31,9 @@ class Curve:
     """Scores of one procedure over pre-training.
 
     Attributes:
-      steps: increasing pre-training steps [steps].
+      steps: pre-training steps, increasing [steps].
       scores: score at each step by seed [steps]; NaN if not scored.
-      bounds: smallest and largest possible score; bands stay within.
+      bounds: smallest and largest possible score, which limit the bands.
     """
 
     name: str
@@ -47,7 +47,7 @@ class OccupationScores:
     """Bias of one procedure on each occupation.
 
     Attributes:
-      share: share of women [occupations] in [0, 1].
+      share: share of women in [0, 1] [occupations].
       values: mean over seeds of the bias score or probe [occupations].
       truth: true slope of synthetic data, or None if unknown.
       interval: interval of the slope over seeds and occupations, or None.
@@ -63,7 +63,7 @@ class OccupationScores:
 def _draw_difference(
     axes: Axes, row: int, item: ComparisonResult, colour: str, marker: str
 ) -> None:
-    """Draws estimate and interval in a row; the marker is filled if the interval excludes 0."""
+    """Draws an estimate and its interval in a row; the marker is filled if the interval excludes 0."""
     clear = item.ci.low > 0 or item.ci.high < 0
     drawing.row(axes, row, item.estimate, item.ci, colour=colour, marker=marker, filled=clear)
 
@@ -88,7 +88,7 @@ def seed_figure(comparison: ComparisonResult) -> Figure:
     return figure
 
 
-# Quartiles of a violin: percentage, half the line's length, line style.
+# Quartile lines of a violin: percentage, half length, line style.
 _QUARTILES = ((25, 0.13, ":"), (50, 0.2, "-"), (75, 0.13, ":"))
 
 
@@ -111,7 +111,7 @@ def _draw_violin(axes: Axes, samples: NDArray, position: float, index: int, acro
 def bootstrap_figure(comparison: ComparisonResult) -> Figure:
     """Draws the bootstrap distributions of two arms and of their difference, with two intervals.
 
-    The intervals are the recommended and the published one. The paper's notebooks draw this figure for
+    Both the recommended and the published interval are shown. The paper's notebooks have this figure for
     incremental against full CDA and for 1M against 2M steps.
     """
     if comparison.experiment is None:
@@ -163,11 +163,12 @@ def _draw_intervals(
 
 
 def sources_figure(comparisons: Sequence[ComparisonResult]) -> Figure:
-    """Draws the bootstrap distributions of one difference by resampled units. Resampling seeds and
-    examples, seeds alone and examples alone shows what each adds to the width.
+    """Draws the bootstrap distributions of one difference by resampled units.
+
+    Resampling seeds and examples, only seeds, and only examples shows what each adds to the width.
 
     Args:
-      comparisons: comparisons of the same arms and measure; a single one is drawn alone.
+      comparisons: comparisons of the same arms and measure; may be a single comparison.
     """
     if not comparisons:
         raise UserError("found no comparisons to draw, expected one per source of chance")
@@ -201,12 +202,12 @@ def forest_figure(
     correction: str = "Holm",
     last: ComparisonResult | None = None,
 ) -> Figure:
-    """Draws differences with their intervals, one row per comparison; in points if all are of shares.
+    """Draws differences with their intervals, one row per comparison; in points if all metrics are shares.
 
     Args:
-      comparisons: comparison by name of its row.
+      comparisons: comparisons by name of the row.
       title: line above the figure.
-      p_values: p-value of each row, written at the right, or empty.
+      p_values: p-values of the rows, written at the right, or empty.
       correction: name of the correction of the p-values.
       last: mean over tasks, in a separate row below a line.
     """
@@ -293,7 +294,7 @@ def _draw_band(
     for step in several:
         scores = table[np.isfinite(table[:, step]), step]
         error = float(scores.std(ddof=1)) / np.sqrt(len(scores))
-        # Seeds with equal scores have no spread, so there is no interval to bound.
+        # Seeds with equal scores have no spread, and therefore no interval.
         kind = ScoreKind("score", bounds=curve.bounds if error else UNBOUNDED)
         spread = float(scores.mean()), error, len(scores) - 1
         intervals.append(
@@ -306,9 +307,7 @@ def _draw_band(
 
 
 def bias_figure(arms: Sequence[OccupationScores], label: str, title: str = "") -> Figure:
-    """Draws each occupation's bias against its share of women, with the fitted and the true slope, if
-    known.
-    """
+    """Draws the bias of occupations against their share of women, with the fitted and any true slope."""
     options = {"sharex": True, "sharey": True, "squeeze": False}
     with canvas(1 + 3.0 * len(arms), 3.5, len(arms), **options) as (figure, panels):
         for index, (arm, axes) in enumerate(zip(arms, panels[0], strict=True)):
@@ -367,7 +366,7 @@ def _draw_fit_band(axes: Axes, arm: OccupationScores, slope: float) -> None:
 
 
 def draw_ranking(result: RankingResult) -> Figure:
-    """Draws one row per arm, best first: score (or difference from the reference arm), ranks and groups."""
+    """Draws score (or difference from the reference), ranks and group of each arm, starting with the best."""
     level, arms = f"{result.confidence_level:.0%}", result.arms
     against = {item.experiment: item for item in result.differences if result.against}
     with canvas(7.2, 1.5 + 0.34 * len(arms), 2, width_ratios=[1.4, 1]) as (figure, (left, right)):

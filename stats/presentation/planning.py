@@ -1,4 +1,4 @@
-"""The power of a comparison in words: what it can show, and the effect of more seeds or examples."""
+"""The power of a comparison in words: detectable differences, and the effect of more seeds or examples."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def needs_in_words(
 def what_is_needed(
     item: ComparisonResult, adjusted: float | None = None, answers: Sequence[FurtherAnswer] = ()
 ) -> str:
-    """Describes the detectable difference and what a smaller one takes; empty if nothing varies.
+    """Describes the detectable difference and the needs for a smaller one; empty if nothing varies.
 
     Args:
       adjusted, answers: as in `finding`.
@@ -79,7 +79,7 @@ def what_is_needed(
 
 
 def _too_few(item: ComparisonResult, needs: Needs) -> tuple[float, str]:
-    """Returns the number and the name of the units that are too few to plan from."""
+    """Returns the number and the name of the units of which there are too few for a plan."""
     if item.variance_parts is None or too_few(item.variance_parts) == "seeds":
         return needs.num_seeds, f"{drawn_unit(arms_of(item))}s"
     arm = min(arms_of(item), key=lambda arm: arm.num_scored)
@@ -90,7 +90,7 @@ def _too_few(item: ComparisonResult, needs: Needs) -> tuple[float, str]:
 
 
 def _needed(item: ComparisonResult, needs: Needs, detectable: float) -> str:
-    """Says how many seeds or examples would detect a difference of this size, if that can be planned."""
+    """Gives the number of seeds or examples to detect a difference of this size, if it can be planned."""
     seeds = f"{drawn_unit(arms_of(item))}s"
     drawn = [seeds] * (item.resample != "examples") + [units_of(item)] * (item.resample != "seeds")
     if abs(item.estimate) <= item.standard_error:
@@ -109,14 +109,14 @@ def _needed(item: ComparisonResult, needs: Needs, detectable: float) -> str:
         ways = [
             f"more of both {' and '.join(drawn)}" if len(drawn) > 1 else f"many more {drawn[0]}"
         ]
-    # Empty: the present numbers are enough.
+    # empty if the present numbers are enough
     size = estimate_text(item, abs(item.estimate))
     takes = f"Detecting a true difference of {size} with 80 % power takes"
     return filled(f"{takes} {{}}.", " or ".join(ways))
 
 
 def _doubled(item: ComparisonResult, needs: Needs) -> str:
-    """Says how twice the seeds or examples would reduce the standard error, the better option first."""
+    """Gives the standard error with twice the seeds or examples, starting with the better option."""
     pairs = (
         (needs.error_of_twice_the_seeds, f"{drawn_unit(arms_of(item))}s"),
         (needs.error_of_twice_the_examples, units_of(item)),

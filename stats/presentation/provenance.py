@@ -18,10 +18,10 @@ from multiberts.runs.files import sha256_of_file
 def data_facts(files: Sequence[Path], files_are: str) -> dict[str, str]:
     """Returns a checksum and a date of the data.
 
-    The date is that of the newest file, not of the page, so that the same data give the same bytes.
+    It is the date of the newest file, not of the page, so that the same data give the same bytes.
 
     Args:
-      files: files of the data, or of their checksums.
+      files: files with the data, or with their checksums.
     """
     digests = sorted({sha256_of_file(file) for file in files})
     newest = max(file.stat().st_mtime for file in files)
@@ -33,7 +33,7 @@ def data_facts(files: Sequence[Path], files_are: str) -> dict[str, str]:
 
 
 def _commit() -> str:
-    """Returns the commit of the package's checkout, or why there is none."""
+    """Returns the commit of the package's checkout, or the reason why there is none."""
     here = Path(__file__).resolve().parents[2]
     git = ("git", "-C", str(here))
     try:
@@ -51,7 +51,7 @@ def _commit() -> str:
 
 
 def made_with() -> dict[str, str]:
-    """Returns the commit, processor, threads and versions behind a page's numbers."""
+    """Returns the commit, processor, threads and versions that a page was made with."""
     packages = ("multiberts", "numpy", "scipy", "xarray", "matplotlib")
     threads = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
     return {

@@ -1,4 +1,4 @@
-"""Readable names for names in code, on the page of a report."""
+"""Readable names on the page of a report for names in code."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _PARTS = ((", step ", ", step "), ("/", ", "))
 
 
 def readable(name: str, names: Mapping[str, str]) -> str:
-    """Returns the readable name: the one in `names`, or that of its parts, without underscores.
+    """Returns the readable name from `names`, or composed of those of its parts, without underscores.
 
     Args:
-      name: procedure, task or evaluation set, possibly with a step after or a task before it.
+      name: procedure, task or evaluation set, possibly followed by a step or preceded by a task.
       names: readable name by name in code.
 
     Example:

@@ -1,4 +1,4 @@
-"""Comparisons as a report lists them, with corrected p, result in words and figures."""
+"""Comparisons for the list in a report, with corrected p, result in words and figures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from multiberts.stats.significance import adjusted_p_values
 
 @dataclass(frozen=True)
 class ReportedComparison:
-    """One comparison of a list, judged by its corrected p.
+    """One comparison of a list, with its result by the corrected p.
 
     Attributes:
       adjusted: recommended two-sided p, corrected for the length of the list (Holm); None in a `single`
@@ -39,7 +39,7 @@ class ReportedComparison:
 
     @property
     def is_decided(self) -> bool:
-        """Returns whether an answer, not its p, decides whether it is clear."""
+        """Returns whether an answer, instead of p, decides whether the comparison is clear."""
         return any(answer.clear is not None for answer in self.answers)
 
     def finding(self, pairing: bool = True) -> str:
@@ -52,11 +52,11 @@ def judged(
     answers: Sequence[Sequence[FurtherAnswer]] | None = None,
     figures: Sequence[Sequence[ReportSection]] | None = None,
 ) -> list[ReportedComparison]:
-    """Judges each comparison by its p, corrected for the length of the list.
+    """Determines the result of each comparison by p, corrected for the length of the list.
 
     Args:
       answers: answers to further questions about each comparison.
-      figures: figures of each comparison.
+      figures: figures for each comparison.
     """
     number = len(comparisons)
     tested = [item.p_value for item in comparisons if item.p_value is not None]
@@ -81,7 +81,7 @@ def judged(
 def _corrected(
     answers: Sequence[Sequence[FurtherAnswer]], p_values: Sequence[float | None]
 ) -> list[list[FurtherAnswer]]:
-    """Corrects the answers of each kind for their number."""
+    """Corrects the answers of each kind for the number of answers."""
     every = [list(of_row) for of_row in answers]
     for kind in dict.fromkeys(type(answer) for of_row in every for answer in of_row):
         cells = [
@@ -107,14 +107,14 @@ def means_of(items: Sequence[ReportedComparison]) -> list[ReportedComparison]:
 
 
 def tally(items: Sequence[ReportedComparison]) -> str:
-    """Counts the results of a list without means over tasks, such as `better on 3, not clear on 2`."""
+    """Counts the results in a list, except means over tasks, such as `better on 3, not clear on 2`."""
     counts = Counter(item.result for item in items if not item.comparison.tasks)
     results = ("better", "worse", "higher", "lower", "not clear")
     return ", ".join(f"{word} on {counts[word]}" for word in results if counts[word])
 
 
 def answer(items: Sequence[ReportedComparison], asked: ReportedComparison) -> str:
-    """Returns one or two sentences on a list of comparisons: the tally, and the one that is asked about."""
+    """Returns one or two sentences on a list: the counts of results, and the primary comparison."""
     first, number = asked, len(items) - len(means_of(items))
     item = first.comparison
     if first.adjusted is None:

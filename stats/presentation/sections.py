@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-_NAMES = ("Set", "Task", "Procedure")  # columns whose cells are names in code
+_NAMES = ("Set", "Task", "Procedure")  # columns with names in code
 _COLOURS_OF_THE_PAGE = {
     "#000000": "--ink", "black": "--ink", "#ffffff": "--ground", "white": "--ground", "#f2f2f2": "--raised",
     GREY: "--soft",
@@ -36,9 +36,9 @@ class ReportSection:
     """A table or figure of a report.
 
     Attributes:
-      name: name of its files without extension, and heading in Markdown.
-      caption: description, also for readers who cannot see a figure.
-      make: makes the table or figure; raises UserError if the data do not allow it.
+      name: file name without extension, and heading in Markdown.
+      caption: description, which also serves readers who cannot see a figure.
+      make: function that makes the table or figure; raises UserError if the data do not allow it.
       is_wide: whether a figure of a comparison is placed below its text instead of beside it.
     """
 
@@ -53,9 +53,9 @@ class Report:
     """A page of tables and figures.
 
     Attributes:
-      sections: sections, made and written in this order.
-      findings: main results in sentences, shown before the sections.
-      further_files: makers of further text files by name, called after the sections are made.
+      sections: sections in the order of the page.
+      findings: sentences on the main results, shown before the sections.
+      further_files: functions by file name that make further text files, called after the sections are made.
     """
 
     title: str
@@ -70,15 +70,15 @@ def write_report(
     made_by: Mapping[str, str] | None = None,
     kind: FigureKind = "svg",
 ) -> dict[str, str]:
-    """Writes all sections that can be made: `tables/`, `figures/`, `index.md` and the page `index.html`.
+    """Writes all possible sections: `tables/`, `figures/`, `index.md` and the page `index.html`.
 
     Args:
-      directory: folder to write; an existing report of this kind is replaced.
-      made_by: facts for the end of the page by name, such as the command.
+      directory: output folder; an existing report of this kind is replaced.
+      made_by: facts by name for the end of the page, such as the command.
       kind: file format of the figures; the page always shows SVG.
 
     Returns:
-      Reason by name of each section left out.
+      Reasons by name of the sections left out.
     """
     if directory.exists() and not (directory / "index.md").is_file():
         raise UserError(f"{directory} exists and is not a report of this kind; give another folder")
@@ -128,13 +128,13 @@ def write_report(
 
 
 def drawn_figure(section: ReportSection, figure: Figure, kind: FigureKind) -> tuple[str, bytes]:
-    """Returns HTML with the figure of a section as SVG, and the figure's file."""
+    """Returns the HTML of a figure section (as SVG), and the content of the figure's file."""
     svg = figure_bytes(figure)
     return _figure_html(svg.decode(), section), svg if kind == "svg" else figure_bytes(figure, kind)
 
 
 def _with_readable_names(table: Table) -> Table:
-    """Returns a table with readable names for the page; its files keep the names in code."""
+    """Returns a table with readable names for the page; files keep the names in code."""
 
     def cell(column: str, value: Cell) -> Cell:
         if not isinstance(value, str):
@@ -147,10 +147,10 @@ def _with_readable_names(table: Table) -> Table:
 
 
 def _figure_html(svg: str, section: ReportSection) -> str:
-    """Returns HTML with the figure of a section, in the page's colours."""
+    """Returns the HTML of a figure section in the page's colours."""
     text = svg[svg.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    # Ids of groups are unused; the section's name makes other ids unique in the page.
+    # Remove unused ids of groups; the section's name makes other ids unique in the page.
     text = re.sub(r'<g id="[^"]*"', "<g", text)
     prefix = f"f{zlib.crc32(section.name.encode()):x}"
     numbers: dict[str, int] = {}
@@ -159,7 +159,7 @@ def _figure_html(svg: str, section: ReportSection) -> str:
         return f"{match[1]}{prefix}-{numbers.setdefault(match[2], len(numbers)):x}"
 
     text = re.sub(r'(\bid="|href="#|url\(#)([^")]+)', renamed, text)
-    # Fonts and the colours of text and background come from the page.
+    # Use fonts and the colours of text and background from the page.
     text = re.sub(r'; font-family: [^;"]*', "", text)
     for colour, variable in _COLOURS_OF_THE_PAGE.items():
         text = re.sub(rf"(fill|stroke): {colour}(?=[;\"])", rf"\1: var({variable})", text)

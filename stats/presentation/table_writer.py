@@ -1,4 +1,4 @@
-"""Tables that are written as Markdown, LaTeX, HTML or CSV from the same cells."""
+"""Tables that can be written as Markdown, LaTeX, HTML or CSV."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from multiberts.stats.intervals import Interval
 class Table:
     """Rows of cells under named columns.
 
-    A cell is text, a number, an `Interval` or None (no value). Numbers are rounded for readers; CSV holds
-    them in full, and an interval as two columns, `<name> low` and `<name> high`.
+    A cell is text, a number, an `Interval` or None (no value). Numbers are rounded for readers, but not in
+    CSV, where an interval has two columns, `<name> low` and `<name> high`.
 
     Attributes:
       rows: rows with one cell per column.
@@ -54,11 +54,11 @@ class Table:
     def from_records(
         cls, records: Sequence[Mapping[str, Cell]], formats: Mapping[str, str], title: str = ""
     ) -> Table:
-        """Makes a table of records with equal keys, which become the columns.
+        """Makes a table from records with equal keys; the keys become the columns.
 
         Args:
           records: cells by column, one record per row.
-          formats: number format by column; other keys are ignored.
+          formats: number format by column; unknown columns are ignored.
           title: see the class.
         """
         columns = list(records[0]) if records else []
@@ -81,7 +81,7 @@ class Table:
         ]
 
     def markdown(self) -> str:
-        """Writes a Markdown table, its columns padded to equal width."""
+        """Writes a Markdown table with padded columns."""
         lines = [
             tuple(cell.replace("|", "\\|") for cell in row)
             for row in (tuple(self.headings), *self.texts())
@@ -99,7 +99,7 @@ class Table:
         return "\n".join([*title, *texts, *note]) + "\n"
 
     def aligned(self) -> str:
-        """Writes aligned columns of text for the terminal."""
+        """Writes the table as aligned text for the terminal."""
         rows = [tuple(self.headings), *self.texts()]
         widths = [max(len(row[index]) for row in rows) for index in range(len(self.columns))]
         return "\n".join(
@@ -123,7 +123,7 @@ class Table:
         """Writes an HTML table; cells of numeric columns have the class `n`.
 
         Args:
-          identity: id of the table, by which the page's script sorts it; empty: not sortable.
+          identity: id of the table for sorting by the page's script; empty: not sortable.
         """
         numeric = self._numeric()
         rows = [
@@ -142,7 +142,7 @@ class Table:
         )
 
     def csv(self) -> str:
-        """Writes comma-separated values with a header and numbers in full."""
+        """Writes comma-separated values with a header and unrounded numbers."""
         columns: dict[str, list[Cell]] = {}
         for column, name in enumerate(self.columns):
             cells = [row[column] for row in self.rows]
@@ -157,7 +157,7 @@ class Table:
         return stream.getvalue()
 
     def _numeric(self) -> list[bool]:
-        """Returns whether each column has no text, and is therefore right-aligned."""
+        """Returns whether each column is right-aligned because it has no text."""
         return [
             bool(self.rows) and not any(isinstance(row[index], str) for row in self.rows)
             for index in range(len(self.columns))

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     )
     from multiberts.stats.settings import Design, Resample
 
-# A higher failure rate can go unseen in few seeds and lowers the coverage of intervals (calibration.md).
+# Failure rate from which unseen failures lower the coverage of intervals (calibration.md).
 _HARMFUL_RATE = 0.1
-# Names of arms in a sentence; of more, the last one is replaced by the number of the others.
+# Maximum number of arms named in a sentence; of more arms, the last name is replaced by a number.
 _MOST_NAMES = 6
 
 _PAIRED_BY_NUMBER = (
@@ -48,14 +48,14 @@ SOURCES: Mapping[Resample, str] = {
     "seeds": "seeds only",
     "examples": "examples only",
 }
-# The same in sentences; {}: names of seeds and examples.
+# Resampled units in sentences; {}: names of seeds and examples.
 _DRAWN: Mapping[Resample, str] = {"both": "{}s and {}", "seeds": "{}s", "examples": "{1}"}
 _NO_DIFFERENCE: Mapping[Resample, str] = {
     "both": "in any seed or on any example",
     "seeds": "in any seed",
     "examples": "on any example",
 }
-# The same in a methods paragraph; {}: name of the seeds.
+# Resampled units in a methods paragraph; {}: name of the seeds.
 _SAMPLED: Mapping[Resample, str] = {
     "both": "both {} and examples",
     "seeds": "{}, with the examples held fixed,",
@@ -73,9 +73,9 @@ _WHY_REPORT: Mapping[Design, str] = {
     "unpaired": "each arm has seeds of its own, so the interval is unpaired",
     "fixed_baseline": "{} is held fixed, so the interval is not about other seeds of it",
 }
-# Words for a higher and a lower score, by whether higher is better.
+# Words for a higher and a lower score, by `higher_is_better`.
 _WAYS = {True: ("better", "worse"), False: ("worse", "better"), None: ("higher", "lower")}
-# By `ConfidenceInterval.method`.
+# Texts by `ConfidenceInterval.method`.
 _INTERVALS = {
     "t": "Student's t",
     "Newcombe": "Newcombe's (1998), from score intervals",
@@ -128,9 +128,9 @@ def finding(
     *,
     pairing: bool = True,
 ) -> str:
-    """Describes the result in a few sentences for readers who are not statisticians.
+    """Describes the result in a few plain sentences.
 
-    Takes the arguments of `finding_sentences`.
+    The arguments are those of `finding_sentences`.
     """
     return " ".join(finding_sentences(item, adjusted, answers, pairing=pairing))
 
@@ -145,10 +145,10 @@ def finding_sentences(
     """Returns sentences on the result and its interval, then on test, answers and pairing.
 
     Args:
-      adjusted: p corrected by Holm for the number of comparisons, which then decides the result; None: the
-        comparison's own p decides.
-      answers: answers to further questions, whose sentences follow.
-      pairing: whether to describe the pairing, which `interval_to_report` describes, too.
+      adjusted: p corrected for the number of comparisons (Holm), which decides the result; None: the
+        uncorrected p decides.
+      answers: answers to further questions; their sentences follow.
+      pairing: whether to describe the pairing (also described by `interval_to_report`).
     """
     base, experiment, metric = item.base, item.experiment, metric_name(item.metric)
     size, level = partial(estimate_text, item), level_text(item.confidence_level)
@@ -196,7 +196,7 @@ def not_empty(*texts: str) -> list[str]:
 
 
 def filled(template: str, value: object) -> str:
-    """Inserts a value into a template; empty if the value is empty."""
+    """Inserts a value into a template; returns an empty text if the value is empty."""
     return template.format(value) if value else ""
 
 
@@ -212,7 +212,7 @@ def _is_identical(item: ComparisonResult) -> bool:
 
 
 def claim(arms: Sequence[ArmSummary], resample: Resample) -> str:
-    """Says what a result is about, unless it is about both new seeds and new examples."""
+    """Gives the scope of a result, unless it is both new seeds and new examples."""
     if resample == "seeds":
         start = "Scores of whole runs: this" if arms[0].num_examples == 1 else "This"
         return f"{start} is about new {drawn_unit(arms)}s on these examples, and not about other examples."
@@ -233,13 +233,13 @@ def _are_single(arms: Iterable[ArmSummary]) -> bool:
 
 
 def _about_these(item: ComparisonResult) -> str:
-    """Says if the result is about the compared models or tasks only."""
+    """States that a result is about the compared models or tasks only, if so."""
     base, experiment = item.base, item.experiment
     if item.tasks:
         return "The mean gives each task the same weight; tasks are not drawn, so it is about these tasks."
     repeats = _about_repeats(arms_of(item))
     if item.resample == "examples":
-        return ""  # `claim` says it
+        return ""  # already in `claim`
     if experiment is None or repeats:
         return repeats
     if item.design == "fixed_baseline":
@@ -260,7 +260,7 @@ def _about_repeats(arms: Iterable[ArmSummary]) -> str:
 
 
 def interval_to_report(item: ComparisonResult) -> str:
-    """Says which interval to report in a paper, and why; empty for a single arm."""
+    """Gives the interval to report in a paper and the reason; empty for a single arm."""
     if item.experiment is None or _is_identical(item):
         return ""
     shown, unpaired = estimate_text(item, item.ci), _unpaired(item)
@@ -410,7 +410,7 @@ def methods(
 
 
 def _averaged(arms: Sequence[ArmSummary], runs_are: str, seeds: str) -> str:
-    """Says how scores are averaged: over the runs of each seed, if any has several, then over seeds."""
+    """Describes the averaging of scores, over the runs of each seed (if any has several) and over seeds."""
     if _are_single(arms):
         return " of single runs"
     several = any(arm.num_runs > len(arm.seeds) for arm in arms)
@@ -427,7 +427,7 @@ def _paragraph(
 ) -> str:
     """Joins the methods paragraph, with common sentences on intervals and missing predictions."""
     intervals, of_intervals = about_intervals(differences, arms)
-    # By name, to count an arm of several comparisons once.
+    # by name, to count an arm of several comparisons once
     missing = {arm.name: f"{arm.num_missing:,} of {arm.name}" for arm in arms if arm.num_missing}
     of_missing = (
         "Missing predictions ({}) were left out of the scores of their runs, as if they were missing "
@@ -450,7 +450,7 @@ def about_intervals(
 ) -> tuple[list[str], list[str]]:
     """Returns sentences on intervals and tests for a methods paragraph, and their references.
 
-    The methods are read from the intervals, so that the sentences match the computation.
+    The intervals contain their methods, so that the sentences match the computation.
     """
     crossed = any(getattr(each, "resample", "both") == "both" for each in differences)
     of_what = "the crossed design" if crossed else "a mean"
@@ -476,7 +476,7 @@ def about_intervals(
 
 
 def method_names(intervals: Sequence[ConfidenceInterval]) -> str:
-    """Returns the methods of intervals for a heading, such as `t, Newcombe`, most frequent first."""
+    """Returns the methods of intervals for a heading, such as `t, Newcombe`, by decreasing frequency."""
     counts = Counter(interval.method for interval in intervals)
     return ", ".join(name for name, _ in counts.most_common())
 
@@ -509,8 +509,8 @@ def verdict(
 
     Args:
       adjusted: p corrected for the number of comparisons.
-      better: whether a higher score is better; None if neither is.
-      answers: answers to further questions; one of them may decide instead of p.
+      better: whether a higher score is better; None if neither direction is.
+      answers: answers to further questions, which may decide instead of p.
     """
     if not is_clear(item, adjusted, answers) or item.estimate == 0:
         return "not clear"
@@ -519,7 +519,7 @@ def verdict(
 
 def is_clear(item: ComparisonResult, p: float, answers: Sequence[FurtherAnswer] = ()) -> bool:
     decided = [answer.clear for answer in answers if answer.clear is not None]
-    # Rounded: 1 - 0.95 is above 0.05.
+    # rounded, because 1 - 0.95 is above 0.05
     return [*decided, p < round(1 - item.confidence_level, 12)][0]
 
 
@@ -532,8 +532,9 @@ def p_text(value: float) -> str:
 def _judgement(
     item: ComparisonResult, adjusted: float | None, answers: Sequence[FurtherAnswer]
 ) -> str:
-    """Explains p: how often studies without a true difference show one this large. p is not the probability
-    that the difference is due to chance (Wasserstein & Lazar 2016, principle 2).
+    """Explains p as the rate of studies without a true difference that show one this large.
+
+    p is not the probability that the difference is due to chance (Wasserstein & Lazar 2016, principle 2).
     """
     assert item.p_value is not None
     p, drawn = item.p_value, _DRAWN[item.resample].format(_drawn(item), units_of(item))
@@ -561,7 +562,7 @@ def _judgement(
 
 
 def _over_labels(item: ComparisonResult) -> str:
-    """Gives a macro average without the classes that answers outside the labels add to it."""
+    """Gives a macro average without the classes added by answers outside the labels."""
     if not item.over_labels:
         return ""
     *first, last = item.over_labels
@@ -585,7 +586,7 @@ def about_seeds(arm: ArmSummary, metric: str, confidence_level: float, more: str
     """Lists the seeds of an arm that seem to have failed, and warns if all are constant.
 
     Args:
-      more: text that follows the sentence on failed seeds.
+      more: text after the sentence on failed seeds.
     """
     texts = [_failure(arm, metric, confidence_level) + more] if arm.failed_seeds else []
     number = len(arm.seeds)
@@ -599,7 +600,7 @@ def about_seeds(arm: ArmSummary, metric: str, confidence_level: float, more: str
 
 
 def _failure(arm: ArmSummary, metric: str, confidence_level: float) -> str:
-    """Lists the seeds that seem to have failed, the signs, and their false-alarm rate."""
+    """Lists the seeds that seem to have failed, the signs of failure, and the rate of false alarms."""
     failed, pairs = len(arm.failed_seeds), zip(arm.seeds, arm.seed_scores, strict=True)
     constant = [seed for seed in arm.failed_seeds if seed in arm.constant_seeds]
     signs = answer = _one_answer(arm, metric, len(constant))
@@ -640,10 +641,10 @@ def seed_names(seeds: Sequence) -> str:
 
 
 def unseen_failures(item: ComparisonResult) -> str:
-    """Gives the failure rate that is compatible with no failed seed; empty if it must be low.
+    """Gives the largest failure rate compatible with no failed seed; empty if it is low.
 
-    This limits the claim and is not a warning. With 36 or more seeds, none failed, the 95 % limit of the
-    rate is below `_HARMFUL_RATE`. Failed seeds and arms of constant seeds have a warning.
+    The sentence limits the claim, but is not a warning. With 36 or more seeds and no failure, the 95 % limit
+    of the rate is below `_HARMFUL_RATE`. There are warnings on failed seeds and on arms of constant seeds.
     """
     return unseen_failures_of(arms_of(item), item.confidence_level)
 
@@ -699,7 +700,7 @@ def warnings(
     """Lists warnings on a comparison.
 
     Args:
-      numbers: whether to include the numbers of this comparison; without them equal warnings of several
+      numbers: whether to include the numbers of this comparison; if not, equal warnings of several
         comparisons can be shown once.
       answers: answers to further questions.
     """
@@ -755,7 +756,7 @@ def warnings(
 
 
 def ranking_finding(result: RankingResult) -> str:
-    """Describes a ranking in a few sentences, for a reader who is not a statistician."""
+    """Describes a ranking in a few plain sentences."""
     first, clear = result.arms[0], sum(item.clear for item in result.differences)
     numbers, score = _numbers_of_seeds(result), partial(_score, first.ci, result.metric)
     paired = "paired seed" if result.design == "paired" else drawn_unit(result.arms)
@@ -800,7 +801,7 @@ def _names(names: Sequence[str]) -> str:
 
 
 def rank_text(arm: RankedArm) -> str:
-    """Returns the ranks that an arm may have, such as `2 to 4`."""
+    """Returns the interval of an arm's rank, such as `2 to 4`."""
     if arm.rank_low == arm.rank_high:
         return str(arm.rank_low)
     return f"{arm.rank_low} to {arm.rank_high}"

@@ -50,8 +50,8 @@ class KnownTruth:
     """A known true value and its estimate.
 
     Attributes:
-      truth: true value, known from the construction of the data.
-      comparison: estimate, in a single design.
+      truth: true value from the construction of the data.
+      comparison: comparison with the estimate, in a `single` design.
     """
 
     truth: float
@@ -67,9 +67,9 @@ class ReportContent:
     """The contents of the page.
 
     Attributes:
-      experiment: experiment that the runs belong to, or None.
+      experiment: experiment of the runs, or None.
       missing: text on missing planned runs; empty if none is missing.
-      name_of: turns a name in code into the name that readers see.
+      name_of: function that converts a name in code to a readable one.
     """
 
     compared: list[ComparedArms]
@@ -85,12 +85,12 @@ class ReportContent:
 
     @property
     def asked(self) -> ComparedArms:
-        """Returns the comparisons that the page opens with: the first with a primary one, else the first."""
+        """Returns the comparisons at the top of the page: the first with a primary one, else the first."""
         return next((each for each in self.compared if each.primary is not None), self.compared[0])
 
     @property
     def is_ranked(self) -> bool:
-        """Returns whether the page opens with a ranking without a base."""
+        """Returns whether the page starts with a ranking without a base."""
         return bool(self.asked.rankings) and self.asked.asked.comparison.experiment is None
 
     @property
@@ -106,7 +106,7 @@ class ReportContent:
 
 
 class _Analysis:
-    """Runs at their chosen learning rates, with prediction sets that are read once."""
+    """Runs at their chosen learning rates, with cached prediction sets."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class _Analysis:
         self.choices: dict[tuple, LearningRateChoice] = {}
 
     def groups(self, runs: Sequence[FinishedRun]) -> list[RunGroup]:
-        """Returns groups with one learning rate each, and keeps the choices for the page."""
+        """Returns groups with one learning rate each, and stores the choices for the page."""
         chosen = []
         for group in make_groups(runs):
             best, choice = choose_learning_rate(group, self.reader, self.rule)
@@ -139,7 +139,7 @@ class _Analysis:
     def shared(
         self, base: RunGroup, experiment: RunGroup | None = None
     ) -> Iterator[tuple[str, list[PredictionSet]]]:
-        """Yields each metric that both groups have on an evaluation set, with their prediction sets."""
+        """Yields each common metric of two groups on an evaluation set, with their prediction sets."""
         arms = [group for group in (base, experiment) if group is not None]
         sets = [group.evaluation_sets() for group in arms]
         for evaluation_set, measures in sets[0].items():
@@ -187,7 +187,7 @@ def analyse(
         selected runs.
       truths: true values by "<evaluation set>/<metric>" and procedure; may be empty.
       settings: settings of all comparisons; each has its own design and resampled units.
-      experiment: experiment that the runs belong to; None if unknown.
+      experiment: experiment of the runs; None if unknown.
       names: readable name by procedure, task or evaluation set (see `readable`).
     """
     name_of = partial(readable, names=names or {})
@@ -315,7 +315,7 @@ def _training_pictures(analysis: _Analysis, groups: Sequence[RunGroup]) -> list[
                 prediction_sets.setdefault(group.procedure, []).append(predictions)
     pictures = []
     for (name, measure), procedures in series.items():
-        # Two points are in the table of comparisons; a curve would add nothing.
+        # The table of comparisons shows two points already.
         if max(len(prediction_sets) for prediction_sets in procedures.values()) < 3:
             continue
         shown = analysis.name_of(name)

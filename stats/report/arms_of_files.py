@@ -51,26 +51,27 @@ def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[s
     r"""Reads predictions or scores of many runs for `compare`; formats are recognised by content.
 
     Args:
-      data: the path of a table (CSV, TSV, JSON lines, JSON, Parquet), long or with one column per run; of
-        arrays (`.npz`, `.npy`); of a folder of such files, one per seed, or of finished fine-tuning runs; of
+      data: path of a table (CSV, TSV, JSON lines, JSON, Parquet), long or with one column per run; of arrays
+        (`.npz`, `.npy`); of a folder of such files, one per seed, or of finished fine-tuning runs; or of
         outputs of lm-evaluation-harness, Inspect, HELM or Hugging Face `datasets`, one folder per seed (see
-        `evaluate.readers.reading.read_arms_by_task`). Or a list of such paths, whose names say seed and arm.
-        Or a table in memory: a data frame (pandas, polars) or a list or dict of frames, an arm each, a
-        `datasets.Dataset`, a list of rows, a dict of columns, or of arrays as a `.npz` file holds them.
-      task: one of several tasks in files, or in a column `task`; of finished runs,
-        "<task>/<evaluation set>" or either.
-      **columns: names of columns that do not have their usual names: any of `arm`, `seed`, `run`,
-        `example`, `prediction`, `score`, `label`, `cluster`, `by` (slices of the examples);
-        `seed="columns"` where each seed has a column, whose name ends in its number (`base_0`).
+        `evaluate.readers.reading.read_arms_by_task`). Or a list of such paths with seed and arm in their
+        names. Or a table in memory: a data frame (pandas, polars), a list or dict of frames with one arm
+        each, a `datasets.Dataset`, a list of rows, a dict of columns, or a dict of arrays as in a `.npz`
+        file.
+      task: task to read, if files or a column `task` have several; for finished runs "<task>/<evaluation
+        set>", or only one of the two.
+      **columns: names of columns with unusual names, for any of `arm`, `seed`, `run`, `example`,
+        `prediction`, `score`, `label`, `cluster`, `by` (slices of the examples); `seed="columns"` if there is
+        one column per seed with the seed's number at the end of its name (`base_0`).
 
     Returns:
-      By arm (model, method or condition; "" where the data name none), in the order of the data, a
-      Dataset with dims (run, example) as `compare` takes it. A row that is missing is a cell that is NaN
-      (see `missing` of `compare`). Texts of the examples (`text`, `question`, `premise`, ...) are
-      coordinates; `attrs["columns"]` says which column was read as what.
+      A Dataset with dims (run, example) for `compare` by arm (model, method or condition; "" if the data name
+      none), in the order of the data. Missing rows become NaN (see `missing` of `compare`). Texts of the
+      examples (`text`, `question`, `premise`, ...) are coordinates; `attrs["columns"]` gives the column read
+      for each role.
 
     Raises:
-      DataError: the data cannot be read as predictions; the line shows what was found and what to give.
+      DataError: the data cannot be read as predictions; the message suggests a correction.
 
     Example:
       >>> from multiberts import stats
@@ -120,9 +121,9 @@ def _tasks_of_each(
     seeds: SeedKind,
     steps: Sequence[int],
 ) -> list[dict[str, dict[str, Any]]]:
-    """Reads groups of paths by task and arm.
+    """Reads groups of paths and returns the data by task and arm.
 
-    A group that names no task belongs to the wanted task if another group names it.
+    A group without a task is assigned to the wanted task if another group has that task.
     """
 
     def tasks_at(paths: Sequence[str], names: Mapping[str, str | None], task: str | None) -> Any:
@@ -152,13 +153,13 @@ def _tasks_of_each(
 def _tasks_of_runs(
     path: str, task: str | None, steps: Sequence[int], seeds: SeedKind, is_alone: bool
 ) -> dict[str, dict[str, xarray.Dataset]]:
-    """Reads finished runs by task; arms are procedures, or checkpoints with fine-tuning seeds.
+    """Reads finished runs by task; arms are procedures, or checkpoints if seeds are fine-tuning seeds.
 
     Each arm is read at one learning rate.
 
     Args:
-      steps: pre-training steps; empty: the last step of each procedure.
-      is_alone: whether this is the only path; the learning rates of one checkpoint are then arms.
+      steps: pre-training steps to read; empty: the last step of each procedure.
+      is_alone: whether no other path is read; if so, learning rates of a single checkpoint become arms.
     """
     runs = finished_runs(path)
     of_task = [run for run in runs if run.facts["task"] == (task or "").partition("/")[0]]
@@ -187,7 +188,7 @@ def _tasks_of_runs(
 def _wanted_sets(
     prediction_sets: Sequence[PredictionSet], path: str, task: str | None
 ) -> list[PredictionSet]:
-    """Returns the prediction sets of the wanted task or evaluation set, or all; refuses an unknown one."""
+    """Returns all prediction sets, or those of one task or evaluation set; refuses an unknown name."""
     sets = [
         item
         for item in prediction_sets
@@ -212,15 +213,15 @@ def tasks_of(
     """Returns the arms of all paths by task, as `stats.compare` takes them, the base first.
 
     Args:
-      paths: files or folders, one per arm; or one per seed, with the seed in the name (`base_seed0.csv
-        base_seed1.csv`), as a shell's glob gives them.
+      paths: files or folders, one per arm; or one per seed with the seed in its name, such as from a shell's
+        glob (`base_seed0.csv base_seed1.csv`).
       task: task to read; None: all.
       seeds: training stage whose seeds count, for finished runs; other files have a column of seeds.
       columns: names of columns by role, one for all paths or one per path, separated by commas.
       steps: pre-training steps of finished runs; empty: the last step of each procedure.
 
     Returns:
-      Arms by task; a single task is named "", whatever the files call it.
+      Arms by task; a single task always has the name "".
     """
     if len(set(paths)) < len(paths):
         raise UserError(f"found a path twice among {', '.join(paths)}; give each once")
@@ -258,10 +259,10 @@ def tasks_of(
 def with_labels(
     arms: Mapping[str, Any], path: str, names: RowNames, *, has_metric: bool
 ) -> dict[str, Any]:
-    """Replaces the labels of arms by those of a table, joined by id.
+    """Replaces the labels of arms by labels from a table, joined by id.
 
     Args:
-      names: names of the table's columns, if they are not usual ones.
+      names: unusual names of the table's columns.
       has_metric: see `stats.reading.labelled`.
     """
     relabelled: dict[str, Any] = {}
@@ -269,7 +270,7 @@ def with_labels(
         table = table_of(name, data)
         labels, called = labels_by_id(path, names, path, table.read.columns.get("example", ""))
         table = labelled(name, table, labels, called, has_metric=has_metric)
-        # The probabilities of finished runs stay.
+        # Keep the other variables, such as the probabilities of finished runs.
         is_table = isinstance(data, ArmTable)
         relabelled[name] = table if is_table else data.assign(label=("example", table.labels))
     return relabelled
@@ -285,13 +286,13 @@ def metric_of_arms(arms: Mapping[str, Any], metric: str | None) -> str:
 def columns_of_each(
     paths: Sequence[str], columns: Mapping[str, str | None]
 ) -> list[dict[str, str | None]]:
-    """Returns the names of columns for each path; None means the usual names.
+    """Returns the column names for each path; None: the usual names.
 
     Example:
       >>> columns_of_each(["a.csv", "b.csv"], {"label": "gold,y", "seed": "s", "run": None})
       [{'label': 'gold', 'seed': 's', 'run': None}, {'label': 'y', 'seed': 's', 'run': None}]
     """
-    # For lm-evaluation-harness `--score=METRIC,FILTER` is one name.
+    # In lm-evaluation-harness, `METRIC,FILTER` of `--score=METRIC,FILTER` is one name.
     has_filters = any(next(Path(path).rglob("samples_*.jsonl"), None) for path in paths)
     each: list[dict[str, str | None]] = [{} for _ in paths]
     for role, named in columns.items():

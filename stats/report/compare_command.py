@@ -52,26 +52,26 @@ class FileComparison(SliceNames):
     """Settings of `compare_files`.
 
     Attributes:
-      results: predictions or scores: a table (CSV, TSV, JSON lines, JSON, Parquet), long or with one
+      results: predictions or scores, as a table (CSV, TSV, JSON lines, JSON, Parquet), long or with one
         column per run; arrays (`.npz`, `.npy`); a folder of such files, one per seed, whose names say seed,
         arm and task (`base_seed0.csv`, `base/seed_0/rte.csv`); a folder of finished fine-tuning runs; outputs
         of lm-evaluation-harness, Inspect, HELM or Hugging Face `datasets`, one folder per seed.
       experiment: the same for one or more other arms; or further seeds, if names differ in the seed
         (`base_seed*.csv new_seed*.csv`).
-      labels: table of ids and labels that replaces labels in the files; `example` and `label` may name its
-        columns.
-      base: arm that the others are compared with; by default the first.
+      labels: table of ids and labels, which replace the labels in the files; `example` and `label` may name
+        its columns.
+      base: reference arm of all comparisons; by default the first.
       metric: a metric such as `accuracy`, `f1`, `matthews_correlation`; by default `mean` of scores,
         and `accuracy` of predictions. For several tasks one metric each, `MRPC:accuracy+f1,accuracy`; two
         metrics of a task are averaged. `glue`: GLUE's metrics.
-      html: path of a page to write, one file with the answer and its figures.
+      html: path of a self-contained HTML page to write, with the answer and its figures.
       latex: path of a LaTeX table to write.
       csv: path of a CSV file to write, with all numbers.
       json: print all numbers as JSON instead of text.
       design: `paired` for runs that share their seeds, `unpaired`, `fixed_baseline`. Repeated evaluations,
         known as logs in order of time, are always unpaired.
-      resample: `both`; `examples` holds the seeds fixed and claims nothing beyond them, the default for one
-        run of each arm; `seeds` holds the examples fixed, the default for one score per run.
+      resample: `both`; `examples` holds the seeds fixed, so the result is about these seeds only (default for
+        one run of each arm); `seeds` holds the examples fixed (default for one score per run).
       seeds: training stage whose seeds count, for finished runs: `pretrain`, or `finetune`, which compares
         single checkpoints; other files have a column of seeds.
       step: pre-training steps of finished runs to compare; by default the last of each procedure.
@@ -80,22 +80,22 @@ class FileComparison(SliceNames):
       task_name: name of the task in text, page and LaTeX.
       missing: `omit` leaves a missing prediction out of its run's score, as if missing at random.
       confidence_level: level of the intervals.
-      margin: largest irrelevant difference, in points for scores in per cent; tests whether each arm is not
-        worse than the base by it, and equal within it.
-      by: column that splits the examples into slices, each compared separately: a category, a language,
+      margin: largest irrelevant difference, in points for scores in per cent; each arm is tested for
+        non-inferiority and for equality within this margin.
+      by: column that splits the examples into slices for separate comparisons: a category, a language,
         `label`, or `length` (number of words); numbers are cut at their quartiles.
       seed_sd: standard deviation over seeds for arms with one seed, in points for scores in per cent:
         `0.8`, or `0.8/24` with its degrees of freedom. Seeds are then not paired.
-      arm: column that names the model, method or condition of each row; this and the other columns have
-        one name for all files, or one for each, separated by commas.
-      seed: column of seeds; `columns` (if none is called so) where each seed has a column of its own,
-        whose name ends in its number (`base_0`).
+      arm: column of the model, method or condition of each row; for this and the other columns give one name
+        for all files, or one per file, separated by commas.
+      seed: column of seeds; `columns` (if no column has that name) if there is one column per seed with the
+        seed's number at the end of its name (`base_0`).
       run: column that distinguishes several runs of one seed, which are averaged.
       example: column of example ids.
       prediction: column of predictions.
-      score: column of each example's own score (1 where it is right); of a harness, the metric.
+      score: column of example scores (1 for a right answer); for a harness the metric.
       label: column of labels.
-      cluster: column of groups of examples that belong together, such as sentences of one template.
+      cluster: column of groups of related examples, such as sentences of one template.
       n_resamples: bootstrap replicates.
       rng: number that identifies the draws: equal numbers give equal draws.
     """
@@ -131,7 +131,7 @@ class FileComparison(SliceNames):
 
     @property
     def inputs(self) -> list[str]:
-        """Returns all paths that are read."""
+        """Returns all input paths."""
         return [self.results, *self.experiment, *([self.labels] if self.labels else [])]
 
     def of_comparison(self, design: Design) -> ComparisonSettings:
@@ -142,21 +142,21 @@ class FileComparison(SliceNames):
 
 @takes_fields_of(FileComparison)
 def compare_files(settings: FileComparison) -> str:
-    """Compares predictions or scores of your own models over seeds and examples.
+    """Compares predictions or scores of your models over seeds and examples.
 
-    `multiberts compare base.csv new.csv --metric=f1` compares two files, `multiberts compare
-    results.csv` the arms that one file holds. The first arm is the base unless `--base` names one; with
-    more than two, each other is compared with it and p-values are corrected for their number (Holm),
-    and all are ranked, with the arms that are tied.
+    `multiberts compare base.csv new.csv --metric=f1` compares two files; `multiberts compare results.csv`
+    compares the arms in one file. The base is the first arm, or the arm given by `--base`. With more than two
+    arms, each is compared with the base, p-values are corrected for the number of comparisons (Holm), and all
+    arms are ranked, with ties.
 
     Args:
-      settings: what to compare, and how.
+      settings: files to compare and settings of the comparison.
 
     Returns:
-      The finding in words, what was read as what, a table, what to do next, and the files written.
+      Text for the terminal: the finding, the columns read, a table, next steps, and the files written.
 
     Raises:
-      UserError: a file cannot be read as predictions, or the arms do not fit together.
+      UserError: a file cannot be read as predictions, or the arms are incompatible.
     """
     inputs = {Path(path).resolve() for path in settings.inputs}
     for flag in ("html", "latex", "csv"):
@@ -168,7 +168,7 @@ def compare_files(settings: FileComparison) -> str:
     read_tasks = partial(tasks_of, paths, settings.task, seeds=settings.seeds, steps=settings.step)
     tasks = read_tasks(settings.columns)
     if known_name(settings.metric or "") == "loss" and settings.score is None:
-        # A column of scores is left out by default if there are predictions and labels.
+        # Columns of scores are ignored by default if there are predictions and labels.
         reads = [table.read for arms in _tables(tasks).values() for table in arms.values()]
         losses = [name for read in reads for name in read.unused if name.lower() == "loss"]
         if losses:
@@ -244,7 +244,7 @@ def _compare_tasks(
     lacking: list[str] = []
     for task, arms in tasks.items():
         called = task or settings.task_name or settings.task or Path(settings.results).name
-        # Tasks of finished runs have several evaluation sets, which count as in a report.
+        # Tasks of finished runs have several evaluation sets, treated as in a report.
         of_task = [*getattr(next(iter(arms.values())), "attrs", {}).get("metrics", ())]
         run_task, _, set_name = (task if of_task else "").partition("/")
         every = metrics[task]
@@ -297,7 +297,7 @@ def _pages(
     read: str,
     tasks: Mapping[str, Mapping[str, ArmTable]],
 ) -> dict[str, str]:
-    """Returns the report page of these comparisons, and the pages that it links to."""
+    """Returns the report page of these comparisons, and its linked pages."""
     bootstrap = settings.of_comparison(compared.comparisons[0].design)
     tables = [table for arms in tasks.values() for table in arms.values()]
     names = {

@@ -1,4 +1,4 @@
-"""The output of the command `compare` as text and JSON, and the line on the data that it read."""
+"""The output of the command `compare` as text and JSON, with a line on the input data."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _columns(table: ArmTable) -> str:
 
 
 def _grouped(texts: Iterable[tuple[str, str]]) -> str:
-    """Returns the common text of all arms or tasks, or each text with the names that it applies to."""
+    """Returns the text if all arms or tasks have the same, else each text with their names."""
     alike: dict[str, dict[str, None]] = {}
     for name, text in texts:
         alike.setdefault(text, {})[name] = None
@@ -155,7 +155,7 @@ def as_text(compared: ComparedArms, read: str) -> str:
     parts = ["\n".join(findings)]
     if table is not None:
         shown = [table.aligned(), *filter(None, [unclear_beyond_zero(compared.items)])]
-        # With many comparisons readers look for the table first.
+        # Show the table first if there are many comparisons.
         if means:
             parts += [*shown, passed_over if means[0].adjusted is not None else ""]
         else:

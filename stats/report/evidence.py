@@ -41,9 +41,9 @@ class Pair:
       prediction_sets: prediction sets of base and experiment.
       measure: a key of `METRICS` or `OCCUPATION_MEASURES`.
       file_stem: start of the names of its figures' files.
-      planned_seeds: number of planned seeds; None without a plan.
+      planned_seeds: number of planned seeds; None if there is no plan.
       arms: names of the prediction sets in a ranking, if they differ from the sets' names.
-      counts: whether it counts in the mean over tasks.
+      counts: whether the pair is included in the mean over tasks.
     """
 
     prediction_sets: Sequence[PredictionSet]
@@ -67,11 +67,11 @@ class Request:
 
     Attributes:
       questions: further questions about each comparison, by parameter, such as {"margin": 0.5}.
-      prefix: start of the file names of figures of the whole list.
-      primary: index of the primary pair; None: the mean over tasks if all tasks count in it, else the
-        clearest.
-      ranked: design of a ranking of the arms, with one pair per arm; None: arms with a common base are
-        ranked.
+      prefix: prefix of the file names of figures about the whole list.
+      primary: index of the primary pair; None: the mean over tasks if it includes all tasks, else the
+        clearest pair.
+      ranked: design of a ranking of the arms without a base, with one pair per arm; None: rank arms with a
+        common base.
     """
 
     name: str
@@ -92,13 +92,13 @@ class ComparedArms:
     """The answer to a request.
 
     Attributes:
-      items: one comparison per pair, then the means over tasks.
-      rankings: rankings of more than two arms with one base; a report shows them with the last comparison
-        of the family.
+      items: comparisons, one per pair, then the means over tasks.
+      rankings: rankings of more than two arms with one base, shown in a report with the last comparison of
+        the family.
       unranked: notes on arms that could not be compared or ranked.
       grids: grids of examples by seeds, by name of the comparison and evaluation set.
-      primary: index of the primary item; None: the clearest.
-      as_made: comparisons with the names in code, if the page shows readable ones; otherwise empty.
+      primary: index of the primary item; None: the clearest item.
+      as_made: comparisons with names in code, if the page shows readable names; otherwise empty.
     """
 
     name: str
@@ -119,7 +119,7 @@ class ComparedArms:
 
     @property
     def comparisons(self) -> list[Comparison]:
-        """Returns the bare comparisons."""
+        """Returns the comparisons without their answers."""
         return [cast("Comparison", item.comparison) for item in self.items]
 
     @property
@@ -128,14 +128,14 @@ class ComparedArms:
 
 
 class _Answered(NamedTuple):
-    """A comparison with its answers; for a mean also the comparisons that it averages."""
+    """A comparison with its answers; for a mean over tasks also the averaged comparisons."""
 
     comparison: Comparison
     answers: list[FurtherAnswer]
     counted: Sequence[Comparison] = ()
 
     def named(self, name_of: Callable[[str], str]) -> _Answered:
-        """Returns it with readable names."""
+        """Returns the comparison with readable names."""
         item = _named(self.comparison, name_of)
         answers = [replace(answer, comparison=item) for answer in self.answers]
         return _Answered(item, answers, [_named(mean_of, name_of) for mean_of in self.counted])
@@ -169,13 +169,13 @@ def compare_all(
 ) -> list[ComparedArms]:
     """Makes all comparisons with their figures, and ranks three or more arms that have one base.
 
-    Pairs on the same data are compared together, so that a base of several experiments is read and
-    bootstrapped once. A pair with an arm whose score is 0/0 in every run is left out with a note; if a
-    whole request is left out, the note is attached to the next request.
+    Pairs on the same data are compared together, so that a common base is read and bootstrapped once. A pair
+    is left out with a note if the score of an arm is 0/0 in every run; if all pairs of a request are left
+    out, the note is attached to the next request.
 
     Args:
-      truth_of: returns the true value of a measure of a prediction set, for figures.
-      name_of: returns the readable name of an arm or evaluation set.
+      truth_of: function that returns the true value of a measure of a prediction set, for figures.
+      name_of: function that returns the readable name of an arm or evaluation set.
       for_page: whether to make figures and grids of examples, which only pages show.
 
     Raises:
@@ -218,7 +218,7 @@ def _compare(
     """Compares a pair, answers the further questions and makes the grid of examples.
 
     Args:
-      name_of: returns the readable name of an arm in the grid of examples; None: make no grid.
+      name_of: function that returns the readable name of an arm in the grid of examples; None: make no grid.
     """
     request, pair = results.request, results.request.pairs[number]
     base, experiment = pair.prediction_sets[0], next(iter(pair.prediction_sets[1:]), None)
@@ -242,7 +242,7 @@ def _compare(
 
 
 def _add_means(results: _Results) -> None:
-    """Adds the mean over tasks for each two arms that are compared on several tasks."""
+    """Adds a mean over tasks for each pair of arms with several tasks."""
     request = results.request
     by_arms: dict[tuple[str, str], list[int]] = {}
     for number in sorted(results.comparisons):
@@ -359,7 +359,7 @@ def _rank_families(
         settings = replace(request.settings, design=request.ranked or request.settings.design)
         try:
             ranking = None if why else _rank(arms, last.measure, settings, shared)
-        except UndefinedScore as error:  # on the seeds that all arms have
+        except UndefinedScore as error:  # with the common seeds of all arms
             results.unranked.append(f"{error}.")
             continue
         if ranking is None:
@@ -410,7 +410,7 @@ def forests_of(request: Request, items: Sequence[Comparison]) -> Iterator[Report
 
 
 def compared_of(items: Sequence[Comparison], settings: ComparisonSettings) -> ComparedArms:
-    """Returns finished comparisons, which may include a mean over tasks, as the answer to a request."""
+    """Returns finished comparisons (and possibly a mean over tasks) as the answer to a request."""
     rows = [item for item in items if not item.tasks]
     pairs = [
         Pair((), item.metric, (item.base.name, ""), item.name, str(number), counts=True)

@@ -24,11 +24,11 @@ from multiberts.stats.report.prediction_sets import PredictionSet, task_of
 from multiberts.stats.runs_table import Arm, align, pair
 from multiberts.stats.settings import ComparisonSettings
 
-# Rows that a page shows without its script.
+# Number of rows on a page without its script.
 ROWS_SHOWN = 10
-# A column with more values than this has no filter.
+# Largest number of distinct values of a column with a filter.
 _MOST_GROUPS = 60
-# From never right to always right.
+# Signs from never right to always right.
 GLYPHS = "○◔◑◕●"
 
 
@@ -128,7 +128,7 @@ def marks(scores: NDArray[np.float64]) -> str:
       >>> marks(np.array([0.0, 1.0, 0.5, 0.2]))
       '○●◑◔'
     """
-    # Only "never" and "always" have the first and the last sign.
+    # Use the first and the last sign for exactly 0 and 1 only.
     glyphs = np.where(scores <= 0, 0, np.where(scores >= 1, 4, np.clip(np.rint(4 * scores), 1, 3)))
     return "".join(GLYPHS[glyph] for glyph in glyphs.astype(int))
 
@@ -142,12 +142,12 @@ def example_grid(
     """Makes the grid of one evaluation set.
 
     Args:
-      prediction_sets: prediction sets of one arm, or of base and experiment.
+      prediction_sets: prediction set of one arm, or those of base and experiment.
       compared: comparison of the prediction sets; a paired design keeps their common seeds.
       shared: cache of arms, shared with the comparisons of these prediction sets.
 
     Returns:
-      The grid; None if no metric scores single examples between 0 and 1, the arms have different examples,
+      The grid; None if no metric gives example scores between 0 and 1, the arms have different examples,
       there is one score per run, or predictions are missing.
     """
     measure = _measure_of_examples(prediction_sets[0])

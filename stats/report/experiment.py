@@ -16,7 +16,7 @@ STATUS_PAGE = "status.html"
 
 @dataclass(frozen=True)
 class LinkedRun:
-    """A run of the experiment with the addresses of its files relative to the page, or empty addresses."""
+    """A run of the experiment with the URLs of its files relative to the page (empty if missing)."""
 
     name: str
     stage: str
@@ -30,7 +30,7 @@ class ReportedExperiment:
     """The experiment that a report belongs to.
 
     Attributes:
-      up: path of its directory relative to the page.
+      up: relative path from the page to the experiment's directory.
     """
 
     root: Path
@@ -42,7 +42,7 @@ class ReportedExperiment:
         return self._address(STATUS_PAGE)
 
     def planned_seeds(self, task: str, procedure: str, step: int | None) -> frozenset[int | None]:
-        """Returns the planned seeds of a procedure on a task at one step; empty if it is not planned."""
+        """Returns the planned seeds of a procedure on a task at one step; empty if none are planned."""
         wanted = {"task": task, "procedure": procedure, "checkpoint_step": step}
         return frozenset(
             run.facts.get("pretrain_seed")

@@ -40,17 +40,17 @@ class _Learned:
     course: Learning
     data: PredictionSet
     right: np.ndarray  # bool [seeds, steps, examples]
-    chance: float  # probability that a guess among the labels' classes is right
+    chance: float  # probability of a right answer by guessing among the labels' classes
     most_frequent: float  # share of the most frequent label
 
 
 def learned(*, run_dir: str, predictions: str | Sequence[str]) -> None:
     """Finds when examples are learned during pre-training, over seeds, and which are forgotten.
 
-    For every procedure and evaluation set with accuracy at two or more steps it reports the step by which
-    half of the seeds have learned an example for good, the differences between seeds, how often the example
-    was forgotten, and its confidence and variability. The task `masked_words` gives such sets for held-out
-    text. Writes `run_dir/report/`.
+    For each procedure and evaluation set with accuracy at two or more steps, the report gives the step by
+    which half of the seeds have permanently learned an example, the differences between seeds, the number of
+    times it was forgotten, and its confidence and variability. The task `masked_words` makes such sets from
+    held-out text. Writes `run_dir/report/`.
 
     Args:
       run_dir: run directory of the report.

@@ -51,13 +51,13 @@ if TYPE_CHECKING:
 # File with the commit, data date and versions of a page, in its folder of tables.
 MADE_WITH = "made_with.json"
 COMPARISONS, RANKINGS = "comparisons.md", "rankings.md"
-NOTE = "Comparisons"  # row of *Made with*: the comparisons chosen by default
+NOTE = "Comparisons"  # row of *Made with* for comparisons chosen by default
 
 MADE_FROM = '<script type="application/json" id="made-from">'
-MAX_EFFECT = 5  # beyond this Hedges' g, seeds hardly vary and the number has little meaning
+MAX_EFFECT = 5  # larger values of Hedges' g have little meaning, because the seeds hardly vary
 _NAMES = ("task", "procedure", "evaluation_set")  # columns whose cells are names in code
 MOST_BYTES_OF_GRIDS = (
-    400_000  # of packed examples in the page; with more, each set has its own page
+    400_000  # limit for packed examples in the page; above it each set has a separate page
 )
 
 
@@ -71,13 +71,12 @@ def page_files(
     made_from: Mapping[str, Any] | None = None,
     kind: FigureKind = "svg",
 ) -> dict[str, bytes]:
-    """Returns the files of `figures/` and `tables/`, the page, and extra pages of large sets, by path.
+    """Returns the contents of `figures/`, `tables/`, the page and extra pages of large sets, by path.
 
     Args:
-      made_by: facts for the end of the page by name, such as the command.
+      made_by: facts by name for the end of the page, such as the command.
       name: file name of the page without extension; names of extra pages begin with it.
-      made_from: settings and files, stored in the page as JSON, from which `multiberts verify` makes it
-        again.
+      made_from: settings and files of the page, stored in it as JSON for `multiberts verify`.
       kind: file format of the figures; the page always shows SVG.
     """
     files: dict[str, bytes] = {}
@@ -150,8 +149,8 @@ def write_html(result: Readable, path: str | Path) -> None:
     """Writes a finished comparison as one HTML file, as `multiberts compare --html` does.
 
     Args:
-      result: result of `compare`, or of `compare_tasks`, whose page opens with the mean over tasks.
-      path: path of the file, which is replaced.
+      result: result of `compare`, or of `compare_tasks` (the page then starts with the mean over tasks).
+      path: path of the file; an existing file is replaced.
 
     Example:
       >>> from multiberts import stats
@@ -176,7 +175,7 @@ def write_html(result: Readable, path: str | Path) -> None:
     shown = []
     for item in items:
         names = [arm.name for arm in words.arms_of(item)]
-        # Comparisons of tasks repeat the task in their name, and their mean has the same arms.
+        # Comparisons of tasks repeat the task in their name, and the mean has the same arms.
         is_named = item.name not in ("", item.evaluation_set) and not item.tasks
         called = item.name if is_named else " against ".join(dict.fromkeys(reversed(names)))
         where = item.evaluation_set or counted(item.num_examples, "example", ",")
@@ -211,12 +210,12 @@ def _filters(
     decimals: Mapping[str, int | None],
     name_of: Callable[[str], str],
 ) -> dict[str, Callable[..., Any]]:
-    """Returns the functions that the templates call.
+    """Returns the functions for the templates.
 
     Args:
       drawn: HTML of each figure by name.
       pages: grids with a separate page, by file name.
-      name_of: turns a name in code into the name that readers see.
+      name_of: function that converts a name in code to a readable one.
     """
 
     def number(cell: Cell, metric: str) -> str:
@@ -361,7 +360,7 @@ def _tables(content: ReportContent) -> dict[str, Table]:
 
 
 def _warnings(content: ReportContent) -> dict[str, list[Comparison]]:
-    """Returns each distinct warning with the comparisons that it concerns."""
+    """Returns each distinct warning with its comparisons."""
     by_text: dict[str, list[Comparison]] = {}
     for compared in content.compared:
         for item, reported in zip(compared.comparisons, compared.items, strict=True):
@@ -371,7 +370,7 @@ def _warnings(content: ReportContent) -> dict[str, list[Comparison]]:
 
 
 def _readable(table: Table, name_of: Callable[[str], str]) -> str:
-    """Returns HTML of a table with readable names for columns and cells."""
+    """Returns a table as HTML with readable names in headings and cells."""
 
     def name(column: str) -> str:
         return column.replace("_", " ").capitalize()
@@ -388,7 +387,7 @@ def _readable(table: Table, name_of: Callable[[str], str]) -> str:
 
 
 def _effect(hedges_g: float) -> str:
-    """Formats an effect size; huge values, from seeds that hardly differ, are cut."""
+    """Formats an effect size; huge values from seeds that hardly differ are truncated."""
     if abs(hedges_g) > MAX_EFFECT:
         return f"beyond {with_minus(str(-MAX_EFFECT if hedges_g < 0 else MAX_EFFECT))}"
     return with_minus(format_cell(hedges_g))

@@ -1,4 +1,4 @@
-"""The run directory of a page about finished runs, written by `paper`, `instances` and others."""
+"""Run directories of pages about finished runs, such as those of `paper` and `instances`."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def write_page_of_runs(
     make: Callable[[], Report],
     kind: FigureKind = "svg",
 ) -> None:
-    """Writes `run_dir/report/`, unless a finished one of these runs and parameters exists.
+    """Writes `run_dir/report/`, unless a finished report of the same runs and parameters exists.
 
     Args:
-      stage: name of the command, with `_` for `-`.
-      make: computes the page, before anything is written.
+      stage: name of the command, with `_` instead of `-`.
+      make: function that computes the page; called before anything is written.
       kind: see `write_report`.
     """
     inputs = {"predictions": [str(run.directory) for run in runs]}

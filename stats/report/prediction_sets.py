@@ -1,6 +1,6 @@
 """Prediction sets: predictions of one task, evaluation set, procedure and step, and their scores.
 
-Tables and figures are made from them; `stats.report.selection.prediction_sets_of_runs` reads them.
+They are the input of tables and figures; `stats.report.selection.prediction_sets_of_runs` reads them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class RunScores:
     """The score of every run of one prediction set.
 
     Attributes:
-      by_seed: scores of the runs of each pre-training seed [runs of the seed], sorted by seed.
+      by_seed: scores of the runs by pre-training seed [runs of the seed], sorted by seed.
     """
 
     name: str
@@ -81,10 +81,10 @@ class PredictionSet:
     Attributes:
       step: pre-training step, or None if unknown.
       measures: names of the metrics, the task's main metric first.
-      data: predictions as `evaluate.prediction_files.predictions.read_predictions` returns them; from other
-        programs' files a table with predictions or scores only.
+      data: predictions from `evaluate.prediction_files.predictions.read_predictions`; for files of other
+        programs, a table with predictions or scores only.
       missing: as in `stats.compare`.
-      clusters: name of the coordinate of clusters of examples, or None.
+      clusters: name of the coordinate with the clusters of examples, or None.
     """
 
     task: str
@@ -98,7 +98,7 @@ class PredictionSet:
 
     @property
     def set_name(self) -> str:
-        """Returns the evaluation set's name for tables, with its task unless the name contains it."""
+        """Returns the evaluation set's name for tables, with the task unless the name contains it."""
         task, name = self.task.lower(), self.evaluation_set.lower()
         if name.startswith(task) or task.endswith(name):
             return self.evaluation_set
@@ -106,7 +106,7 @@ class PredictionSet:
 
     @property
     def steps_in_all(self) -> int | None:
-        """Returns the total pre-training steps, including those of the checkpoint that it continued."""
+        """Returns the total pre-training steps, including those of the initial checkpoint."""
         if self.step is None or "lineage" not in self.data.coords:
             return self.step
         before = {
@@ -125,7 +125,7 @@ class PredictionSet:
         return self.procedure if self.step is None else f"{self.procedure}, {step_name(self.step)}"
 
     def counts(self, measure: str) -> bool:
-        """Returns whether a metric counts in a mean over tasks: a main metric, on the development set."""
+        """Returns whether a mean over tasks includes a metric: a main metric on the development set."""
         name = self.evaluation_set.lower()
         return (
             (name.startswith(("dev", "valid")) or name == self.task.lower())
@@ -188,11 +188,11 @@ class PredictionSet:
     def components(self, measure: str) -> VarianceComponents:
         """Estimates variance components of one run's score on one example.
 
-        Fine-tuning runs are a separate component if a seed has several. For a metric that is not a mean,
-        the components are those of its pseudo-values (see `stats.bootstrap.pseudo_values`).
+        Fine-tuning runs are a separate component if a seed has several. For other metrics than means, the
+        components are those of pseudo-values (see `stats.bootstrap.pseudo_values`).
         """
         arm, metric = self.arm(measure)
-        keys = tuple((row,) for row in range(len(arm.keys)))  # treat each run as a seed
+        keys = tuple((row,) for row in range(len(arm.keys)))  # treats each run as a seed
         runs = replace(arm, keys=keys, levels=arm.levels[:1])
         table = np.concatenate(list(arm_table(runs, metric).blocks()), axis=1)
         rows = _by_seed(table, arm.run_seeds)
@@ -319,8 +319,8 @@ def curve_of_prediction_sets(
 
     Args:
       prediction_sets: prediction sets of one procedure and evaluation set, each with a step.
-      all_steps: whether to leave out seeds that lack a step, because a mean over changing seeds moves even
-        if no seed does; otherwise missing scores are NaN.
+      all_steps: whether to leave out seeds that lack a step, because otherwise the mean also changes with the
+        set of seeds; if False, missing scores are NaN.
     """
     procedures = sorted({predictions.procedure for predictions in prediction_sets})
     if len(procedures) != 1 or any(predictions.step is None for predictions in prediction_sets):

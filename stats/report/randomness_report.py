@@ -52,7 +52,7 @@ _CAPTION = (
 def seed_shares(
     *, run_dir: str, predictions: str | Sequence[str], metric: str | None = None
 ) -> None:
-    """Estimates how much each source of randomness (initialisation, order, masks, dropout) moves the score.
+    """Estimates how much of a score's variance is due to each source: initialisation, order, masks, dropout.
 
     Compares runs that share all other seeds, as `launch.pretrain_sources` and `launch.finetune_sources`
     plan them. Writes `run_dir/report/` with a table and a figure for each task, evaluation set, procedure
@@ -64,7 +64,7 @@ def seed_shares(
       metric: metric of the score; None: the main metric of each evaluation set.
 
     Raises:
-      UserError: no runs vary sources in a way that shows their shares, or a file is damaged.
+      UserError: no runs have a design that identifies the shares, or a file is damaged.
     """
     parameters, _ = IDENTITY.of(locals())
     check_arguments(seed_shares, parameters)
@@ -110,7 +110,7 @@ def _report(
 
 
 def describe_shares(run_dir: str) -> str:
-    """Returns the path of the page, its table and the limits of its intervals, for the terminal."""
+    """Returns the path of the page, its table and a note on the intervals, for the terminal."""
     return f"{describe(run_dir, 'shares')}\n\n{_LIMIT}"
 
 
@@ -118,7 +118,7 @@ def _shares(group: RunGroup, scores: np.ndarray) -> SeedSources:
     """Returns the shares of the varying sources; fine-tuning seeds are averaged unless they are a source."""
     rows = [_seeds_of(run) for run in group.runs]
     names = list(dict.fromkeys(name for row in rows for name in row))
-    # If sources have separate seeds, the overall seeds only number the runs.
+    # If sources have separate seeds, the overall seeds are only numbers of the runs.
     if any(run.facts.get("seeds") for run in group.runs):
         names.remove("pretrain_seed")
     if any(name.startswith("finetune.") for name in names) or "pretrain_seed" not in names:

@@ -48,17 +48,17 @@ from multiberts.stats.report.selection import (
 )
 from multiberts.stats.settings import ComparisonSettings
 
-# `Any`: choices and the margin are checked by the comparisons.
+# `Any`, because the comparisons check choices and the margin.
 _COMPARISON_FIELDS = {
     "name": str, "base": Mapping[str, Any], "experiment": Mapping[str, Any] | None, "design": Any,
     "resample": Any, "margin": Any, "primary": str | None,
 }  # fmt: skip
-# Arguments that a registration fixes.
+# Arguments fixed by a registration.
 REGISTERED = ("comparisons", "n_resamples", "rng", "confidence_level", "learning_rate_rule")
 
 
 def _settle(parameters: Values, _: Values) -> None:
-    """Leaves out later arguments at their defaults, so that older reports keep their identity."""
+    """Leaves out recently added arguments at their defaults, so that older reports keep their identity."""
     if not parameters.get("names"):
         parameters.pop("names", None)
     if parameters.get("figures") == "svg":
@@ -84,37 +84,37 @@ def report(
 ) -> None:
     """Compares procedures on every evaluation set and metric, and writes an HTML page.
 
-    With new runs it replaces the earlier report, so it can be made while a sweep runs. In the root of an
-    experiment it uses the plan: for an unfinished experiment it reports how many planned seeds are done and
-    applies a sequential test, and it links to runs and status.
+    A new report replaces the earlier one if there are new runs, so reports can be made during a sweep. In the
+    root of an experiment the report uses the plan: it links to runs and status, and for an unfinished
+    experiment it gives the number of finished planned seeds and applies a sequential test.
 
-    Without a list of comparisons, procedures are compared at their last steps: two with each other (the
-      first by name is the base), more by a ranking without a base. If checkpoints record no pre-training
-      seed, each checkpoint is a procedure and fine-tuning seeds are the seeds.
+    Without a list of comparisons, procedures are compared at their last steps: two with each other (the first
+    by name is the base), three or more in a ranking without a base. If checkpoints record no pre-training
+    seed, each checkpoint is treated as a procedure and its fine-tuning seeds as the seeds.
 
-    If a procedure was fine-tuned with several learning rates, one is chosen per task, procedure and step by
-    the mean over runs; the page shows the rule and the choices.
+    If a procedure was fine-tuned with several learning rates, the one with the best mean over runs is chosen
+    per task, procedure and step; the page shows the rule and the choices.
 
     Args:
-      run_dir: where to write `index.html`, `tables/` and `figures/`.
+      run_dir: output folder for `index.html`, `tables/` and `figures/`.
       predictions: folder (or folders) with finished fine-tuning runs, at any depth.
       title: heading of the page; by default the name of the first comparison.
-      comparisons: what to compare, each a dict with `name`, `base` and `experiment` (dicts of
-        `procedure` and optionally `step`, `task`, `learning_rate`; without a step the last
-        one), `design` (default `paired`), `resample` (default: what the data allow), `margin`, the largest
-        difference that does not matter, in points for scores in per cent, and `primary`, the
-        "<evaluation set>/<metric>" that the page opens with (default: the clearest of the first
-        comparison). Without `experiment` the design is `single`. None: all procedures.
+      comparisons: comparisons to make, each a dict with `name`, `base` and `experiment` (dicts of `procedure`
+        and optionally `step`, `task`, `learning_rate`; without a step the last one), `design` (default
+        `paired`), `resample` (default: what the data allow), `margin`, the largest difference that does not
+        matter, in points for scores in per cent, and `primary`, the "<evaluation set>/<metric>" that the page
+        opens with (default: the clearest of the first comparison). Without `experiment` the design is
+        `single`. None: all procedures.
       truth: JSON file {"<evaluation set>/<metric>": {"<procedure>": value}} of true values, known from the
         construction of the data, or None.
       n_resamples: bootstrap replicates.
       rng: number that identifies the draws: equal numbers give equal draws.
       confidence_level: level of all intervals.
-      learning_rate_rule: `dev`: chosen on the development set, as the papers do, slightly
-        optimistic there; `held_out`: on the fifth of the training data that runs with
-        `held_out_fold` left out, which must be there for every learning rate.
-      names: readable names of procedures, tasks and evaluation sets: {"cda_incr": "After CDA"}; other names
-        are shown without underscores. CSV files keep the names in code.
+      learning_rate_rule: `dev`: choose by the score on the development set, as the papers do; slightly
+        optimistic. `held_out`: choose by the score on the fifth of the training data that runs with
+        `held_out_fold` left out; these runs are required for every learning rate.
+      names: readable names of procedures, tasks and evaluation sets, such as {"cda_incr": "After CDA"}; other
+        names are shown without underscores. CSV files keep the names in code.
       figures: file format of the figures, such as `pdf` for LaTeX.
 
     Raises:
@@ -126,7 +126,7 @@ def report(
     runs = finished_runs(predictions)
     requests_of(
         runs, comparisons
-    )  # before the directory is opened: a misspelt arm must not look like a new report
+    )  # before the directory is opened, so that a misspelt arm does not start a new report
     directory = RunDirectory(
         run_dir,
         stage="report",
@@ -153,7 +153,7 @@ def files_of_report(
 
     Args:
       settings: arguments of `report`; `truth` holds the contents of the file.
-      inputs: result of `files_of_runs`, which the page records.
+      inputs: result of `files_of_runs`, recorded in the page.
     """
     bootstrap = ComparisonSettings(
         **{name: settings[name] for name in ("n_resamples", "rng", "confidence_level")}
@@ -207,7 +207,7 @@ def requests_of(
 
 
 def _of_all_arms(runs: Sequence[FinishedRun]) -> dict[str, Any]:
-    """Returns the default comparison: two procedures at their last steps, or a ranking of more."""
+    """Returns the default comparison: two procedures at their last steps, or a ranking of three or more."""
     arms: dict[str, list[FinishedRun]] = {}
     for run in sorted(last_steps(runs), key=lambda run: str(run.facts["procedure"])):
         arms.setdefault(str(run.facts["procedure"]), []).append(run)

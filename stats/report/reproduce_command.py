@@ -22,19 +22,19 @@ class FileReproduction(RowNames):
     Attributes:
       results: predictions or scores of one arm, as `multiberts compare` reads them.
       published: published number in the metric's unit: 0.874 of accuracy, not 87.4.
-      of: statistic: `mean`, `best` or `median`, optionally with its number of runs, such as `best:5`; by
-        default the number of seeds here.
+      of: statistic of the published runs: `mean`, `best` or `median`, optionally with their number, such as
+        `best:5`; by default the number of seeds in `results`.
       metric: a metric such as `accuracy`; by default `mean` of scores, and `accuracy` of predictions.
-      task: one of several tasks in the files.
-      arm: column that names the model, method or condition of each row.
+      task: task to use, if the files have several.
+      arm: column of the model, method or condition of each row.
       seed: column of seeds.
       run: column that distinguishes several runs of one seed, which are averaged.
       example: column of example ids.
       prediction: column of predictions.
-      score: column of each example's own score (1 where it is right).
+      score: column of example scores (1 for a right answer).
       label: column of labels.
-      seed_sd: standard deviation over seeds if there is one run: `0.8` points, or `0.8/24` with its degrees
-        of freedom.
+      seed_sd: standard deviation over seeds to use if there is one run: `0.8` points, or `0.8/24` with its
+        degrees of freedom.
       json: print all numbers as JSON instead of text.
     """
 
@@ -49,18 +49,18 @@ class FileReproduction(RowNames):
 
 @takes_fields_of(FileReproduction)
 def reproduce_files(settings: FileReproduction) -> str:
-    """Computes how probable a published number is, if it came from runs like these on the same examples.
+    """Tests whether a published number is plausible for runs like these on the same examples.
 
-    `multiberts reproduce runs.csv --metric=accuracy --published=0.874 --of=best:5`.
+    Example: `multiberts reproduce runs.csv --metric=accuracy --published=0.874 --of=best:5`.
 
     Args:
-      settings: the runs and the published number.
+      settings: files of the runs, the published number, and options.
 
     Returns:
       The answer in words, or as JSON.
 
     Raises:
-      UserError: the files cannot be read, hold several arms or one run, or the number does not fit.
+      UserError: the files cannot be read, have several arms or one run, or the number is out of range.
     """
     columns = {field.name: getattr(settings, field.name) for field in fields(RowNames)}
     tasks = tasks_of([settings.results], settings.task, columns)

@@ -1,4 +1,4 @@
-"""Selects the runs of a report: finished fine-tuning runs, selected, grouped, of one learning rate each.
+"""Selects and groups the finished fine-tuning runs of a report, and chooses their learning rates.
 
 Example: `multiberts stats rates` with the parameters `learning_rates.predictions = "results/sweep"`
 and `learning_rates.rule = "dev"`.
@@ -53,8 +53,8 @@ class FinishedRun:
     """A finished fine-tuning run: its directory and the content of its run.json.
 
     Attributes:
-      seed_is: of which training `pretrain_seed` is; see `by_checkpoint`.
-      steps: which of the steps of its procedure it was chosen from, in words; see `at_steps`.
+      seed_is: training stage that `pretrain_seed` belongs to; see `by_checkpoint`.
+      steps: text on its step and the other steps of its procedure; see `at_steps`.
     """
 
     directory: Path
@@ -64,7 +64,7 @@ class FinishedRun:
 
     @property
     def name(self) -> str:
-        """Returns the task and all seeds, with what the run was trained with."""
+        """Returns a name that identifies the run: task, seeds and other coordinates."""
         parts = [self.facts["task"], *(f"{name} {self.facts[name]}" for name in RUN_COORDINATES)]
         if self.held_out_fold is not None:
             parts.append(f"held_out_fold {self.held_out_fold}")
@@ -74,18 +74,18 @@ class FinishedRun:
 
     @property
     def checkpoint(self) -> tuple[str, str]:
-        """Returns the name and SHA-256 of the checkpoint that was fine-tuned; empty where not recorded."""
+        """Returns the name and SHA-256 of the fine-tuned checkpoint; empty if not recorded."""
         known = self.facts.get("checkpoint", {})
         return known.get("name", ""), known.get("sha256", "")
 
     @property
     def step_or_less(self) -> int:
-        """Returns the pre-training step; -1 where it is not known, to sort by."""
+        """Returns the pre-training step as a sort key; -1 if unknown."""
         return -1 if self.facts["step"] is None else self.facts["step"]
 
     @property
     def held_out_fold(self) -> int | None:
-        """Returns the part of the training data that the run held out, or None."""
+        """Returns the fold of the training data that the run held out, or None."""
         fold: int | None = self.facts.get("parameters", {}).get("held_out_fold")
         return fold
 
@@ -95,10 +95,10 @@ class RunGroup:
     """Runs that differ only in their seeds and learning rates.
 
     Attributes:
-      task, procedure, step: what they share; `step` is None where the checkpoint did not record it.
-      runs: in the order of their directories: those trained on all training examples; where there
-        are none, those that held some out.
-      held_out_runs: those that held some out, to choose a learning rate by.
+      task, procedure, step: values shared by all runs; `step` is None if the checkpoint records none.
+      runs: runs trained on all training examples, or else the runs that held some out; in the order of their
+        directories.
+      held_out_runs: runs that held out a part of the training data, to choose a learning rate.
     """
 
     task: str
@@ -122,7 +122,7 @@ class RunGroup:
         return self.procedure if self.step is None else f"{self.procedure}, step {self.step}"
 
     def by_learning_rate(self) -> list[RunGroup]:
-        """Returns a group for each learning rate, which names it; the group itself where it has one."""
+        """Returns one group per learning rate, named after it; a group with one rate is unchanged."""
         rates = self.learning_rates
         if len(rates) < 2:
             return [self]
@@ -136,9 +136,9 @@ class RunGroup:
         ]
 
     def evaluation_sets(self) -> dict[str, list[str]]:
-        """Returns the metrics by evaluation set, for sets that the trained models of all runs have.
+        """Returns the metrics of each evaluation set that all trained models were scored on.
 
-        Sets of early checkpoints of a fine-tuning, and sets without labels, are left out.
+        Leaves out sets without labels and sets of early fine-tuning checkpoints.
         """
         first, *others = (final_sets(run.facts) for run in self.runs)
         return {
@@ -167,9 +167,9 @@ def finished_runs(predictions: str | Sequence[str]) -> list[FinishedRun]:
 
 
 def files_of_runs(runs: Sequence[FinishedRun]) -> dict[str, dict[str, str]]:
-    """Returns by run and evaluation set the SHA-256 of the predictions of its trained model.
+    """Returns the SHA-256 of each trained model's predictions, by run and evaluation set.
 
-    A run is named by what it is and not by where it lies, so that it is known again elsewhere.
+    Names of runs do not contain paths, so that moved runs keep their names.
     """
     found: dict[str, dict[str, str]] = {}
     for run in runs:
@@ -231,7 +231,7 @@ def make_groups(runs: Sequence[FinishedRun]) -> list[RunGroup]:
 
 
 def _warn_of_unlike_checkpoints(runs: Sequence[FinishedRun]) -> None:
-    """Warns of runs that count as those of one pre-training seed, and start from unlike weights."""
+    """Warns if runs with one pre-training seed start from checkpoints with different weights."""
     by_seed: dict[int, dict[str, str]] = {}
     for run in runs:
         name, sha256 = run.checkpoint
@@ -247,11 +247,11 @@ def _warn_of_unlike_checkpoints(runs: Sequence[FinishedRun]) -> None:
 
 
 def select(runs: Sequence[FinishedRun], wanted: Mapping[str, Any], what: str) -> list[FinishedRun]:
-    """Selects the runs that match, at the last step of each task unless a step is wanted.
+    """Selects the matching runs, by default at the last step of each task.
 
     Args:
-      wanted: values by field of run.json, `procedure` among them.
-      what: how messages call the selection.
+      wanted: required value of each field of run.json; must contain `procedure`.
+      what: name of the selection in messages.
     """
     unknown = sorted(set(wanted) - set(SELECTORS))
     if unknown or "procedure" not in wanted:
@@ -279,10 +279,10 @@ def last_steps(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
 
 
 def at_steps(runs: Sequence[FinishedRun], steps: Sequence[int], what: str) -> list[FinishedRun]:
-    """Returns the runs at these steps of pre-training; without any, at the last of each procedure.
+    """Returns the runs at these pre-training steps, by default at the last step of each procedure.
 
     Args:
-      what: how messages call the runs.
+      what: name of the runs in messages.
     """
     known: dict[tuple, set[int]] = {}
     for run in runs:
@@ -310,10 +310,9 @@ def at_steps(runs: Sequence[FinishedRun], steps: Sequence[int], what: str) -> li
 
 
 def by_checkpoint(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
-    """Returns the runs with their checkpoint as the procedure, and their fine-tuning seed as the seed.
+    """Returns the runs with the checkpoint as their procedure and the fine-tuning seed as their seed.
 
-    Checkpoints have the names of their folders, or are named by what is known of them and differs: the
-    procedure, its step, the pre-training seed.
+    A checkpoint's name is built from the fields that differ: procedure and step, pre-training seed, folder.
     """
     folders = {sha256: name for name, sha256 in (run.checkpoint for run in runs)}
     alike = [name for name, number in Counter(folders.values()).items() if number > 1]
@@ -329,7 +328,7 @@ def by_checkpoint(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
             )
         )
     differing = [len({names[place] for names in parts}) > 1 for place in range(3)]
-    # Seeds that are known name the checkpoints.
+    # Known seeds are enough to name the checkpoints.
     differing[2] &= len({names[:2] for names in parts}) < len({*parts})
     found = []
     for run, names in zip(runs, parts, strict=True):
@@ -342,10 +341,10 @@ def by_checkpoint(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
 
 @dataclass
 class PredictionSetReader:
-    """Reads the prediction sets of groups, each once.
+    """Reads the prediction sets of groups and caches them.
 
     Attributes:
-      read: as `evaluate.prediction_files.predictions.read_predictions`.
+      read: function that reads predictions, such as `evaluate.prediction_files.predictions.read_predictions`.
     """
 
     read: Callable[[Sequence[Path], str], xarray.Dataset] = read_predictions
@@ -377,7 +376,7 @@ class LearningRateChoice:
     """Choice of a group's learning rate.
 
     Attributes:
-      evaluation_set, metric: what it was chosen by.
+      evaluation_set, metric: evaluation set and metric that the choice is based on.
       means: mean score over runs by learning rate.
       rule: a key of `RULE_TEXTS`.
     """
@@ -390,7 +389,7 @@ class LearningRateChoice:
     rule: LearningRateRule = "dev"
 
     def in_words(self) -> str:
-        """Returns which rate was chosen of which, and how."""
+        """Describes the chosen rate, its alternatives and the rule."""
         rates = ", ".join(f"{rate:g}" for rate in self.means)
         return f"learning rate {self.learning_rate:g} of {rates} ({RULE_TEXTS[self.rule]})"
 
@@ -401,15 +400,13 @@ def choose_learning_rate(
     """Keeps the learning rate with the best mean over runs; ties go to the smaller.
 
     Args:
-      group: runs of one or several learning rates.
-      rule: `dev`: by the runs themselves on the development set, as the papers do, which is
-        slightly optimistic (without a set named dev the first one serves); `held_out`: by the
-        runs that held out a fifth of the training data, on that fifth, which leaves the
-        development set for the result.
+      group: runs with one or more learning rates.
+      rule: `dev`: use the score on the development set (or the first set, if none is named dev), as the
+        papers do; slightly optimistic. `held_out`: use the runs that held out a fifth of the training data,
+        and their score on that fifth; the development set then serves for the result only.
 
     Returns:
-      The group with that learning rate alone, and the choice (None where there was one rate
-      only).
+      The group with the chosen learning rate only, and the choice (None if there was one rate).
     """
     if rule not in RULE_TEXTS:
         raise UserError(f"learning-rate rule is {rule!r}, expected one of {', '.join(RULE_TEXTS)}")
@@ -454,13 +451,13 @@ def _held_out_voters(group: RunGroup) -> RunGroup:
 def prediction_sets_of_runs(
     runs: Sequence[FinishedRun],
 ) -> tuple[list[PredictionSet], list[LearningRateChoice]]:
-    """Reads finished runs, with one learning rate chosen per task, procedure and step.
+    """Reads finished runs, and chooses one learning rate per task, procedure and step.
 
     Args:
       runs: see `stats.report.selection.finished_runs`.
 
     Returns:
-      A prediction set for every evaluation set of every group, and how learning rates were chosen.
+      One prediction set per group and evaluation set, and the choices of learning rates.
     """
     reader = PredictionSetReader()
     found = [choose_learning_rate(group, reader) for group in make_groups(runs)]
@@ -471,7 +468,7 @@ def prediction_sets_of_runs(
 
 
 def learning_rate_table(choices: Sequence[LearningRateChoice]) -> Table:
-    """Makes a table of the mean score of every learning rate, with the chosen ones marked."""
+    """Makes a table of the mean score of each learning rate, with the chosen ones marked."""
     rows = [
         (
             choice.group.task, choice.group.procedure, choice.group.step, choice.evaluation_set,
@@ -492,16 +489,16 @@ def learning_rates(
     rule: LearningRateRule = "dev",
     seeds: SeedKind = "pretrain",
 ) -> None:
-    """Prints the mean score by learning rate, the chosen one marked.
+    """Prints the mean score of each learning rate, with the chosen one marked.
 
     Args:
       predictions: folder (or folders) with finished fine-tuning runs, at any depth.
       rule: `dev` or `held_out`, as in `choose_learning_rate`.
-      seeds: of which training the runs' seeds are: `pretrain`, with a choice for each procedure and step,
-        or `finetune`, with one for each checkpoint.
+      seeds: training stage that the seeds belong to: `pretrain` (one choice per procedure and step) or
+        `finetune` (one choice per checkpoint).
 
     Raises:
-      UserError: no finished run is there, or there is nothing to choose by.
+      UserError: there is no finished run, or no score to choose a rate by.
     """
     reader = PredictionSetReader()
     runs = finished_runs(predictions)

@@ -35,13 +35,13 @@ from multiberts.stats.zhong.instance_level import fisher_tests, instance_accurac
 if TYPE_CHECKING:
     pass
 
-MOST_EXAMPLES = 100  # in the list of decaying examples, per pair of sizes
-LONGEST_TEXT = 300  # characters of each text in the list
+MOST_EXAMPLES = 100  # number of listed decaying examples per pair of sizes
+LONGEST_TEXT = 300  # number of characters shown of each text
 IDENTITY = Identity(inputs=("predictions",))
 
 
 def instances(*, run_dir: str, predictions: str | Sequence[str], sizes: Sequence[str]) -> None:
-    """Compares model sizes example by example, and lists examples that the larger size gets wrong.
+    """Compares model sizes on each example, and lists examples on which the larger size is worse.
 
     Writes `run_dir/report/` with `index.html`, `index.md`, `tables/` and `figures/` for every evaluation
     set with accuracy of two or more sizes.
@@ -49,10 +49,10 @@ def instances(*, run_dir: str, predictions: str | Sequence[str], sizes: Sequence
     Args:
       run_dir: run directory of the report.
       predictions: folder (or folders) with finished fine-tuning runs, at any depth.
-      sizes: procedures to compare, the smallest model first, each at its last step.
+      sizes: procedures to compare, starting with the smallest model, each at its last step.
 
     Raises:
-      UserError: a size has no finished run, no evaluation set has two sizes, or a file is damaged.
+      UserError: a size has no finished run, no evaluation set was used for two sizes, or a file is damaged.
 
     Reference: Zhong et al., "Are Larger Pretrained Language Models Uniformly Better?" (2021).
     """
@@ -91,7 +91,7 @@ def _report(runs: Sequence[FinishedRun], sizes: Sequence[str]) -> Report:
 def _prediction_sets_by_size(
     prediction_sets: Sequence[PredictionSet], sizes: Sequence[str]
 ) -> dict[str, dict[str, PredictionSet]]:
-    """Returns prediction sets with accuracy by evaluation set and size; each set has two sizes or more."""
+    """Returns prediction sets with accuracy by evaluation set (with two or more sizes) and size."""
     by_set: dict[str, dict[str, PredictionSet]] = {}
     for size in sizes:
         for predictions in prediction_sets:
@@ -122,14 +122,14 @@ def _changed_examples(
     votes: Mapping[str, Mapping[str, RunsTable]],
     direction: Literal["decaying", "improving"],
 ) -> Table:
-    """Lists the examples on which the larger size is worse (or better), the clearest first.
+    """Lists the examples on which the larger size is worse (or better), starting with the clearest.
 
-    An example is listed if its difference passes the threshold of the bound. Some are listed by chance; the
-    bound is a lower limit on the number that are not. Texts and other columns are shown if the predictions
-    have them.
+    An example is listed if its difference passes the bound's threshold. Some are listed by chance; the bound
+    is a lower limit on the share of examples with a true difference. Texts and other columns are shown if the
+    predictions have them.
 
     Args:
-      votes: ensembled predictions, one run per seed.
+      votes: ensembled predictions with one run per seed.
     """
     decays = direction == "decaying"
     records: list[dict[str, Cell]] = []

@@ -1,4 +1,4 @@
-"""The command `verify`: makes a report again from prediction files and compares it with its page.
+"""The command `verify`: regenerates a report from prediction files and compares it with its page.
 
 multiberts verify results/report/index.html results/runs
 """
@@ -30,14 +30,14 @@ from multiberts.stats.report.selection import files_of_runs, finished_runs
 _Files = Mapping[str, Mapping[str, str]]
 _NUMBER = re.compile(r"(?<![\w.])([-+]?[0-9]+(?:\.[0-9]+)?(?:e[-+]?[0-9]+)?)(?!\w|\.[0-9])")
 _TAG = r"<[^<>]*>"
-# Each is compared as one line, and its numbers are not counted. Figures contain indented styles.
+# HTML parts that are compared as one line, without counting their numbers. Figures contain indented styles.
 _BLOCKS = ("<svg", "<script", "<style")
 _AROUND_BLOCKS = re.compile(
     r"(?=<(?:svg|script)\b|^<style\b)|(?<=</svg>)|(?<=</script>)|(?<=</style>)(?!\n </defs>)",
     re.MULTILINE,
 )
-# Rows of *Made with*, on the page and in the file with its tables: values that depend on machine and day
-# are ignored, and rows on threads exist only if these variables are set.
+# Ignored rows of *Made with*, on the page and in its tables: their values depend on machine and day, and rows
+# on threads exist only if these variables are set.
 _FREE_ROW = (
     r'(?m)^((?:<tr><th scope="row">| ")(?!(?:Command|Data|Registration)[<"])[^<"]+'
     r'(?:</th><td class="wraps">|": "))[^<"\n]*'
@@ -52,12 +52,12 @@ _MOST_LISTED = 20
 
 
 def verify(*, page: str, runs: Sequence[str]) -> int:
-    """Makes a report again from prediction files and reports the differences.
+    """Regenerates a report from prediction files and reports the differences.
 
-    The page holds its settings and the checksums of its files. The page, its tables and its figures are
-    compared with new ones. Changed prediction files and finished runs that the page left out are also
-    reported. Ignored are relative differences up to 1e-9 in long numbers, 1e-5 points in figures, and rows
-    on date, commit, processor and versions, which depend on the machine.
+    The page contains its settings and the checksums of its input files. The page, its tables and its figures
+    are compared with new ones. Changed prediction files, and finished runs that the page left out, are also
+    reported. Relative differences up to 1e-9 in long numbers, differences up to 1e-5 points in figures, and
+    rows on date, commit, processor and versions are ignored.
 
     Args:
       page: `index.html` written by `multiberts stats`.
@@ -75,7 +75,7 @@ def verify(*, page: str, runs: Sequence[str]) -> int:
     made_from = _made_from(text, path)
     there = finished_runs(runs)
     findings = list(_file_findings(made_from["files"], files_of_runs(there)))
-    # In the page's order, because lists of seeds keep it.
+    # In the page's order, because lists of seeds depend on it.
     by_name = {run.name: run for run in there}
     of_page = [by_name[name] for name in made_from["files"] if name in by_name]
     numbers = "its numbers cannot be computed from these files"
@@ -113,7 +113,7 @@ def verify(*, page: str, runs: Sequence[str]) -> int:
 
 
 def _made_from(text: str, path: Path) -> dict[str, Any]:
-    """Returns the settings and files stored in a page, checked as the command `stats` checks them."""
+    """Returns the settings and files stored in a page; checks them like the command `stats`."""
     start = text.find(MADE_FROM)
     cure = "give the index.html of a report that `multiberts stats` of this version wrote"
     if start < 0:
@@ -125,7 +125,7 @@ def _made_from(text: str, path: Path) -> dict[str, Any]:
     made_from = parse_json_fields(text[start : text.find("</script>", start)], where, kinds, cure)
     kinds = {**annotations_of(report), "truth": Truths}
     del kinds["run_dir"], kinds["predictions"]
-    # The command leaves out defaults.
+    # The stored settings do not contain defaults.
     check_fields({"figures": "svg", **made_from["settings"]}, kinds, where, cure)
     unknown = sorted(set(made_from["settings"]) - set(kinds))
     if unknown:
@@ -159,7 +159,7 @@ def _experiment(runs: Sequence[str]) -> ReportedExperiment:
 
 
 def _comparable(name: str, data: bytes) -> str:
-    """Returns a file's text without machine-dependent parts: origin, hashed names, compression."""
+    """Returns a file's text without parts that depend on the machine: origin, hashed names, compression."""
     text = data.decode(errors="replace")
     text = re.sub(_FREE_ROW, r"\1", re.sub(_ROW_ON_THREADS, "", text))
     if name.endswith(".svg"):

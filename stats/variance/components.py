@@ -28,23 +28,23 @@ from multiberts.stats.variance.plan import (
 from multiberts.stats.variance.score_tables import Deviations, Scores, deviations
 
 Array = NDArray[np.float64]
-Runs = Mapping[Any, ArrayLike] | Sequence[ArrayLike]  # for each seed [F_i, C]
+Runs = Mapping[Any, ArrayLike] | Sequence[ArrayLike]  # one array per seed [F_i, C]
 _NAMES = ("seed", "example", "residual", "run", "run_residual")
 
 
 @dataclass(frozen=True)
 class VarianceComponents:
-    """Variances of the parts of the score of one run on one example.
+    """Variance components of the score of one run on one example.
 
-    X = mean + seed + run within seed + example + (seed by example) + (run by example).
+    Model: X = mean + seed + run within seed + example + (seed by example) + (run by example).
 
     Attributes:
       seed: variance of the pre-training seed's mean.
       example: variance of the example's mean.
-      residual: variance of a seed on an example, beyond both.
-      run: variance of a fine-tuning run's mean within its seed; 0 if runs were averaged before.
-      run_residual: variance of a run on an example, beyond all other parts.
-      truncated: names of components with a negative estimate, set to 0.
+      residual: variance of the interaction of seed and example.
+      run: variance of a fine-tuning run's mean within its seed; 0 if runs are already averaged.
+      run_residual: variance of the interaction of run and example.
+      truncated: names of components set to 0 because of a negative estimate.
       mean_squares: mean squares of the data by name; empty if the components are not estimated.
       coefficients: coefficient of each mean square by component.
 
@@ -83,13 +83,13 @@ class VarianceComponents:
 
     @property
     def seed_share(self) -> float:
-        """Returns the seed's share of the total, from 0 to 1; 0 if nothing varies."""
+        """Returns the seed's share of the total variance, from 0 to 1; 0 if nothing varies."""
         return self.seed / self.total if self.total else 0.0
 
     def of_mean(
         self, num_seeds: float, num_runs: float = 1, num_examples: float = math.inf
     ) -> dict[str, float]:
-        """Returns each component's part of the variance of a mean: sa/R, sf/(R F), sb/C, ..."""
+        """Returns the contribution of each component to the variance of a mean: sa/R, sf/(R F), sb/C, ..."""
         return _of_mean(self._values(), num_seeds, num_runs, num_examples)
 
     @knows_guesses
@@ -104,26 +104,25 @@ class VarianceComponents:
         target_power: float = TARGET_POWER,
         effect: float | None = None,
     ) -> Plan:
-        """Plans a study. Its numbers have ranges if the components were estimated from data.
+        """Plans a study. Planned numbers have ranges if the components were estimated from data.
 
         Args:
-          num_seeds: R, seeds per arm.
-          num_runs: F, fine-tuning runs averaged per seed.
-          num_examples: C, examples; infinity leaves out their variance.
+          num_seeds: R, number of seeds per arm.
+          num_runs: F, number of fine-tuning runs averaged per seed.
+          num_examples: C, number of examples; infinity leaves out their variance.
           design: with `unpaired`, the components are those of one of two equal arms, except `example`,
             which is that of the difference (see `unpaired_components`); otherwise those of the difference,
             or of the arm in a `single` design.
           alpha: level of the test.
           sides: sides of the test, 1 or 2.
           target_power: required probability of detection.
-          effect: true difference to detect; can be given later.
+          effect: true difference to detect; may be given later.
 
         Raises:
-          DataError: an invalid number, or components from two seeds or two examples, which are too few to
-            plan from.
+          DataError: a number is invalid, or components are estimated from only two seeds or examples.
 
         Warns:
-          UserWarning: a component was estimated below 0 and is planned as 0.
+          UserWarning: the estimate of a component is negative, and 0 is used instead.
 
         Example:
           >>> from multiberts.stats.variance.components import VarianceComponents
@@ -168,7 +167,7 @@ class VarianceComponents:
         if reason:
             raise DataError(reason)
         squares = drawn_squares(self.mean_squares)
-        # Cut at 0, because differences of drawn mean squares can be negative and variances cannot.
+        # Cut at 0, because differences of drawn mean squares can be negative.
         return {
             name: np.maximum(sum(times * squares[square] for square, times in by.items()), 0.0)
             for name, by in self.coefficients.items()
@@ -209,7 +208,7 @@ class VarianceComponents:
                 f"found a budget of {budget:g}, expected at least "
                 f"{2 * num_arms(design) * (cost_pretrain + cost_finetune):g} for two seeds of one run"
             )
-        # 1 + 1e-12: rounding must not lose a run or a seed of a budget that they use up exactly.
+        # 1 + 1e-12, so that rounding does not lose a run or seed if the budget is used up exactly.
         runs = np.arange(1, most_runs + 1)
         seeds = np.floor(of_arm / (cost_pretrain + runs * cost_finetune) * (1 + 1e-12))
         terms = self.of_mean(1, 1, num_examples)
@@ -224,7 +223,7 @@ class VarianceComponents:
 def _of_mean(
     values: Mapping[str, Any], num_seeds: float, num_runs: float, num_examples: float
 ) -> dict[str, Any]:
-    """Returns the part of each component, a number or draws [D], in the variance of a mean."""
+    """Returns the contributions of components, numbers or draws [D], to the variance of a mean."""
     numbers = {
         "seed": num_seeds,
         "run": num_seeds * num_runs,
@@ -282,7 +281,7 @@ def variance_components(scores: Scores, truncate: bool = True) -> VarianceCompon
 
     Args:
       scores: scores averaged over the runs of each seed [R, C].
-      truncate: whether to set negative estimates to 0. Without truncation estimates are unbiased, as needed
+      truncate: whether to set negative estimates to 0. Estimates without truncation are unbiased, as required
         for averages of many.
 
     Raises:
@@ -321,7 +320,8 @@ def unpaired_components(
       truncate: as in `variance_components`.
 
     Returns:
-      Seed and residual components of one arm (mean of both), and the example component of the difference.
+      Seed and residual components of one arm (mean of both arms), and the example component of the
+      difference.
 
     Raises:
       DataError: fewer than two seeds or examples, or different numbers of examples.
@@ -383,8 +383,8 @@ def _components(
 def nested_variance_components(runs: Runs, truncate: bool = True) -> VarianceComponents:
     """Estimates components of runs nested in seeds, crossed with examples.
 
-    Uses the expected mean squares. If seeds have different numbers of runs F_i (N in total), F is replaced
-    by n0 = (N - sum F_i^2 / N) / (R - 1).
+    Estimates use the expected mean squares. If seeds have different numbers of runs F_i (N in total), F is
+    replaced by n0 = (N - sum F_i^2 / N) / (R - 1).
 
     Args:
       runs: scores of the runs of each seed [F_i, C].

@@ -24,11 +24,11 @@ import numpy as np
 from multiberts.stats.errors import DataError
 from multiberts.stats.variance.score_tables import Array, Deviations, TablePart, summed_table
 
-Term = tuple[Any, float]  # a share of a variance (or draws of it [D]), its degrees of freedom
+Term = tuple[Any, float]  # a term of a variance (or draws of it [D]) and its degrees of freedom
 
-# Quantile of F up to which the ratio of two mean squares with equal degrees of freedom lets us pool them.
-# As a preliminary test at 20 % (two-sided) it keeps the coverage above .93 until the standard deviations of
-# the arms' seeds differ by a factor of 3.
+# Quantile of F up to which two mean squares with equal degrees of freedom are pooled. With this preliminary
+# test at 20 % (two-sided) the coverage is above .93 if the standard deviations of the arms' seeds differ by a
+# factor of up to 3.
 _ALIKE = 0.9
 
 
@@ -39,10 +39,9 @@ class VarianceEstimate:
     Attributes:
       variance: unbiased variance.
       degrees_of_freedom: Satterthwaite's degrees of freedom.
-      cautious_degrees_of_freedom: degrees of freedom for t intervals and tests: Satterthwaite's formula
-        with mean squares at the upper end of their likely range, so that a few seeds that are similar by
-        chance do not count as many. Equal to `degrees_of_freedom` if only one kind of draw from one pool or
-        set varies.
+      cautious_degrees_of_freedom: degrees of freedom for t intervals and tests: Satterthwaite's formula with
+        mean squares at the upper end of their likely range, because a few seeds can be similar by chance.
+        Equal to `degrees_of_freedom` if only one kind of draw from one pool or set varies.
       pooled: whether the mean squares of two arms with equal numbers of seeds were similar enough to be
         pooled in the cautious degrees of freedom (2R - 2 instead of Welch's).
     """
@@ -55,12 +54,12 @@ class VarianceEstimate:
 
 @dataclass(frozen=True)
 class VarianceParts:
-    """The independent mean squares of a variance, as shares of it with degrees of freedom.
+    """The independent mean squares of a variance, as terms with degrees of freedom.
 
     Attributes:
-      seeds: term of each pool of seeds, which contains a share of the residual.
-      examples: term of each set of examples, which contains a share of the residual, too.
-      residual: term of each table whose seeds and examples are both drawn.
+      seeds: terms of the pools of seeds, each with a share of the residual.
+      examples: terms of the sets of examples, each with a share of the residual.
+      residual: terms of the tables in which both seeds and examples are drawn.
     """
 
     seeds: tuple[Term, ...]
@@ -71,7 +70,8 @@ class VarianceParts:
         """Returns the estimated variance; arrays [D] if the mean squares are draws.
 
         Args:
-          independent: False if mean squares share a prior, so that their degrees of freedom do not add up.
+          independent: whether mean squares are independent; False if they share a prior, so that their
+            degrees of freedom do not add up.
         """
         groups = [list(terms) for terms in (self.seeds, self.examples) if terms]
         return _combined(groups, list(self.residual), independent)
@@ -81,7 +81,7 @@ class VarianceParts:
 
     def resized(self, seeds: float, examples: float) -> VarianceParts:
         """Returns the expected mean squares with the numbers of seeds and examples multiplied."""
-        # The residual falls with both numbers, the rest of a term with its own number only.
+        # The residual decreases with both numbers, the remainder of a term with only one of them.
         shared = sum(value for value, _ in self.residual)
         both = seeds * examples
         growth = 1.0
@@ -100,7 +100,7 @@ class VarianceParts:
 
     @property
     def seed_share(self) -> float:
-        """Returns the share of the variance that only more seeds would reduce."""
+        """Returns the share of the variance that is only reduced by more seeds."""
         total = self.scaled(1, 1).variance
         seeds, error = (sum(value for value, _ in terms) for terms in (self.seeds, self.residual))
         return max(seeds - error, 0.0) / total if total else 0.0
@@ -117,8 +117,8 @@ class Crossing:
         """Sums parts with the same pool and set.
 
         Args:
-          prior: variance between seeds from another source, and its degrees of freedom. It replaces the
-            unknown variance of pools with one seed. Without such pools, each pool's variance is averaged
+          prior: variance between seeds from another source, and its degrees of freedom. The prior replaces
+            the unknown variance of pools with one seed. Without such pools, each pool's variance is averaged
             with the prior, weighted by degrees of freedom (Smyth, 2004).
         """
         self.prior = prior
@@ -169,7 +169,7 @@ class Crossing:
 
     @property
     def _crossed(self) -> list[tuple[float, Deviations]]:
-        """Returns squared weights and deviations of the parts whose seeds and examples are both drawn."""
+        """Returns squared weights and deviations of the parts with drawn seeds and examples."""
         return [
             (part.weight**2, split)
             for part, split in zip(self.parts, self.deviations, strict=True)
@@ -178,7 +178,7 @@ class Crossing:
 
     def bootstrap_variance(self) -> float:
         """Returns the exact variance of the sum's bootstrap distribution (of its linear part)."""
-        # Divided by n^2, not n (n - 1): the bootstrap takes the sample for the population.
+        # Divide by n^2, not n (n - 1), because the bootstrap treats the sample as the population.
         main = sum(
             float(drawn @ drawn) / len(drawn) ** 2
             for drawn in (*self.seeds.values(), *self.examples.values())
@@ -196,7 +196,7 @@ class Crossing:
         """Estimates the true variance of the sum without bias, with its degrees of freedom.
 
         For one table with mean squares A of seeds, B of examples and E of residuals the estimate is
-        (A + B - E) / (R C), never below A's or B's share alone.
+        (A + B - E) / (R C), but at least the share of A or of B.
         """
         return self.variance_parts().estimate(independent=not self.prior[1])
 
@@ -209,7 +209,7 @@ class Crossing:
             for pool, seed in self.seeds.items()
             if pool not in self.lone
         )
-        if self.lone:  # one shared estimate: its error affects all pools alike, so count it once
+        if self.lone:  # count the shared estimate once, because its error affects all pools alike
             variance, freedom = self.prior
             weights = [part.weight for part in self.parts if part.pool in self.lone]
             seeds = (*seeds, (sum(weight**2 * variance for weight in weights), freedom))
@@ -286,7 +286,7 @@ def _freedom_of_shares(scored: tuple[float, ...]) -> float:
 
 
 def _main_term(deviation: Array, unit: str, cure: str, prior: Term = (0.0, 0.0)) -> Term:
-    """Returns the share of the seeds' or examples' mean square, from their deviations [n]."""
+    """Returns the term of the seeds' or examples' mean square, from their deviations [n]."""
     number = len(deviation)
     if number < 2:
         raise DataError(f"found one {unit}, expected two or more to estimate their spread; {cure}")
@@ -298,7 +298,7 @@ def _main_term(deviation: Array, unit: str, cure: str, prior: Term = (0.0, 0.0))
 
 
 def _cluster_term(deviation: Array, sizes: Array) -> Term:
-    """Returns the share of the clusters' mean square, from their deviations [G] and numbers of examples.
+    """Returns the term of the clusters' mean square, from their deviations [G] and numbers of examples.
 
     It is the jackknife's: leaving out cluster g of weight w changes the score by d / (G (1 - w)), because a
     large cluster pulls the score towards its mean. If all cluster means vary equally, Satterthwaite's
@@ -359,7 +359,7 @@ def _combined(
     squares are pooled in the cautious degrees of freedom.
 
     Args:
-      groups: mean squares to add: of seeds, of examples.
+      groups: terms of seeds and terms of examples to add.
       independent: as in `VarianceParts.estimate`.
     """
     from scipy.special import fdtri
@@ -421,7 +421,7 @@ def _number(value: Any) -> Any:
 
 
 def _likely(term: Term) -> Term:
-    """Scales a mean square up, so that its expectation lies below it with probability 3/4."""
+    """Increases a mean square, so that its expectation is below it with probability 3/4."""
     from scipy.special import chdtri
 
     value, freedom = term

@@ -1,4 +1,4 @@
-"""Short answers about a comparison: the risk of one seed, the power, the seeds or examples needed."""
+"""Short answers about a comparison: risk of one seed, power, and numbers of seeds or examples needed."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from multiberts.stats.intervals import Interval
 from multiberts.stats.variance.plan import Plan, Unit
 
-# Larger multiples of the present seeds or examples are not suggested.
+# Largest suggested multiple of the present seeds or examples.
 MOST_TIMES = 100
 
 
 @dataclass(frozen=True)
 class Needs:
-    """The risk of one seed per arm, and the needs for more seeds and examples.
+    """The risk of one seed per arm, and the numbers of seeds and examples needed.
 
     Nothing is planned if an arm has fewer than three drawn seeds; seeds and examples are not planned for a
     difference that is already detected, or within one standard error of 0. Ranges as in
@@ -36,7 +36,7 @@ class Needs:
         with 80 % power on the same number of examples. None if not planned, if the present number is
         enough, or if no number is.
       seeds_needed_range: 80 % range of `seeds_needed`; infinity beyond a hundred times the present number.
-      examples_needed: the same for examples with the present number of seeds.
+      examples_needed: number of examples needed with the present number of seeds, as `seeds_needed`.
       examples_needed_range: 80 % range of `examples_needed`.
       error_of_twice_the_seeds: expected standard error with twice the seeds; None if seeds are not drawn.
     """
@@ -55,7 +55,7 @@ class Needs:
 
 
 def needs_of(plan: Plan, opposite: float | None, detected: bool) -> Needs:
-    """Computes the short answers.
+    """Computes the short answers about a comparison.
 
     Args:
       opposite: result of `opposite_chance`.
@@ -76,7 +76,7 @@ def needs_of(plan: Plan, opposite: float | None, detected: bool) -> Needs:
     )
 
 
-@lru_cache(maxsize=128)  # terminal, page and JSON ask the same of one comparison
+@lru_cache(maxsize=128)  # cached, because terminal, page and JSON need the same numbers
 def number_and_range(plan: Plan, unit: Unit) -> tuple[int | None, Interval | None]:
     """Finds the seeds or examples needed, with their range.
 

@@ -30,7 +30,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 # Required probability of detection.
 TARGET_POWER = 0.8
-# Quantiles that limit the range of a planned number.
+# Quantiles at the ends of the range of a planned number.
 RANGE = (0.1, 0.9)
 # Points of mean squares that average the power (error below 0.001), and draws for a range.
 _POINTS = 1024
@@ -48,9 +48,9 @@ class Plan:
 
     Attributes:
       parts: expected mean squares of the study.
-      num_seeds: seeds per arm; of the arm with fewer if they differ.
+      num_seeds: number of seeds per arm (of the arm with fewer).
       num_examples: number of examples; infinity leaves out their variance.
-      num_runs: fine-tuning runs averaged per seed.
+      num_runs: number of fine-tuning runs averaged per seed.
       design: as in `stats.compare`.
       alpha: level of the test.
       sides: sides of the test, 1 or 2; a one-sided test looks for positive effects.
@@ -103,7 +103,7 @@ class Plan:
             _check_effect(self.effect)
 
     def __str__(self) -> str:
-        """Describes the detectable difference, and the power at the plan's effect."""
+        """Returns a text on the detectable difference and on the power at the plan's effect."""
         sizes = [f"{counted(self.num_seeds, 'seed')}{' per arm' * (self.design == 'unpaired')}"]
         sizes += [f"{self.num_runs:g} runs per seed"] if self.num_runs > 1 else []
         sizes += [f"{self.num_examples:,} examples"] if math.isfinite(self.num_examples) else []
@@ -122,7 +122,7 @@ class Plan:
         """Returns this plan with other numbers of seeds and examples.
 
         Raises:
-          DataError: a number that is not an integer or too small.
+          DataError: a number is not an integer, or is too small.
         """
         seeds = self.num_seeds if num_seeds is None else num_seeds
         examples = self.num_examples if num_examples is None else num_examples
@@ -156,7 +156,7 @@ class Plan:
           effect: true difference; None: the plan's effect.
 
         Raises:
-          DataError: no effect, or one that is not a number.
+          DataError: the effect is missing or is not a number.
         """
         return self._test().power(self._effect(effect))
 
@@ -184,8 +184,8 @@ class Plan:
           effect: as in `power`.
 
         Raises:
-          DataError: no number of seeds is enough, because the variance of the examples remains; or seeds
-            are not drawn, or the test cannot detect the effect.
+          DataError: no number of seeds is enough, because the variance of the examples remains; seeds are not
+            drawn; or the test cannot detect the effect.
         """
         return self._checked("seeds", effect)
 
@@ -249,7 +249,7 @@ class Plan:
             plan = self.at(number) if unit == "seeds" else self.at(None, number)
             return plan._test(share).power(effect) >= self.target_power
 
-        if not enough(most):  # first, because most unsuccessful searches end here
+        if not enough(most):  # checked first, because most unsuccessful searches end here
             return math.inf
         high = 2
         while not enough(high):
@@ -281,7 +281,7 @@ class Plan:
             drawn = self.draws.estimate()
             freedom = drawn.cautious_degrees_of_freedom
             reach = stdtrit(freedom, 1 - self.alpha / self.sides)
-            # The usual formula only sorts the draws; the chosen draw gets the exact power.
+            # The usual formula is only used to sort the draws; the power is exact for the chosen draw.
             sizes = np.sqrt(drawn.variance) * (reach + stdtrit(freedom, self.target_power))
             chosen = np.argsort(sizes)[int(share * len(sizes))]
             parts = _mapped(self.draws, lambda value: float(value[chosen]))
@@ -307,12 +307,12 @@ class Plan:
         return effect
 
     def _checked(self, unit: Unit, effect: float | None) -> int:
-        """Returns the number needed; refuses infinity and names the variance that remains."""
+        """Returns the number needed; refuses infinity with a message on the remaining variance."""
         number = self.number_needed(unit, effect)
         if math.isfinite(number):
             return int(number)
         others: Unit = "examples" if unit == "seeds" else "seeds"
-        # Mean squares that remain with infinitely many seeds (or examples).
+        # mean squares that remain with infinitely many seeds (or examples)
         terms: tuple[Term, ...] = getattr(self.parts, others)
         total = sum(value for value, _ in terms)
         residual = sum(value for value, _ in self.parts.residual)
@@ -352,7 +352,7 @@ def estimated_plan(
     estimate: float,
     num_runs: int = 1,
 ) -> Plan:
-    """Returns the plan of a study like a finished one, with ranges.
+    """Returns the plan, with ranges, of a study like a finished one.
 
     Args:
       num_seeds: number of seeds of the arm with fewer.
@@ -376,7 +376,7 @@ def estimated_plan(
 
 
 def too_few_to_plan(measured: VarianceParts) -> str:
-    """Returns the reason why mean squares are too noisy to plan from, or an empty text."""
+    """Returns the reason why mean squares are too noisy for a plan, or an empty text."""
     unit = too_few(measured)
     if not unit:
         return ""
@@ -387,7 +387,7 @@ def too_few_to_plan(measured: VarianceParts) -> str:
 
 
 def too_few(measured: VarianceParts) -> Literal["seeds", "examples", ""]:
-    """Returns the unit with one degree of freedom, too few to plan from; seeds before examples.
+    """Returns the unit with one degree of freedom, too few for a plan; seeds take precedence over examples.
 
     The 80 % range of such a variance spans a factor of 170.
     """
@@ -439,9 +439,9 @@ def _check_effect(effect: float) -> None:
 class _TTest:
     """The recommended t test for a normal estimate and chi-squared mean squares.
 
-    They are independent, so the power is the mean over mean squares of the power at their critical value.
-    The noncentral t with the expected degrees of freedom would promise too much if the test often has
-    fewer: .80 instead of .70 with three seeds per unpaired arm.
+    Estimate and mean squares are independent, so the power is the mean over mean squares of the power at
+    their critical value. The noncentral t with the expected degrees of freedom overestimates the power if the
+    test often has fewer: .80 instead of .70 with three seeds per unpaired arm.
     """
 
     def __init__(self, parts: VarianceParts, alpha: float, sides: int) -> None:
@@ -468,7 +468,7 @@ class _TTest:
         """Computes the power at an effect in standard errors."""
         from scipy.special import nctdtr, ndtr, stdtrit
 
-        if self.critical is None:  # one mean square: a t test as in textbooks
+        if self.critical is None:  # with one mean square this is the textbook t test
             critical = float(stdtrit(self.freedom, 1 - self.alpha / self.sides))
             # Upper tails by symmetry, without importing scipy.stats; NaN means below 1e-17.
             above = float(np.nan_to_num(nctdtr(self.freedom, -shift, -critical)))
@@ -516,7 +516,7 @@ def _scattered(
 def _chi_squared(freedoms: Sequence[float], number: int) -> list[NDArray[np.float64]]:
     """Returns points of independent chi-squared variables over their degrees of freedom, each [D].
 
-    They are quantiles at quasirandom points, whose mean converges faster than that of random draws.
+    The points are quantiles at quasirandom points, for which means converge faster than for random draws.
 
     Reference: Roberts (2018), The unreasonable effectiveness of quasirandom sequences; Hickernell
     (2002), Obtaining O(N^(-2+e)) convergence for lattice quadrature rules, for the folding.
@@ -530,7 +530,7 @@ def _chi_squared(freedoms: Sequence[float], number: int) -> list[NDArray[np.floa
     ]
 
 
-@lru_cache(maxsize=256)  # all searches of a comparison ask for the same ones: 2 MB
+@lru_cache(maxsize=256)  # cached (2 MB), because all searches of a comparison use the same points
 def _chi_squared_at(step: float, freedom: float, number: int) -> NDArray[np.float64]:
     from scipy.special import chdtri
 

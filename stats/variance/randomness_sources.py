@@ -24,7 +24,7 @@ from multiberts.stats.intervals import Interval
 from multiberts.stats.variance.crossing import Term
 from multiberts.stats.variance.plan import drawn_squares
 
-_LEAST = 3  # seeds per source: two hardly show how much they vary
+_LEAST = 3  # minimum number of seeds per source, because two hardly show the variance
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class SeedSource:
       name: name of the source, such as `dropout_seed`.
       num_seeds: number of seeds; in one-at-a-time designs, number of pairs of runs that differ in this
         source only.
-      total: share that remains with all other seeds held fixed. With interactions, shares overlap and sum
-        to more than 1.
-      alone: share of the main effect; None in one-at-a-time designs, which cannot show it.
+      total: share of the variance that remains with all other seeds held fixed. With interactions, shares
+        overlap and their sum exceeds 1.
+      alone: share of the main effect; None in one-at-a-time designs, which do not identify it.
     """
 
     name: str
@@ -157,7 +157,7 @@ def _mean_squares(table: NDArray[np.float64]) -> dict[tuple[int, ...], Term]:
         if subset:
             freedom = int(np.prod([table.shape[axis] - 1 for axis in subset]))
             total = float((np.broadcast_to(effects[subset], table.shape) ** 2).sum())
-            # A source without effect leaves rounding errors, which count as 0.
+            # Sources without effect have rounding errors, which are set to 0.
             is_rounding = (
                 total <= table.size * (16 * np.finfo(float).eps * np.abs(table).max()) ** 2
             )

@@ -1,7 +1,6 @@
 """Tables of scores [seeds, examples], whole or in blocks, and their deviations.
 
-All functions process a table block by block, so that a table of a million examples is never in memory as a
-whole.
+All functions process tables in blocks, so that a table of a million examples is never in memory as a whole.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from multiberts.stats.errors import DataError
 
 Array = NDArray[np.float64]
 
-# Elements of a block that is cut from an array: 2 MiB.
+# Number of elements per block cut from an array: 2 MiB.
 _BLOCK_ELEMENTS = 2**18
 _NONE = np.zeros((0, 0))
 
 
 @dataclass(frozen=True)
 class ScoreTable:
-    """Scores [R, C] that are computed block by block.
+    """Scores [R, C] that are computed in blocks.
 
     Attributes:
       shape: numbers of seeds and examples.
@@ -82,7 +81,7 @@ def rows_of(table: ScoreTable, rows: Sequence[int]) -> ScoreTable:
 
 
 def aligned_blocks(*tables: ScoreTable) -> Iterator[tuple[Array, ...]]:
-    """Yields aligned blocks of several tables, cut wherever a block of any table ends."""
+    """Yields aligned blocks of several tables, cut at all ends of blocks."""
     numbers = [table.shape[1] for table in tables]
     if len(set(numbers)) > 1:
         raise DataError(
@@ -99,21 +98,21 @@ def aligned_blocks(*tables: ScoreTable) -> Iterator[tuple[Array, ...]]:
             return
         for number, source in enumerate(sources):
             blocks[number] = blocks[number][:, width:] if blocks[number].shape[1] > width else _NONE
-            if not blocks[number].size:  # the old block is gone before the next one is made
+            if not blocks[number].size:  # free the old block before the next one is made
                 blocks[number] = next(source)
 
 
 @dataclass(frozen=True)
 class Deviations:
-    """The parts of a table X [R, C]: X = mean + seed + example + residual.
+    """Parts of a table X [R, C] = mean + seed + example + residual.
 
     Only the sum of squares of the residual d is kept.
 
     Attributes:
-      mean: the grand mean.
+      mean: grand mean.
       seed: deviations of seeds [R].
       example: deviations of examples [C].
-      residual_squares: sum of d**2.
+      residual_squares: sum of squared residuals.
     """
 
     mean: float
@@ -147,7 +146,7 @@ def _marginal_deviations(table: ScoreTable) -> tuple[float, Array, Array]:
     sums, example = np.zeros(num_seeds), np.empty(num_examples)
     start, first = 0, None
     for block in table.blocks():
-        # Subtract one value, so that a constant table has no rounding errors.
+        # Subtract the first value, so that a constant table has no rounding errors.
         first = block[0, 0] if first is None else first
         shifted = block - first
         sums += shifted.sum(axis=1)
@@ -172,24 +171,25 @@ def _residual_blocks(
         residual = block - expected
         residual -= seed[:, None]
         start += block.shape[1]
-        del block, expected  # not in memory while the residual is used
+        del block, expected  # free the block while the residual is used
         yield residual
         del residual
 
 
 def clustered_table(scores: Scores, clusters: ArrayLike) -> Array:
-    """Sums a table by clusters of examples.
+    """Reduces a table to one column per cluster of examples.
 
     If whole clusters are drawn, the score of seed i is a ratio: the sum of the clusters' scores over the
       sum of their sizes. Its linear part gives cluster g the value mean_i + (G / C) sum_{j in g} (X_ij -
-      mean_i). For clusters of equal size this is the mean of the cluster.
+      mean_i). For clusters of equal size this value is the mean of the cluster.
 
     Args:
-      scores: [R, C].
+      scores: scores [R, C].
       clusters: cluster of each example, numbers or strings [C].
 
     Returns:
-      float64 [R, G], clusters in sorted order. Its mean over clusters is the mean over examples.
+      Values, float64 [R, G], with clusters in sorted order. Their mean over clusters is the mean over
+      examples.
     """
     table = score_table(scores)
     num_seeds, num_examples = table.shape
@@ -214,16 +214,16 @@ def clustered_table(scores: Scores, clusters: ArrayLike) -> Array:
 
 @dataclass(frozen=True)
 class TablePart:
-    """One weighted table of a sum.
+    """A weighted table in a sum of tables.
 
     Attributes:
       table: scores [R, C].
       weight: factor of the table in the sum.
       pool: name of the pool of its seeds; None if they are held fixed.
       examples: name of the set of its examples (or clusters); None if they are held fixed.
-      scored: numbers of examples of each ratio in the scores, if not all examples count, such as the
+      scored: numbers of examples of each ratio in the scores, if not all examples are used, such as the
         positives of a recall.
-      sizes: number of examples of each cluster [C]; None without clusters.
+      sizes: number of examples of each cluster [C]; None if there are no clusters.
     """
 
     table: ScoreTable

@@ -1,6 +1,6 @@
 """The analyses of Zhong et al. (Findings of ACL 2021), for several sizes and tasks.
 
-`stats.zhong.tables` and `stats.zhong.figures` show the results.
+`stats.zhong.tables` and `stats.zhong.figures` present the results.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from multiberts.stats.zhong.size_momentum import (
 from multiberts.stats.zhong.variance_by_bias import VarianceCurve, conditional_variance
 
 Tasks = Mapping[str, Mapping[str, Runs]]
-Triple = tuple[str, str, str]  # a small, a middle and a large size
-# False discovery rates among which Fisher's tests find the most, as in the paper's table 4.
+Triple = tuple[str, str, str]  # names of a small, a middle and a large size
+# False discovery rates from which the best for Fisher's tests is chosen, as in the paper's table 4.
 RATES = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
 FISHER_LEVELS = (0.05, 0.1, 0.2)  # false discovery rates of the table of Fisher's tests
 MOST_SEEDS = 10
@@ -49,13 +49,14 @@ EDGES = np.append(np.arange(10) / 10, 1 + 1e-6)
 
 @dataclass(frozen=True)
 class SizeAccuracy:
-    """The accuracy of a size.
+    """Accuracy of one model size.
 
     Attributes:
       mean: mean accuracy over seeds and examples.
       seed_scores: accuracy of each pre-training seed, averaged over its runs [seeds].
-      ensembled: accuracy of the vote of each seed's runs, or None with one run per seed.
-      shares: shares of examples with an instance accuracy from 0 to .1, to .2, ... to 1 [10].
+      ensembled: accuracy of the majority vote of each seed's runs; None if there is one run per seed.
+      shares: histogram of instance accuracy: shares of examples in the bins 0 to .1, .1 to .2, ..., .9 to 1
+        [10].
     """
 
     mean: float
@@ -68,21 +69,21 @@ class SizeAccuracy:
 
 @dataclass(frozen=True)
 class PairOfSizes:
-    """Two sizes on one task.
+    """Results for a pair of sizes on one task.
 
     Attributes:
-      gain: accuracy of the larger minus that of the smaller.
-      of_one_seed: mean decay bound of pairs of pre-training seeds, each from the fine-tuning runs of these
-        two models, or None with one run per seed. It holds for the models, not for the sizes.
-      single: decay bound of the first run of every seed.
-      all_runs: decay bound of the means of all runs of a seed, as in the paper's table 2; may exceed the
+      gain: accuracy of the larger size minus that of the smaller.
+      of_one_seed: mean decay bound over pairs of pre-training seeds, each computed from the fine-tuning runs
+        of two models; None if there is one run per seed. The result applies to the models, not to the sizes.
+      single: decay bound from the first run of each seed.
+      all_runs: decay bound from the mean of each seed's runs, as in the paper's table 2; may exceed the
         truth. None if the means are too fine for exact sums.
-      decay: decay bound of ensembled runs.
-      improvement: improvement bound of ensembled runs.
+      decay: decay bound from ensembled runs.
+      improvement: improvement bound from ensembled runs.
       decay_bias: bias of the adaptive threshold of `decay`, over examples.
       relative_biases: relative biases of the adaptive thresholds of `decay` and `improvement` over seeds,
         as in the paper's table 10.
-      fisher: Fisher's tests for decay of ensembled runs by level.
+      fisher: Fisher's tests for decay of ensembled runs, by level.
     """
 
     task: str
@@ -102,11 +103,11 @@ class PairOfSizes:
 
 @dataclass(frozen=True)
 class FewerSeeds:
-    """Decay in the first seeds of each size.
+    """Decay estimated from the first seeds of each size.
 
     Attributes:
-      bound: decay bound of ensembled runs.
-      rate: false discovery rate of `RATES` at which Fisher's tests discover the largest share.
+      bound: decay bound from ensembled runs.
+      rate: false discovery rate in `RATES` with the largest discovered share.
       share: discovered share minus the expected false discoveries.
     """
 
@@ -121,13 +122,13 @@ class InstanceAnalysis:
     """The results of `analyse_sizes`.
 
     Attributes:
-      accuracies, decompositions: by task and size. A decomposition needs two runs that differ
-        only in each level; other sizes are left out.
+      accuracies, decompositions: results by task and size. Decompositions leave out sizes without, for each
+        level, two runs that differ only in this level.
       pairs: all pairs of a smaller and a larger size by task.
-      momenta: momentum by task and triple of sizes; triples with a size of one seed are left out.
-      momentum_indices: the paper's estimator by kind of correlation, task and triple.
-      by_seeds: bound and Fisher's tests with fewer seeds, by task and pair of sizes.
-      curves: variance given bias by task, level and size; sizes with fewer than 4 seeds are left out.
+      momenta: momentum by task and triple of sizes, without triples in which a size has one seed.
+      momentum_indices: estimates by the paper's method, by kind of correlation, task and triple.
+      by_seeds: bounds and Fisher's tests with fewer seeds, by task and pair of sizes.
+      curves: variance given bias by task, level and size, without sizes with fewer than 4 seeds.
     """
 
     accuracies: Mapping[str, Mapping[str, SizeAccuracy]]
@@ -142,15 +143,15 @@ class InstanceAnalysis:
 def analyse_sizes(
     tasks: Tasks, ensembled: Tasks | None = None, n_resamples: int = 1000, with_curves: bool = True
 ) -> InstanceAnalysis:
-    """Compares sizes on tasks, example by example.
+    """Compares sizes on each example of several tasks.
 
     Args:
-      tasks: by task and size, smallest first, 0/1 correctness as `RunsTable` or arrays
-        [pretrain_seeds, (finetune_seeds, checkpoints,) examples].
-      ensembled: the same with one voted run per seed; by default `ensemble` of the correctness.
-        Give `ensemble(predictions, labels)` where there are more than two classes.
+      tasks: 0/1 correctness by task and size (smallest first), as `RunsTable` or arrays [pretrain_seeds,
+        (finetune_seeds, checkpoints,) examples].
+      ensembled: 0/1 correctness of ensembled runs, one per seed; by default `ensemble` of `tasks`. Use
+        `ensemble(predictions, labels)` if there are more than two classes.
       n_resamples: bootstrap samples of examples.
-      with_curves: whether to fit the variance given bias too.
+      with_curves: whether to also fit the variance given bias.
     """
     if not tasks or not all(tasks.values()):
         raise DataError("found no task or no size; give tasks={name: {size: runs}}")
@@ -205,12 +206,12 @@ def analyse_sizes(
 
 
 def _aligned(sizes: Mapping[str, Runs], first: Iterable[Runs] = ()) -> dict[str, RunsTable]:
-    """Sorts the examples of all sizes alike, like `first` if it is given."""
+    """Sorts the examples of all sizes in one order, that of `first` if it is given."""
     return dict(zip(sizes, aligned(*first, *sizes.values())[-len(sizes) :], strict=True))
 
 
 def _spread(sizes: Mapping[str, RunsTable]) -> Iterator[tuple[str, RunsTable]]:
-    """Yields the sizes that have runs which differ only in each level."""
+    """Yields the sizes that have, for each level, runs that differ only in this level."""
     for name, runs in sizes.items():
         depths = range(len(runs.levels))
         if all(len(runs.groups(depth + 1)) > len(runs.groups(depth)) for depth in depths):
@@ -223,7 +224,7 @@ def _accuracy(runs: RunsTable, votes: RunsTable) -> SizeAccuracy:
     return SizeAccuracy(
         float(seeds.mean()), seeds, None if one_run_each else float(votes.mean().mean()),
         len(runs.keys), runs.num_examples,
-        # Rounding can turn a mean of .3 into .29999.
+        # Add a little, because rounding can turn a mean of .3 into .29999.
         np.histogram(instance_accuracy(runs) + 1e-9, EDGES)[0] / runs.num_examples,
     )  # fmt: skip
 

@@ -1,15 +1,15 @@
-"""Decomposes the expected loss: squared bias, and a variance for every source of randomness.
+"""Decomposes the expected loss into squared bias and the variance of each source of randomness.
 
 Zhong, Ghosh, Klein and Steinhardt, "Are Larger Pretrained Language Models Uniformly Better?"
-(Findings of ACL 2021), section 5 and appendix H. A run's score v on an example has the loss
-(v - target)^2. Over pre-training seeds, fine-tuning seeds and whatever lies below,
+(Findings of ACL 2021), section 5 and appendix H. A run's score v on an example has the loss (v - target)^2.
+Over pre-training seeds, fine-tuning seeds and further levels,
 
     expected loss = (E v - target)^2 + variance between pre-training seeds
                     + variance between fine-tuning runs of a seed + ...
 
-With v = 1 where the run is right and target 1 the loss is the 0/1 loss; with v the probability of
-the right answer it is the squared loss. For the Brier score take each class's probability with its
-own target, and add up the parts.
+With target 1 and v = 1 for right answers (else 0), this is the 0/1 loss; with v the probability of the right
+answer, it is the squared loss. For the Brier score, decompose the probability of each class with its target,
+and add up the parts.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from multiberts.stats.errors import DataError
 from multiberts.stats.runs_table import Key, Runs, RunsTable, as_runs
 
 Array = NDArray[np.float64]
-# Examples are independent of each other; blocks of cells bound the memory.
+# Number of cells per block of examples, which limits the memory.
 _BLOCK_CELLS = 1 << 20
 
 
 @dataclass(frozen=True)
 class LossPart:
-    """A mean over examples with its standard error, seeds held fixed."""
+    """A mean over examples with its standard error for fixed seeds."""
 
     mean: float
     standard_error: float
@@ -38,14 +38,13 @@ class LossPart:
 
 @dataclass(frozen=True)
 class Decomposition:
-    """The loss of one size, by example.
+    """Loss of one size on each example, and its parts.
 
     Attributes:
-      loss: [examples].
-      bias_squared: loss minus all variances [examples]; an unbiased estimate, so single values
-        may fall below 0.
-      variances: by level, outermost first, the variance [examples] between the members of that
-        level that share all levels above; unbiased, so single values may fall below 0.
+      loss: expected loss [examples].
+      bias_squared: loss minus all variances [examples]; an unbiased estimate, so values can be negative.
+      variances: variance [examples] by level, outermost first, between members of a level that share all
+        levels above; unbiased estimates, so values can be negative.
     """
 
     loss: Array
@@ -54,16 +53,16 @@ class Decomposition:
 
     @property
     def parts(self) -> dict[str, LossPart]:
-        """Means over examples: `bias_squared`, every level's variance, and `loss`, their sum."""
+        """Returns means over examples: `bias_squared`, the variance of each level, and `loss`, their sum."""
         columns = {"bias_squared": self.bias_squared, **self.variances, "loss": self.loss}
         return {name: part(values) for name, values in columns.items()}
 
     @property
     def disagreements(self) -> dict[str, Array]:
-        """Mean squared difference [examples] of two runs, by the outermost level that differs.
+        """Returns mean squared differences [examples] of two runs, by the outermost level that differs.
 
-        It is twice the sum of the variances of that level and of those below it. For answers that
-        are right or wrong it is the share of pairs of runs of which one is right.
+        The mean is twice the sum of the variances of that level and the levels below. For 0/1 scores it is
+        the share of pairs of runs with one right and one wrong answer.
         """
         inner_first = list(self.variances)[::-1]
         sums = np.cumsum([self.variances[level] for level in inner_first], axis=0)
@@ -72,7 +71,7 @@ class Decomposition:
 
 
 def part(values: Array) -> LossPart:
-    """Computes the mean and standard error over examples; the error of one example is NaN."""
+    """Computes mean and standard error over examples; the error is NaN for one example."""
     number = len(values)
     spread = values.std(ddof=1) / np.sqrt(number) if number > 1 else np.nan
     return LossPart(float(values.mean()), float(spread))
@@ -81,21 +80,21 @@ def part(values: Array) -> LossPart:
 def decompose(runs: Runs, target: ArrayLike = 1.0) -> Decomposition:
     """Estimates the squared bias and nested variances of the loss (score - target)^2.
 
-    From the innermost level outwards: the variance of the members' means, minus the mean variance
-    that the levels below contribute to these means. The members of a node have equal weight,
-    however many runs they have. A node with one member contains no information on the variance at
-    that level; its contribution to the node's mean is then taken from the other nodes. So trees may
-    be unbalanced; every estimate is unbiased if the numbers of runs do not depend on the scores.
+    From the innermost level outwards, a variance is that of the members' means, minus the mean contribution
+    of the levels below to these means. The members of a node have equal weight, for any numbers of runs. A
+    node with one member has no information on the variance at that level, which is then taken from the other
+    nodes. Trees may therefore be unbalanced; all estimates are unbiased if the numbers of runs do not depend
+    on the scores.
 
     Args:
-      runs: scores as `RunsTable`, or an array [pretrain_seeds, ..., examples].
-      target: the score of a perfect run, one number or [examples].
+      runs: scores as a `RunsTable` or an array [pretrain_seeds, ..., examples].
+      target: score of a perfect run, one number or an array [examples].
 
     Returns:
-      The parts, whose sum is exactly the loss.
+      The parts; their sum is exactly the loss.
 
     Raises:
-      DataError: a level where no node has two members.
+      DataError: no node of a level has two members.
 
     Example:
       >>> from multiberts import stats
@@ -126,7 +125,7 @@ def decompose(runs: Runs, target: ArrayLike = 1.0) -> Decomposition:
 
 
 def _members(nested: RunsTable, depth: int) -> dict[Key, list[int]]:
-    """Returns, for every node at `depth`, its members' positions among the nodes one level below."""
+    """Returns for each node at `depth` the indices of its members among the nodes one level below."""
     members: dict[Key, list[int]] = {}
     for column, key in enumerate(nested.groups(depth + 1)):
         members.setdefault(key[:depth], []).append(column)
@@ -134,7 +133,7 @@ def _members(nested: RunsTable, depth: int) -> dict[Key, list[int]]:
 
 
 def _mean_over_nodes(values: Mapping[Key, Array], levels: tuple[str, ...]) -> Array:
-    """Averages values [examples] of some nodes of one depth, siblings first."""
+    """Averages values [examples] of some nodes of one depth, first within siblings."""
     keys = tuple(values)
     if not keys[0]:  # the root alone
         return values[()]
@@ -151,9 +150,9 @@ def _refuse_lone_levels(nested: RunsTable) -> None:
 
 
 def _variances(nested: RunsTable, scores: Array) -> dict[str, Array]:
-    """Computes the variance of every level, outermost first, from scores [runs, examples]."""
+    """Computes the variance of each level, outermost first, from scores [runs, examples]."""
     means = scores
-    # The variance of each mean that comes from the levels below [nodes, examples].
+    # Variance of each node's mean that is due to the levels below [nodes, examples].
     noise = np.zeros_like(scores)
     variances: dict[str, Array] = {}
     for depth in range(len(nested.levels) - 1, -1, -1):

@@ -1,4 +1,4 @@
-"""One right-or-wrong outcome per pre-training seed, from its fine-tuning runs."""
+"""Reduces the fine-tuning runs of each pre-training seed to one right or wrong answer per example."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from multiberts.stats.runs_table import Runs, RunsTable, as_runs
 
 
 def ensemble(runs: Runs, labels: ArrayLike | None = None) -> RunsTable:
-    """Takes a vote of the runs of each seed: one run per seed, right (1) or wrong (0).
+    """Takes a majority vote of each seed's runs; returns one run per seed, right (1) or wrong (0).
 
-    The theorem behind `decay_bound` needs one right-or-wrong outcome per pre-training seed. With
-    the mean of a seed's fine-tuning runs instead, the bound can exceed the truth.
+    The theorem behind `decay_bound` requires one right or wrong answer per pre-training seed. If the mean of
+    a seed's fine-tuning runs is used instead, the bound can exceed the truth.
 
-    With labels the most frequent answer counts. Without, a seed is right where more than half of
-    its runs are, which is the same for two classes. A tie is decided by the first tied run in the
-    order of keys, so that it favours neither right nor wrong.
+    With labels, the vote is the most frequent answer. Without labels, a seed is right if more than half of
+    its runs are, which is equivalent for two classes. Ties are decided by the first tied run in the order of
+    keys, which favours neither right nor wrong.
 
     Args:
-      runs: predicted classes, with labels; else 0/1 correctness.
-      labels: right classes [examples], or None.
+      runs: predicted classes if `labels` are given; else 0/1 correctness.
+      labels: true classes [examples], or None.
 
     Raises:
-      DataError: without labels, a score is not 0 or 1.
+      DataError: a score is not 0 or 1, if there are no labels.
 
     Example:
       >>> from multiberts import stats
@@ -52,7 +52,7 @@ def ensemble(runs: Runs, labels: ArrayLike | None = None) -> RunsTable:
             raise DataError(
                 f"found labels of shape {wanted.shape}, expected [{nested.num_examples} examples]"
             )
-        # A label that no run predicted equals no answer.
+        # Labels that no run predicted differ from all answers.
         index = np.minimum(np.searchsorted(classes, wanted), len(classes) - 1)
         right = np.where(classes[index] == wanted, index, -1)
     groups = nested.groups(1)
@@ -63,10 +63,10 @@ def ensemble(runs: Runs, labels: ArrayLike | None = None) -> RunsTable:
 
 
 def single_runs(runs: Runs) -> RunsTable:
-    """Returns the first run of every pre-training seed by key, with its noise of fine-tuning.
+    """Returns the first run (by key) of each pre-training seed, which includes the noise of fine-tuning.
 
     Args:
-      runs: right or wrong, by pre-training seed and run [seeds, runs, examples].
+      runs: 0/1 correctness [seeds, runs, examples].
 
     Example:
       >>> from multiberts import stats
@@ -90,9 +90,9 @@ def single_runs(runs: Runs) -> RunsTable:
 
 
 def runs_of_seed(runs: Runs, seed: Hashable) -> RunsTable:
-    """Returns the runs below one pre-training seed, with fine-tuning seeds as the outermost level.
+    """Returns the runs of one pre-training seed, with fine-tuning seeds as the outermost level.
 
-    Results for these hold for two pre-trained models, not for two sizes.
+    Results from these runs apply to pre-trained models, not to sizes.
     """
     nested = as_runs(runs).with_seeds([seed])
     if len(nested.levels) < 2 or not nested.keys:
@@ -101,9 +101,9 @@ def runs_of_seed(runs: Runs, seed: Hashable) -> RunsTable:
 
 
 def _vote(answers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Returns the most frequent answer of [runs, examples]; the first of tied answers."""
+    """Returns the most frequent answer of runs [runs, examples], or the first of tied answers."""
     votes = np.stack([(answers == answer).sum(axis=0) for answer in answers])  # [runs, examples]
-    first = votes.argmax(axis=0)  # argmax takes the first of equals
+    first = votes.argmax(axis=0)  # argmax returns the first of equal values
     return np.asarray(np.take_along_axis(answers, first[None], axis=0)[0])
 
 

@@ -1,4 +1,4 @@
-"""The course of single examples in training: when they are learned and forgotten, by how many seeds.
+"""Learning curves of single examples: when they are learned and forgotten, and by how many seeds.
 
 Reference: Swayamdipta et al. (2020), Dataset Cartography (confidence and variability); Toneva et al. (2019),
 An Empirical Study of Example Forgetting.
@@ -18,16 +18,16 @@ from multiberts.stats.errors import DataError
 
 @dataclass(frozen=True)
 class Learning:
-    """The course of each example over the steps of several seeds.
+    """Learning and forgetting of each example over the steps of several seeds.
 
     Attributes:
       steps: increasing steps of the checkpoints [steps].
-      learned: index in `steps` from which on all answers are right, or the number of steps if the last
+      learned: index of the first step from which all answers are right, or the number of steps if the last
         answer is wrong, int64 [seeds, examples].
       forgotten: number of right answers followed by a wrong one, int64 [seeds, examples].
-      confidence: mean probability of the right answer (share of right answers without losses) over steps
-        and seeds [examples].
-      variability: standard deviation of it over steps, averaged over seeds [examples].
+      confidence: mean probability of the right answer over steps and seeds [examples]; the share of right
+        answers if there are no losses.
+      variability: standard deviation of this probability over steps, averaged over seeds [examples].
     """
 
     steps: NDArray[np.int64]
@@ -48,8 +48,8 @@ class Learning:
           share: share of the seeds, in (0, 1].
 
         Returns:
-          float64, infinity if fewer seeds have learned it at the end. Right guesses count, too: see
-          `learned_by_guesses`.
+          Steps, float64; infinity if fewer seeds have learned the example at the end. Right guesses are
+          included; see `learned_by_guesses`.
         """
         if not 0 < share <= 1:
             raise DataError(f"found share {share}, expected a number above 0, at most 1")
@@ -58,7 +58,7 @@ class Learning:
         return np.asarray(steps[np.sort(self.learned, axis=0)[needed]])
 
     def learned_by_guesses(self, chance: float) -> float:
-        """Returns the probability that half of the seeds have learned an example that they guess.
+        """Returns the probability that half of the seeds seem to have learned an example by guessing.
 
         Args:
           chance: probability that a guess is right, such as one over the number of classes.
@@ -74,11 +74,11 @@ def learning(steps: Sequence[int], right: ArrayLike, losses: ArrayLike | None = 
 
     Args:
       steps: increasing steps of the checkpoints.
-      right: whether each answer is right, bool [seeds, steps, examples].
-      losses: minus the log probability of the right answer, of the same shape; None if unknown.
+      right: correctness of each answer, bool [seeds, steps, examples].
+      losses: negative log probability of the right answer, in the same shape; None if unknown.
 
     Raises:
-      DataError: fewer than two steps, shapes that differ, or a loss that is not finite.
+      DataError: there are fewer than two steps, shapes differ, or a loss is not finite.
 
     Example:
       >>> import numpy as np
@@ -109,7 +109,7 @@ def learning(steps: Sequence[int], right: ArrayLike, losses: ArrayLike | None = 
             raise DataError(
                 f"found losses of shape {chances.shape}, expected numbers of shape {answers.shape}"
             )
-    # Number of right answers up to the last step, counted from the end.
+    # Number of consecutive right answers at the end.
     right_to_the_end = np.cumprod(answers[:, ::-1], axis=1).sum(axis=1)
     return Learning(
         numbers,

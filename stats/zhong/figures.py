@@ -1,7 +1,7 @@
 """Figures of instance-level analyses, after those of Zhong et al. (Findings of ACL 2021).
 
-Every function takes the result of `stats.zhong.analysis.analyse_sizes`, or a part of it, and
-returns a Matplotlib figure; `all_figures` returns them all, and `report_of_sizes` the page that holds them.
+Each function takes the result of `stats.zhong.analysis.analyse_sizes`, or a part of it, and returns a
+Matplotlib figure; `all_figures` returns all figures, and `report_of_sizes` a page with them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _INDEX = (
     "The paper's correlation of the two estimated gains. Noise of few seeds pulls it far below the "
     "true one: use it only to compare tasks of equal numbers of seeds"
 )
-# Captions, by the first words of the name.
+# Captions by the first words of the figure's name.
 _CAPTIONS = {
     "decaying_examples": _EXAMPLES.format("worse"),
     "improving_examples": _EXAMPLES.format("better"),
@@ -79,7 +79,7 @@ _CAPTIONS = {
     "momentum": "Whether examples that improve from the small to the middle size improve further: "
     "correlation of the two true gains where the middle size is equally accurate",
     "momentum_index": _INDEX + " (Zhong et al., tables 6 and 12)",
-    "momentum_index_spearman": _INDEX + " (ranks)",  # the paper has none
+    "momentum_index_spearman": _INDEX + " (ranks)",  # not in the paper
     "figure_accuracy": "Accuracy by size: a dot per pre-training seed, the means and the votes",
     "figure_histogram": "How many examples are right in what share of the seeds "
     "(Zhong et al., figure 2a)",
@@ -111,7 +111,7 @@ def _caption(name: str) -> str:
 
 
 def all_figures(analysis: InstanceAnalysis) -> dict[str, Figure]:
-    """Returns every figure that the data allow, by name."""
+    """Returns all figures that the data allow, by name."""
     figures = {
         "accuracy": accuracy_figure(analysis.accuracies),
         "histogram": histogram_figure(analysis.accuracies),
@@ -136,14 +136,12 @@ def all_figures(analysis: InstanceAnalysis) -> dict[str, Figure]:
 
 
 def accuracy_figure(accuracies: Mapping[str, Mapping[str, SizeAccuracy]]) -> Figure:
-    """Draws the accuracy of every size: a dot per pre-training seed, a line through the means, and a
-    dashed line through the ensembles.
-    """
+    """Draws the accuracy of each size by seed, with lines for the means and (dashed) the ensembles."""
     with _panels(accuracies, 3.4, "accuracy", 3) as (figure, panels):
         for axes, (task, sizes) in zip(panels, accuracies.items(), strict=True):
             positions = np.arange(len(sizes))
             for position, accuracy in zip(positions, sizes.values(), strict=True):
-                # Left of the means, which would cover them.
+                # Place the dots left of the means, which would cover them.
                 drawing.dots(
                     axes, accuracy.seed_scores, position - 0.25, 5, marker="o", markersize=4, alpha=0.8,
                     markeredgewidth=0.4, zorder=1,
@@ -164,7 +162,7 @@ def accuracy_figure(accuracies: Mapping[str, Mapping[str, SizeAccuracy]]) -> Fig
 
 
 def histogram_figure(accuracies: Mapping[str, Mapping[str, SizeAccuracy]]) -> Figure:
-    """Draws the histogram of instance accuracy of every size: the share of examples in each tenth."""
+    """Draws the histogram of instance accuracy of each size, in ten bins."""
     with _panels(accuracies, 3.4, "examples (%)", 3) as (figure, panels):
         for axes, (task, sizes) in zip(panels, accuracies.items(), strict=True):
             for number, (size, bound) in enumerate(sizes.items()):
@@ -183,7 +181,7 @@ def histogram_figure(accuracies: Mapping[str, Mapping[str, SizeAccuracy]]) -> Fi
 def _panels(
     tasks: Collection[str], height: float, label: str, ncols: int, left: float = 0.6
 ) -> Iterator[tuple[Figure, Sequence[Axes]]]:
-    """Opens a figure with one panel per task, and one legend for all; `left` is for the labels."""
+    """Opens a figure with one panel per task and a common legend; `left` is the space for labels."""
     with canvas(left + _PANEL * len(tasks), height, len(tasks), squeeze=False) as (figure, panels):
         yield figure, panels[0]
         panels[0, 0].set_ylabel(label)
@@ -200,9 +198,7 @@ def _name_sizes(axes: Axes, sizes: Mapping[str, object], title: str) -> None:
 
 
 def decay_figure(pair: PairOfSizes) -> Figure:
-    """Draws observed differences and the random baseline: as a histogram, and as the two CDFs below
-    0 with the gap that is the bound.
-    """
+    """Draws observed differences and random baseline as histograms and CDFs, whose gap is the bound."""
     with canvas(7.4, 3.4, 2) as (figure, (left, right)):
         _draw_histogram(left, pair.decay, pair.large, pair.small)
         _draw_gap(right, pair.decay)
@@ -232,7 +228,7 @@ def _draw_histogram(axes: Axes, bound: InstanceBound, large: str, small: str) ->
 
 
 def _steps(distribution: Distribution) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the corners of the CDF between -1 and just below 0."""
+    """Returns the corners of the CDF from -1 to just below 0."""
     support = distribution.support
     inside = support[support < 0]
     positions = np.concatenate([[-1.05], inside, [0.0]])
@@ -276,9 +272,7 @@ def _draw_gap(axes: Axes, bound: InstanceBound) -> None:
 
 
 def bounds_figure(pairs: Sequence[PairOfSizes]) -> Figure:
-    """Draws decay bounds of every pair of sizes, one panel per task: of the models of single
-    pre-training seeds, of one run per seed, of ensembled runs, and corrected for the threshold.
-    """
+    """Draws the decay bounds of each pair of sizes by all methods, one panel per task."""
     tasks = list(dict.fromkeys(pair.task for pair in pairs))
     rows = max(sum(pair.task == task for pair in pairs) for task in tasks)
     with _panels(tasks, 1.5 + 0.5 * rows, "", 2, left=1.6) as (figure, panels):
@@ -309,9 +303,7 @@ def _draw_bounds(axes: Axes, row: int, pair: PairOfSizes) -> None:
 
 
 def fisher_figure(pairs: Sequence[PairOfSizes]) -> Figure:
-    """Draws the share of examples found to decay one by one, at several false discovery rates, with
-    the bound.
-    """
+    """Draws the shares of examples found by single tests, per false discovery rate, with the bound."""
     levels = sorted({level for pair in pairs for level in pair.fisher})
     labels = [f"{pair.task}: {pair.small} to {pair.large}" for pair in pairs]
     with canvas(6.4, 1.5 + 0.3 * len(pairs)) as (figure, axes):
@@ -333,7 +325,7 @@ def fisher_figure(pairs: Sequence[PairOfSizes]) -> Figure:
 
 
 def decomposition_figure(decompositions: Mapping[str, Mapping[str, Decomposition]]) -> Figure:
-    """Draws the loss of every size as a stack of squared bias and variances, one panel per task."""
+    """Draws the loss of each size as a stack of squared bias and variances, one panel per task."""
     chosen = {task: sizes for task, sizes in decompositions.items() if sizes}
     with _panels(chosen, 3.7, "expected loss", 4) as (figure, panels):
         for axes, (task, sizes) in zip(panels, chosen.items(), strict=True):
@@ -343,7 +335,7 @@ def decomposition_figure(decompositions: Mapping[str, Mapping[str, Decomposition
             positions, bottom = np.arange(len(sizes)), np.zeros(len(sizes))
             for fill, name in enumerate(names):
                 parts = [split.parts.get(name) for split in sizes.values()]
-                # An unbiased estimate of a small variance may be negative and is drawn as 0.
+                # Unbiased estimates of small variances can be negative and are drawn as 0.
                 heights = np.array([max(part.mean, 0.0) if part else 0.0 for part in parts])
                 errors = np.array([part.standard_error if part else 0.0 for part in parts])
                 label = level_name(name) + ("" if name == "bias_squared" else " variance")
@@ -357,7 +349,7 @@ def decomposition_figure(decompositions: Mapping[str, Mapping[str, Decomposition
 
 
 def variances_figure(decompositions: Mapping[str, Mapping[str, Decomposition]]) -> Figure:
-    """Draws every variance against size, with its standard error."""
+    """Draws each variance against size, with standard errors."""
     chosen = {task: sizes for task, sizes in decompositions.items() if sizes}
     with _panels(chosen, 3.2, "variance", 3) as (figure, panels):
         for axes, (task, sizes) in zip(panels, chosen.items(), strict=True):
@@ -381,7 +373,7 @@ def variances_figure(decompositions: Mapping[str, Mapping[str, Decomposition]]) 
 def variance_curve_figure(
     curves: Mapping[str, VarianceCurve], level: str = "finetune_seed", title: str = ""
 ) -> Figure:
-    """Draws the expected variance given squared bias, one curve with its band per size."""
+    """Draws the expected variance given squared bias, with one curve and band per size."""
     with canvas(5.2, 3.7) as (figure, axes):
         for number, (size, curve) in enumerate(curves.items()):
             colour = COLOURS[number % len(COLOURS)]
@@ -401,7 +393,7 @@ def variance_curve_figure(
 
 
 def momentum_figure(momenta: Mapping[Triple, Momentum], title: str = "") -> Figure:
-    """Draws the correlation of two successive improvements with its interval, one row per triple."""
+    """Draws correlations of two successive improvements with intervals, one row per triple of sizes."""
     with canvas(6.0, 1.3 + 0.36 * len(momenta)) as (figure, axes):
         for row, item in enumerate(momenta.values()):
             drawing.row(axes, row, item.r, (item.low, item.high))

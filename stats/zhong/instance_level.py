@@ -3,11 +3,11 @@
 Zhong, Ghosh, Klein and Steinhardt, "Are Larger Pretrained Language Models Uniformly Better?
 Comparing Performance at the Instance Level" (Findings of ACL 2021).
 
-The instance accuracy of an example is the probability that a run of a size is right on it. It is
-estimated from few seeds, so that many examples look worse under the larger size by chance. The
-random baseline shows how many: it exchanges seeds of the two sizes, so that neither arm is larger,
-and computes the difference again. `fisher_tests` tests each example separately instead.
-`stats.zhong.size_momentum` asks whether improvement continues from size to size.
+The instance accuracy of an example is the probability that a run of a size is right on it. Estimates use few
+seeds; some examples therefore seem worse under the larger size by chance. The random baseline estimates their
+number: it computes the difference after exchanging seeds of the two sizes, so that neither arm is larger.
+`fisher_tests` tests each example separately instead. `stats.zhong.size_momentum` tests whether improvement
+continues from size to size.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from multiberts.stats.zhong.ensembles import refuse_fractions
 
 Array = NDArray[np.float64]
 Direction = Literal["decay", "improvement"]
-# Cells of one block: bounds the memory for any number of examples.
+# Number of cells per block, which limits the memory for any number of examples.
 _BLOCK_CELLS = 1 << 21
 _MAX_LATTICE = 1 << 22
 _LEVEL = 0.95  # level of the interval of the corrected bound
@@ -42,14 +42,14 @@ class Distribution:
 
     Attributes:
       support: values, ascending.
-      probability: probability of each value, with sum 1.
+      probability: probabilities of the values, with sum 1.
     """
 
     support: Array
     probability: Array
 
     def cdf(self, values: ArrayLike) -> Array:
-        """Computes P(X <= value) for each value; within rounding of the support values are equal."""
+        """Computes P(X <= value) for each value, with a tolerance for rounding errors."""
         shares = np.append(0.0, np.cumsum(self.probability))
         indices = np.searchsorted(self.support, np.asarray(values, float) + 1e-12, side="right")
         return np.asarray(np.minimum(shares[indices], 1.0))
@@ -60,20 +60,19 @@ class Distribution:
 
 @dataclass(frozen=True)
 class InstanceBound:
-    """A lower bound on the share of examples that get worse (or better) with size.
+    """A lower bound on the share of examples on which the larger size is worse (or better).
 
     Attributes:
       direction: decay or improvement.
-      bound: the share of examples whose difference passes the threshold, minus that of the random
-        baseline.
-      threshold: given threshold, or that of the largest bound; -inf (inf for improvement) if no bound is
+      bound: share of examples with a difference beyond the threshold, minus that of the random baseline.
+      threshold: given threshold, or the one with the largest bound; -inf (inf for improvement) if no bound is
         above 0.
-      difference: distribution of the observed differences, larger minus smaller, over the examples.
-      baseline: the same for the random baseline, exact over all exchanges of seeds.
-      adaptive: whether the threshold was chosen on these data, which makes the bound slightly too
-        large; see `threshold_bias`.
-      standard_error: standard error of the bound over examples, with seeds and threshold held fixed.
-      num_seeds: pre-training seeds of the smaller and the larger size.
+      difference: distribution over examples of the observed difference, larger minus smaller size.
+      baseline: distribution of the difference under the random baseline, exact over all exchanges of seeds.
+      adaptive: whether the threshold was chosen on the same data, so that the bound is slightly too large;
+        see `threshold_bias`.
+      standard_error: standard error of the bound over examples, for fixed seeds and threshold.
+      num_seeds: numbers of pre-training seeds of the smaller and the larger size.
       runs: runs of both arms, the hypothetically better arm first.
     """
 
@@ -89,7 +88,7 @@ class InstanceBound:
     runs: tuple[RunsTable, RunsTable] = field(repr=False, compare=False)
 
     def __str__(self) -> str:
-        """Returns the lower confidence limit, then the bound itself."""
+        """Returns a text with the lower confidence limit and the bound."""
         worse = "worse" if self.direction == "decay" else "better"
         return (
             f"At least {self.lower:.2%} of {self.num_examples} examples are {worse} under the larger size "
@@ -98,15 +97,15 @@ class InstanceBound:
 
     @cached_property
     def lower(self) -> float:
-        """Returns the lower confidence limit of the share of such examples, at 95 %."""
+        """Returns the lower 95 % confidence limit of the share of such examples."""
         return self.lower_limit()
 
     def lower_limit(self, confidence_level: float = 0.95) -> float:
         """Computes a one-sided lower confidence limit of the share of such examples.
 
-        The bound itself holds only in expectation and often exceeds the true share. The limit chooses the
-        threshold on one half of the examples and applies it to the other. It accounts for sampling of
-        examples and, by leaving out each seed in turn, of seeds.
+        The bound holds only in expectation and often exceeds the true share. For the limit, the threshold is
+        chosen on one half of the examples and applied to the other. The limit accounts for the sampling of
+        examples and, by a jackknife, of seeds.
 
         Args:
           confidence_level: probability that the true share is above the limit, in (0, 1).
@@ -146,7 +145,7 @@ class InstanceBound:
                 of_seed = self._of_halves((fewer[0], fewer[1]), halves, chosen)
                 left_out.append(np.mean([part.mean() for part in of_seed]))
             freedom = len(left_out) - 1
-            of_seeds.append((float(np.var(left_out)) * freedom, freedom))  # the jackknife's
+            of_seeds.append((float(np.var(left_out)) * freedom, freedom))  # jackknife
         examples = ((float(of_examples), self.num_examples - 2),)
         spread = VarianceParts(tuple(of_seeds), examples, ()).scaled(1, 1)
         reach = stdtrit(spread.cautious_degrees_of_freedom, confidence_level) * math.sqrt(
@@ -158,7 +157,7 @@ class InstanceBound:
     def _of_halves(
         runs: tuple[RunsTable, RunsTable], halves: list[NDArray], thresholds: list[float]
     ) -> list[Array]:
-        """Computes each example's excess over the baseline, for each half."""
+        """Computes the excess of each example over the baseline, for each half."""
         lattice = _lattice(*runs)
         excess = _excess(lattice, _in_units(thresholds, lattice.unit))
         excess[:, np.isneginf(thresholds)] = 0.0
@@ -173,10 +172,10 @@ class ThresholdBias:
       bias: mean over bootstrap samples of (bound of the sample) - (the full data's value at the
         sample's threshold).
       corrected: bound - bias.
-      cross_fitted: mean of two bounds, the threshold chosen on one half of the examples and
-        applied to the other; without this bias, by construction.
+      cross_fitted: mean of two bounds with the threshold chosen on one half of the examples and applied to
+        the other, which avoids this bias.
       standard_error: standard error of the adaptive bound over bootstrap samples of examples.
-      low, high: 95 % interval of the corrected bound, from the spread of the samples' bounds.
+      low, high: 95 % interval of the corrected bound, from the distribution of the samples' bounds.
     """
 
     bound: float
@@ -191,7 +190,7 @@ class ThresholdBias:
 
 
 def instance_accuracy(runs: Runs) -> Array:
-    """Averages the scores of every example: fine-tuning runs within seeds first, then seeds.
+    """Averages the scores of each example over the fine-tuning runs of each seed, and then over seeds.
 
     Args:
       runs: `RunsTable`, or an array [pretrain_seeds, ..., examples].
@@ -215,7 +214,7 @@ def instance_accuracy(runs: Runs) -> Array:
 
 @dataclass(frozen=True)
 class _Lattice:
-    """Sums over seeds of two sizes, in integer units, by distinct pattern of examples.
+    """Sums over the seeds of two sizes, in integer units, for each distinct pattern of examples.
 
     Differences are integer multiples of 1 / `unit`, so that thresholds are compared exactly.
     """
@@ -250,7 +249,7 @@ def _lattice(small: RunsTable, large: RunsTable) -> _Lattice:
             f"found runs whose means need a denominator of {scale} per seed, too fine for exact "
             "sums; ensemble the runs of each seed first"
         )
-    # Seeds are exchangeable: sorting them leaves few distinct patterns.
+    # Seeds are exchangeable, so sorting them leaves few distinct patterns.
     tables = [np.sort(_whole_sums(runs, scale), axis=0) for runs in (small, large)]
     rows = np.concatenate(tables).T  # [examples, seeds of both]
     patterns, pattern, counts = np.unique(rows, axis=0, return_inverse=True, return_counts=True)
@@ -259,7 +258,7 @@ def _lattice(small: RunsTable, large: RunsTable) -> _Lattice:
 
 
 def _path_products(runs: RunsTable) -> list[int]:
-    """Multiplies, for every run, the numbers of siblings on the path to it [runs]."""
+    """Multiplies the numbers of siblings on the path to each run [runs]."""
     siblings = []
     for depth in range(1, len(runs.levels)):
         children: dict[tuple, set] = {}
@@ -273,7 +272,7 @@ def _path_products(runs: RunsTable) -> list[int]:
 
 
 def _whole_sums(runs: RunsTable, scale: int) -> NDArray[np.int64]:
-    """Computes the mean of every seed in units of 1 / scale [seeds, examples]."""
+    """Computes the mean of each seed in units of 1 / scale [seeds, examples]."""
     weights = [scale // product for product in _path_products(runs)]
     sums = np.zeros((len(runs.seeds), runs.num_examples), np.int64)
     for number, rows in enumerate(runs.groups(1).values()):
@@ -283,10 +282,10 @@ def _whole_sums(runs: RunsTable, scale: int) -> NDArray[np.int64]:
 
 
 def _exchanges(few: int, many: int) -> list[tuple[int, float]]:
-    """Returns numbers of seeds of each size that change arms, with probabilities.
+    """Returns possible numbers of seeds per size that change arms, with probabilities.
 
-    The mean is few * many / (few + many), so that both arms hold the two sizes in the same
-    proportion; with equal numbers, half change arms.
+    Their mean is few * many / (few + many), so that both arms have the two sizes in the same proportion; with
+    equal numbers of seeds, half of them change arms.
     """
     whole, remainder = divmod(few * many, few + many)
     share = remainder / (few + many)
@@ -297,11 +296,11 @@ def _subset_sums(values: NDArray[np.int64], size: int) -> Array:
     """Computes the distribution of the sum of `size` seeds drawn without replacement.
 
     Args:
-      values: [patterns, seeds], integers of 0 or more.
-      size: number of seeds drawn.
+      values: integers of 0 or more [patterns, seeds].
+      size: number of drawn seeds.
 
     Returns:
-      [patterns, sums from 0 to the largest possible].
+      Probabilities [patterns, sums from 0 to the largest possible].
     """
     patterns, number = values.shape
     top = int(np.sort(values, axis=1)[:, number - size :].sum(axis=1).max()) if size else 0
@@ -319,11 +318,11 @@ def _subset_sums(values: NDArray[np.int64], size: int) -> Array:
 
 
 def _baseline_blocks(lattice: _Lattice) -> Iterator[tuple[slice, Array, NDArray[np.int64]]]:
-    """Yields the baseline's difference by pattern, block by block.
+    """Yields the distribution of the baseline's difference by pattern, in blocks.
 
-    The sum of the first arm is a draw of the larger size's seeds plus a draw of the smaller's, so
-    its distribution over all splits is a convolution (of hypergeometric distributions, where a seed
-    is right or wrong).
+    The sum of the first arm is that of seeds drawn from the larger size plus that of seeds drawn from the
+    smaller, so its distribution over all splits is a convolution (of hypergeometric distributions if scores
+    are 0 or 1).
 
     Yields:
       Patterns, probabilities [patterns, sums] and differences in units [patterns, sums].
@@ -345,7 +344,7 @@ def _baseline_blocks(lattice: _Lattice) -> Iterator[tuple[slice, Array, NDArray[
 
 
 def _convolved(first: Array, second: Array, length: int) -> Array:
-    """Computes, row by row, the distribution of the sum of two independent draws."""
+    """Computes for each row the distribution of the sum of two independent draws."""
     result = np.zeros((len(first), length))
     for shift in range(second.shape[1]):
         weight = second[:, shift, None]
@@ -356,24 +355,24 @@ def _convolved(first: Array, second: Array, length: int) -> Array:
 
 
 def _distribution(mass: Array, unit: int) -> Distribution:
-    """Returns a distribution with the `mass` of every number of units from -unit to unit."""
+    """Returns the distribution with probabilities `mass` for -unit to unit units."""
     possible = np.flatnonzero(mass > 0)
     return Distribution((possible - unit) / float(unit), mass[possible])
 
 
 def _mixed_baseline(lattice: _Lattice) -> Distribution:
-    """Computes the random baseline, exactly, over all splits and examples.
+    """Computes the random baseline exactly over all splits and examples.
 
-    It is the difference between two arms that mix both sizes. The first arm has as many seeds as
-    the larger size, the second as the smaller, and k seeds of each size have changed arms: half of
-    them where both have the same even number. Else k is the integer below or above
-    few * many / (few + many), with probabilities that make this the mean. Then both arms have the
-    same expected accuracy; and, if an example's two sizes are equally good, the baseline's
-    difference is distributed as the observed one. Seeds change arms with all their runs.
+    The baseline is the difference between two arms that mix both sizes. The first arm has the larger size's
+    number of seeds, the second the smaller's, and k seeds of each size have changed arms: half of them if
+    both numbers are equal and even; otherwise k is the integer below or above few * many / (few + many), with
+    probabilities for which this is the mean. Both arms then have the same expected accuracy. If both sizes
+    are equally good on an example, the baseline's difference has the distribution of the observed one. Seeds
+    change arms with all their runs.
     """
     unit, mass = lattice.unit, np.zeros(2 * lattice.unit + 1)
     for rows, chances, units in _baseline_blocks(lattice):
-        # A sum that cannot occur has probability 0, and its difference may be outside the range.
+        # Drop impossible sums, which have probability 0 and possibly differences outside the range.
         reached = chances > 0
         weights = (lattice.shares[rows, None] * chances)[reached]
         mass += np.bincount(units[reached] + unit, weights, minlength=len(mass))
@@ -383,23 +382,23 @@ def _mixed_baseline(lattice: _Lattice) -> Distribution:
 def decay_bound(small: Runs, large: Runs, threshold: float | None = None) -> InstanceBound:
     """Computes a lower bound on the share of examples on which the larger size is worse.
 
-    The bound is the largest, over thresholds t < 0, of P(difference <= t) - P(baseline's
-    difference <= t). For an example on which the larger size is not worse, exchanging seeds of the
-    two sizes can only move the difference down, so it adds nothing above 0 in expectation.
-    Therefore the value at a fixed t does not exceed the true share in expectation over seeds,
-    provided that every pre-training seed has one right-or-wrong outcome: one run per seed, or
-    `ensemble`d runs. With the mean of several runs per seed it is not a bound. Report `lower`, its
-    lower confidence limit, first: where no example is worse the bound itself is still 1 % or more on
-    average.
+    The bound is the maximum over thresholds t < 0 of P(difference <= t) - P(baseline's difference <= t). If
+    the larger size is not worse on an example, exchanging seeds of the two sizes can only decrease the
+    difference, so the example's expected contribution is at most 0. The value at a fixed t therefore does not
+    exceed the true share in expectation over seeds, provided that each pre-training seed has one right or
+    wrong answer per example: one run per seed, or `ensemble`d runs. It is not a bound for means of several
+    runs per seed. Report mainly the lower confidence limit `lower`: if no example is worse, the bound is
+    still 1 % or more on average.
 
     Args:
-      small: 0/1 correctness, as `RunsTable` or an array [pretrain_seeds, ..., examples].
+      small: 0/1 correctness of the smaller size, as a `RunsTable` or an array [pretrain_seeds, ...,
+        examples].
       large: the same of the larger size.
-      threshold: a t < 0 fixed in advance; by default the best one.
+      threshold: threshold t < 0, fixed in advance; by default the best one.
 
     Raises:
-      DataError: a score is not 0 or 1, the examples differ, one arm alone has example ids, or the
-        threshold is not negative.
+      DataError: a score is not 0 or 1, the examples differ, only one arm has example ids, or the threshold is
+        not negative.
 
     Example:
       >>> from multiberts import stats
@@ -448,10 +447,10 @@ def improvement_bound(small: Runs, large: Runs, threshold: float | None = None) 
     """Computes a lower bound on the share of examples on which the larger size is better.
 
     Args:
-      small: as for `decay_bound`; this bound is its mirror image.
+      small: as in `decay_bound`, of which this bound is the mirror image.
       large: as for `decay_bound`.
-      threshold: a t > 0 fixed in advance; by default the best one. Differences of at least t
-        count.
+      threshold: threshold t > 0, fixed in advance; by default the best one. Differences of at least t are
+        counted.
 
     Example:
       >>> from multiberts import stats
@@ -477,7 +476,7 @@ def improvement_bound(small: Runs, large: Runs, threshold: float | None = None) 
 
 
 def _in_units(thresholds: list[float], unit: int) -> NDArray[np.int64]:
-    """Returns the largest integer number of units not above each threshold."""
+    """Returns the largest integer number of units up to each threshold."""
     return np.floor(np.maximum(thresholds, -2.0) * unit + 1e-6).astype(np.int64)
 
 
@@ -487,7 +486,7 @@ def _excess(lattice: _Lattice, thresholds: NDArray[np.int64]) -> Array:
     few, many = lattice.small.shape[1], lattice.large.shape[1]
     for rows, chances, units in _baseline_blocks(lattice):
         shares = np.cumsum(np.pad(chances, ((0, 0), (1, 0))), axis=1)
-        # Differences rise evenly with the sum, so the number of sums below t is a division.
+        # Differences are linear in the sum, so the number of sums below t follows by division.
         below = (thresholds[None, :] - units[:, :1]) // (few + many) + 1
         below = np.clip(below, 0, chances.shape[1])
         result[rows] -= np.take_along_axis(shares, below, axis=1)
@@ -497,7 +496,7 @@ def _excess(lattice: _Lattice, thresholds: NDArray[np.int64]) -> Array:
 def threshold_bias(
     small: Runs, large: Runs, direction: Direction = "decay", n_resamples: int = 1000, rng: int = 0
 ) -> ThresholdBias:
-    """Estimates how much a bound gains because its threshold was chosen on the same examples.
+    """Estimates the upward bias of a bound from choosing its threshold on the same examples.
 
     Examples are resampled; seeds are held fixed.
 
@@ -506,10 +505,10 @@ def threshold_bias(
       large: as for `decay_bound`.
       direction: decay or improvement.
       n_resamples: bootstrap samples of examples.
-      rng: seed of the samples and of the halves for cross-fitting.
+      rng: seed for the samples and the halves of cross-fitting.
 
     Raises:
-      DataError: there are too few bootstrap samples for the interval.
+      DataError: `n_resamples` is too small for the interval.
 
     Example:
       >>> from multiberts import stats
@@ -558,21 +557,20 @@ def relative_threshold_bias(
 ) -> float:
     """Estimates the upward bias of an adaptive threshold over new seeds, relative to the bound.
 
-    As in appendix E of the paper (table 10): seeds are drawn with replacement from those that were
-    trained, once to choose the threshold and once again to compute the bound L with it. With L* for the
-    bound on the first draw, the bias is E[L* - L] / E[L]. Examples are held fixed; `threshold_bias` draws
+    The method is that of the paper's appendix E (table 10). Seeds are drawn with replacement from the trained
+    seeds, once to choose the threshold and once more to compute the bound L with it. If L* is the bound on
+    the first draw, the bias is E[L* - L] / E[L]. Examples are held fixed, whereas `threshold_bias` draws
     examples and holds seeds fixed.
 
     Args:
       small: one 0/1 run per pre-training seed; `ensemble` further runs first.
       large: the same of the larger size.
       direction: decay or improvement.
-      n_resamples: pairs of draws.
+      n_resamples: number of pairs of draws.
       rng: seed of the draws.
 
     Returns:
-      The relative bias, such as 0.1 for a bound that is a tenth too large; NaN where the mean L is not
-      above 0.
+      Relative bias, such as 0.1 for a bound that is a tenth too large; NaN if the mean L is not above 0.
 
     Raises:
       DataError: there are several runs per seed, or a score is not 0 or 1.
@@ -593,7 +591,7 @@ def relative_threshold_bias(
     pair = (small, large) if direction == "decay" else (large, small)
     arms = _one_run_each(*pair)
     numbers = [len(runs.keys) for runs in arms]
-    # All patterns: a draw of seeds is right on an example 0 to all times.
+    # All patterns: 0 to all of the drawn seeds are right on an example.
     right = np.indices([number + 1 for number in numbers]).reshape(2, -1)
     first, second = (
         (np.arange(number) >= number - counts[:, None]).astype(np.int64)
@@ -607,7 +605,7 @@ def relative_threshold_bias(
     tables = [runs.predictions.astype(float) for runs in arms]
 
     def bounds() -> Array:
-        """Computes the bound of new draws of seeds at every threshold [thresholds]."""
+        """Computes the bound of new draws of seeds at each threshold [thresholds]."""
         few, many = (
             random.multinomial(number, np.full(number, 1 / number)) @ table
             for number, table in zip(numbers, tables, strict=True)
@@ -653,7 +651,7 @@ class FisherTests:
     """One-sided Fisher exact tests, one per example.
 
     Attributes:
-      p_values: p-value of each example [examples].
+      p_values: p-values of the examples [examples].
       adjusted: p-values adjusted after Benjamini and Hochberg [examples].
       level: requested false discovery rate.
       direction: decay or improvement.
@@ -675,26 +673,24 @@ class FisherTests:
 
     @property
     def share(self) -> float:
-        """Returns the discovered share of the examples, minus the share of false ones at this
-        level.
-        """
+        """Returns the discovered share of the examples, minus the expected false discoveries."""
         return self.num_discoveries * (1 - self.level) / len(self.p_values)
 
 
 def fisher_tests(
     small: Runs, large: Runs, direction: Direction = "decay", level: float = 0.05
 ) -> FisherTests:
-    """Tests every example by Fisher's exact test, with Benjamini and Hochberg's correction.
+    """Tests each example by Fisher's exact test, with Benjamini and Hochberg's correction.
 
-    The paper compares it with the bound: with 10 seeds per arm few examples can pass the test,
-    whereas the bound pools all examples. There are few distinct tables of right and wrong seeds, so
-    each is tested once.
+    The paper compares these tests with the bound: with 10 seeds per arm few examples can be significant,
+    whereas the bound pools all examples. There are few distinct tables of right and wrong seeds, and each is
+    tested once.
 
     Args:
       small: one 0/1 run per pre-training seed; `ensemble` further runs first.
       large: the same of the larger size.
-      direction: decay tests whether the larger size is worse; improvement, whether it is better.
-      level: the false discovery rate.
+      direction: `decay` to test whether the larger size is worse; `improvement`, whether it is better.
+      level: false discovery rate.
 
     Raises:
       DataError: there are several runs per seed, or a score is not 0 or 1.
@@ -718,7 +714,7 @@ def fisher_tests(
     arms = _one_run_each(small, large)
     right = [runs.predictions.sum(axis=0, dtype=np.int64) for runs in arms]  # [examples] each
     few, many = (len(runs.keys) for runs in arms)
-    # Given the number of all right answers, those of the hypothetically better arm.
+    # Distribution of the better arm's right answers (by hypothesis), given those of both arms.
     better, size = (right[0], few) if direction == "decay" else (right[1], many)
     tables, index = np.unique(np.stack([right[0] + right[1], better]), axis=1, return_inverse=True)
     tails = hypergeom.sf(tables[1] - 1, few + many, tables[0], size)

@@ -1,18 +1,17 @@
-"""Agreement of the answers of two runs, with the same and with different pre-training seeds.
+"""Agreement between the answers of two runs, with equal and with different pre-training seeds.
 
-The MultiBERTs paper (Sellam et al., 2022, table 3) gives for every task the share of examples on
-which two runs agree, when they share their pre-training seed and when they do not. Two numbers are
-estimated here:
+The MultiBERTs paper (Sellam et al., 2022, table 3) gives for each task the share of examples on which two
+runs agree, with equal and with different pre-training seeds. This module estimates both numbers:
 
 - same seed: the probability that two random runs of a random seed agree on a random example;
 - different seeds: the same for one run each of two random seeds.
 
-Every seed has the same weight however many runs it has, and within a seed (or two) every pair of
-runs, so that both are unbiased with unequal numbers of runs. The first needs seeds with two runs.
+All seeds have equal weights, and so have all pairs of runs of a seed (or of two seeds), so that both
+estimates are unbiased with unequal numbers of runs. The first requires seeds with two runs.
 
-Answers that are numbers on a scale, such as the similarities of STS-B, are hardly ever equal. For
-these the Pearson correlation of the two runs' answers takes the place of the share, as in the
-paper's table 3. With rounding instead, the value would depend on where the classes are cut.
+Answers on a continuous scale, such as the similarities of STS-B, are rarely equal. For these the agreement is
+the Pearson correlation of the two runs' answers, as in the paper's table 3. With rounded answers the value
+would depend on the limits of the classes.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _BLOCK_CELLS = 1 << 20
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over examples, with the runs held fixed.
+    """A mean over examples for fixed runs.
 
     Attributes:
       value: the mean, in [-1, 1].
@@ -68,8 +67,8 @@ class Agreement:
 
     Attributes:
       kind: `classes` (share of equal answers) or `correlation` of answers on a scale.
-      same_seed: agreement of two runs of one pre-training seed; None if no seed has two runs.
-      different_seeds: agreement of runs of two seeds; None with one seed.
+      same_seed: agreement of two runs with the same pre-training seed; None if no seed has two runs.
+      different_seeds: agreement of runs with different seeds; None if there is one seed.
       difference: same_seed - different_seeds on the same examples; None if either is None.
     """
 
@@ -90,14 +89,13 @@ def agreement(
     Args:
       data: predictions of runs with the coordinate `pretrain_seed`, as
         `evaluate.prediction_files.predictions.read_predictions` returns them; numbers or texts. Labels
-        are not used. Where there is `prediction_text`, answers agree where these texts are equal.
-      kind: how answers are compared; by default as classes where all are texts or integers, else
-        by correlation. The correlation of a run with constant answers is 0.
+        are not used. If there is a `prediction_text`, answers with equal texts agree.
+      kind: comparison of answers; by default `classes` if all answers are texts or integers, else
+        `correlation`. The correlation is 0 for runs with constant answers.
       confidence_level: level of the intervals, over examples.
 
     Raises:
-      DataError: there is one run or one example only, a prediction is missing, or the kind is
-        unknown.
+      DataError: there is only one run or example, a prediction is missing, or the kind is unknown.
 
     Example:
       >>> from multiberts import stats
@@ -196,8 +194,8 @@ def _ranks_of_answers(predictions: NDArray) -> NDArray[np.int64]:
 def _correlations(predictions: NDArray, weights: list[Array]) -> list[Array]:
     """Computes, for each table of weights, values [examples] with the mean correlation as mean.
 
-    They are r plus the influence of each example on r, so that their spread gives the standard
-    error by the delta method. The influence on r of two runs is z1 z2 - r (z1^2 + z2^2) / 2.
+    A value is r plus the influence of the example on r, so that the spread of values gives the standard error
+    by the delta method. The influence on r of two runs is z1 z2 - r (z1^2 + z2^2) / 2.
     """
     values = np.asarray(predictions, dtype=np.float64)
     centred = values - values.mean(axis=1, keepdims=True)
@@ -216,7 +214,7 @@ def _correlations(predictions: NDArray, weights: list[Array]) -> list[Array]:
 def _estimates(
     values: Mapping[str, Array], kind: Kind, confidence_level: float
 ) -> dict[str, Estimate]:
-    """Estimates the mean of each array of values [examples], and of two their difference."""
+    """Estimates the mean of each array of values [examples], and the difference if there are two."""
     bounds = (0.0, 1.0) if kind == "classes" else (-1.0, 1.0)
     score = ScoreKind("agreement", is_correlation=kind == "correlation", bounds=bounds)
 

@@ -22,10 +22,10 @@ improvements correlate as
 where v is the variance of a size's true accuracies that the middle one's do not explain. In the worlds of
 the benchmark this differs by .01 from the true correlation within buckets of .2.
 
-**The interval** holds every r in [-1, 1] for which c + r sqrt(v_small v_large) does not differ from 0 by
-a t test (Fieller, 1954), with the standard error over the seeds of all sizes and the examples. With too few
-seeds it is wide instead of wrong. It covered the true r in .955 to 1 of the samples of each of these
-worlds, with 5 to 25 seeds. Seeds of different sizes are taken to be independent, and so are examples.
+**The interval** contains each r in [-1, 1] for which c + r sqrt(v_small v_large) does not differ from 0 by a
+t test (Fieller, 1954), with the standard error over the seeds of all sizes and the examples. With too few
+seeds it is wide instead of wrong. It covered the true r in .955 to 1 of the samples of each of these worlds,
+with 5 to 25 seeds. Seeds of different sizes are taken to be independent, and so are examples.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class Momentum:
-    """Correlation of two successive improvements, where the middle size is equally accurate.
+    """Correlation of two successive improvements, given the middle size's accuracy.
 
     Attributes:
       r: estimate, in [-1, 1]; NaN if noise of seeds hides the differences between examples.
       low, high: interval over seeds and examples; -1 and 1 if r is NaN.
-      num_seeds: pre-training seeds of the small, the middle and the large size.
+      num_seeds: numbers of pre-training seeds of the small, the middle and the large size.
     """
 
     r: float
@@ -69,15 +69,15 @@ class Momentum:
 
 @dataclass(frozen=True)
 class MomentumIndex:
-    """Correlation of estimated improvements, by estimated accuracy of the middle size.
+    """Correlations of estimated improvements in buckets of the middle size's estimated accuracy.
 
     Attributes:
       edges: limits of the buckets of the middle size's accuracy [buckets + 1]; a bucket includes its
         lower limit, the last bucket both limits.
-      correlation: [buckets]; NaN where a bucket has no spread or fewer than 3 examples.
-      counts: examples [buckets].
-      pooled: the mean over buckets, weighted by their examples.
-      kind: pearson or spearman.
+      correlation: correlation in each bucket [buckets]; NaN if it has no spread or fewer than 3 examples.
+      counts: numbers of examples [buckets].
+      pooled: mean over buckets, weighted by their numbers of examples.
+      kind: `pearson` or `spearman`.
     """
 
     edges: Array
@@ -91,8 +91,8 @@ def momentum(small: Runs, middle: Runs, large: Runs, *, confidence_level: float 
     """Estimates the correlation of true improvements (middle - small) and (large - middle).
 
     Args:
-      small: a `RunsTable` or an array [pretrain_seeds, ..., examples], of 2 or more pre-training seeds.
-        Runs below a seed are averaged.
+      small: scores of the small size, a `RunsTable` or an array [pretrain_seeds, ..., examples] with 2 or
+        more pre-training seeds. The runs of a seed are averaged.
       middle: the same.
       large: the same.
       confidence_level: level of the interval, in (0, 1).
@@ -128,7 +128,7 @@ def momentum(small: Runs, middle: Runs, large: Runs, *, confidence_level: float 
                 "more: one seed cannot be separated from its noise; add seeds or leave the size out"
             )
     number = sizes[0].shape[1]
-    # Centre seeds: one that is better on all examples adds no difference between examples.
+    # Centre the scores of each seed, to remove shifts of all examples.
     centred = [scores - scores.mean(axis=1, keepdims=True) for scores in sizes]
     means = np.stack([scores.mean(axis=0) for scores in centred])  # [sizes, examples]
     noise = [scores.var(axis=0, ddof=1).mean() / len(scores) for scores in centred]
@@ -156,7 +156,7 @@ def momentum(small: Runs, middle: Runs, large: Runs, *, confidence_level: float 
         weights = contrasts.T @ [[slope * v_large, 0.5], [0.5, slope * v_small]] @ contrasts
         return _sum_of_products(centred, means, weights)
 
-    # Every mean square is quadratic in r: three of them give all.
+    # Mean squares are quadratic in r, so three values of r determine them.
     at_three = [products(value).variance_parts() for value in (-1.0, 0.0, 1.0)]
 
     def excess(value: float) -> float:
@@ -169,7 +169,7 @@ def momentum(small: Runs, middle: Runs, large: Runs, *, confidence_level: float 
         return float(abs(c + value * scale) - reach * np.sqrt(variance.variance))
 
     if abs(c) > scale and excess(r) > 0:
-        return unknown  # no correlation is consistent: seeds of two sizes are not independent
+        return unknown  # no consistent correlation, because seeds of two sizes are not independent
     low, high = (_limit(excess, r, end) for end in (-1.0, 1.0))
     return result(r, low, high)
 
@@ -177,12 +177,12 @@ def momentum(small: Runs, middle: Runs, large: Runs, *, confidence_level: float 
 def _sum_of_products(centred: Sequence[Array], means: Array, weights: Array) -> Crossing:
     """Returns the mean over examples of sum_kl weights_kl p_k p_l as a crossing of seeds and examples.
 
-    p_k is an example's true accuracy under size k, its square the mean product of two different seeds.
+    p_k is an example's true accuracy under size k; its square is the mean product of two different seeds.
 
     Args:
       centred: centred scores by size [seeds, examples].
-      means: over seeds [sizes, examples].
-      weights: [sizes, sizes], symmetric.
+      means: mean scores over seeds [sizes, examples].
+      weights: symmetric weights [sizes, sizes].
     """
     tables = []
     for size, scores in enumerate(centred):
@@ -233,13 +233,13 @@ def momentum_index(
     kind: Correlation = "pearson",
     edges: Sequence[float] | None = None,
 ) -> MomentumIndex:
-    """Correlates estimates of (middle - small) and (large - middle) in buckets of the middle's, as the paper.
+    """Correlates estimates of (middle - small) and (large - middle) in buckets of the middle size.
 
     Args:
       small: a `RunsTable` or an array [pretrain_seeds, ..., examples].
-      num_buckets: buckets of equal width between 0 and 1, unless `edges` are given; the paper has 10.
+      num_buckets: number of buckets of equal width from 0 to 1 (10 in the paper), unless `edges` are given.
       kind: pearson, or spearman (ranks within a bucket).
-      edges: limits of the buckets, rising.
+      edges: increasing limits of the buckets.
     """
     from scipy.stats import rankdata
 
@@ -248,7 +248,7 @@ def momentum_index(
     if limits.ndim != 1 or len(limits) < 2 or (np.diff(limits) <= 0).any():
         raise DataError(f"found limits of buckets {limits.tolist()}, expected rising numbers")
     before, between, after = (runs.mean() for runs in aligned(small, middle, large))
-    # Rounding can turn a mean of .6 into .59999.
+    # Add a little, because rounding can turn a mean of .6 into .59999.
     bucket = np.searchsorted(limits, between + 1e-9, side="right") - 1
     bucket[np.isclose(between, limits[-1])] = len(limits) - 2
     counts = np.array([(bucket == number).sum() for number in range(len(limits) - 1)])

@@ -1,7 +1,7 @@
 """Tables of instance-level analyses, after those of Zhong et al. (Findings of ACL 2021).
 
-`all_tables` makes them of the result of `stats.zhong.analysis.analyse_sizes`;
-`stats.zhong.figures.report_of_sizes` makes a page of them and the figures.
+`all_tables` makes the tables from the result of `stats.zhong.analysis.analyse_sizes`;
+`stats.zhong.figures.report_of_sizes` makes a page of tables and figures.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _decay(analysis: InstanceAnalysis) -> Records:
             "Decay, all runs": pair.all_runs.bound if pair.all_runs else None,
             "Decay, ensembled": bound.bound, "Threshold": _finite(bound.threshold),
             "Threshold bias": bias.bias, "Corrected": bias.corrected,
-            # If the bound is 0, all bootstrap bounds may be 0 and their spread means nothing.
+            # If the bound is 0, all bootstrap bounds can be 0, and their spread is meaningless.
             "Corrected (95% CI)": Interval(bias.low, bias.high) if bias.bound > 0 else None,
             "Cross-fitted": bias.cross_fitted,
         }  # fmt: skip
@@ -105,7 +105,7 @@ def _relative_bias(pair: PairOfSizes) -> tuple[float | None, float | None]:
 
 
 def _thresholds(analysis: InstanceAnalysis) -> Records:
-    """Yields discoveries, examples whose difference is at most the threshold, and false ones.
+    """Yields the shares of examples with a difference up to the threshold, and of false ones among them.
 
     The random baseline gives the share of the false ones.
     """
@@ -149,7 +149,7 @@ def _fisher(analysis: InstanceAnalysis) -> Records:
 def _parts(
     parts: Mapping[tuple[str, str], Mapping[str, LossPart]], names: Mapping[str, str]
 ) -> Records:
-    """Yields named parts, each with its standard error, by task and size."""
+    """Yields the named parts with their standard errors, by task and size."""
     for (task, size), variances in parts.items():
         record: dict[str, Cell] = {"Task": task, "Size": size}
         for part_name, name in names.items():
@@ -211,7 +211,7 @@ def _bucket_names(item: MomentumIndex) -> list[str]:
 
 
 class _Kind(NamedTuple):
-    """Makes a table with one format for the measured columns, except some."""
+    """Makes a table with a common format for the measured columns, except some."""
 
     title: str
     records: Callable[[InstanceAnalysis], Records]
@@ -248,7 +248,7 @@ _TABLES = {
 
 
 def all_tables(analysis: InstanceAnalysis) -> dict[str, Table]:
-    """Returns every table that the data allow, by name."""
+    """Returns all tables that the data allow, by name."""
     tables = {}
     for name, kind in _TABLES.items():
         if records := list(kind.records(analysis)):

@@ -1,13 +1,13 @@
-"""Variance as a function of bias: compares the noise of sizes on examples of equal difficulty.
+"""Variance as a function of bias, to compare the noise of sizes on examples of equal difficulty.
 
 Zhong, Ghosh, Klein and Steinhardt, "Are Larger Pretrained Language Models Uniformly Better?"
-(Findings of ACL 2021). Variance depends strongly on how hard an example is, so sizes are compared
-at equal squared bias, with a Gaussian process through the examples.
+(Findings of ACL 2021). Variance depends strongly on the difficulty of an example, so sizes are compared at
+equal squared bias, by Gaussian process regression over the examples.
 
-An exact Gaussian process over n examples needs n^2 memory and n^3 time, too much for the 10,000
-and more of a test set. So examples are grouped by bias, and the process is fitted to the mean of
-every group with the variance of that mean as its noise. If groups are much narrower than the length
-scale of the curve, this loses almost nothing.
+An exact Gaussian process over n examples needs n^2 memory and n^3 time, too much for a test set of 10,000 or
+more. Examples are therefore grouped by bias, and the process is fitted to the means of the groups, with the
+variance of each mean as its noise. Little information is lost if groups are much narrower than the length
+scale of the curve.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class VarianceCurve:
     Attributes:
       grid: squared biases [points].
       mean: expected variance [points].
-      low, high: pointwise band for this expectation, at 95 % [points].
+      low, high: pointwise 95 % band for the expected variance [points].
     """
 
     grid: Array
@@ -46,17 +46,17 @@ def variance_curve(
 ) -> VarianceCurve:
     """Fits the expected variance as a smooth function of squared bias.
 
-    The kernel is squared exponential in the absolute bias: near 0 the variance rises with that, and
-    would be infinitely steep in its square. (An estimate below 0 keeps its sign.) The noise of
-    every group is known from its spread; amplitude and length scale maximise the marginal
-    likelihood. The two arguments are best estimated from different runs, as `conditional_variance`
-    does: otherwise noise that raises one lowers the other.
+    The kernel is squared exponential in the absolute bias (negative estimates keep their sign), because near
+    0 the variance would be infinitely steep as a function of squared bias. The noise of each group is
+    computed from its spread; amplitude and length scale maximise the marginal likelihood. Estimate the two
+    arguments from different runs, as in `conditional_variance`, because otherwise noise that raises one
+    lowers the other.
 
     Args:
-      bias_squared: [examples].
+      bias_squared: squared bias [examples].
       variance: [examples].
-      num_bins: groups of about equal numbers of examples; examples of the same bias stay
-        together.
+      num_bins: number of groups with about equal numbers of examples; examples with equal bias are in one
+        group.
     """
     from scipy.stats import norm
 
@@ -77,7 +77,7 @@ def variance_curve(
 
 
 def _gaussian_process(x: Array, y: Array, noise: Array, points: Array) -> tuple[Array, Array]:
-    """Predicts by a Gaussian process, with the squared exponential kernel of the largest marginal likelihood.
+    """Predicts by a Gaussian process, with a squared exponential kernel of maximum marginal likelihood.
 
     Rasmussen and Williams, "Gaussian Processes for Machine Learning" (2006), Algorithm 2.1 and
     equation 5.9.
@@ -85,7 +85,7 @@ def _gaussian_process(x: Array, y: Array, noise: Array, points: Array) -> tuple[
     Args:
       x: [groups], increasing.
       y: [groups].
-      noise: variances of y [groups].
+      noise: variance of each y [groups].
 
     Returns:
       Mean and standard deviation [points].
@@ -101,12 +101,12 @@ def _gaussian_process(x: Array, y: Array, noise: Array, points: Array) -> tuple[
         factor = cho_factor(kernel + np.diag(noise), lower=True)
         weights = cho_solve(factor, y)
         value = y @ weights / 2 + np.log(np.diag(factor[0])).sum()
-        slopes = (kernel, kernel * squares / length**2)  # by the logarithm of each
+        slopes = (kernel, kernel * squares / length**2)  # optimised on a log scale
         inner = cho_solve(factor, np.eye(len(x))) - np.outer(weights, weights)
         return value, np.array([(inner * slope).sum() / 2 for slope in slopes])
 
     width = x[-1] - x[0]
-    # A straight or flat curve has no finite length scale of its own, and takes the upper limit.
+    # The length scale of a straight or flat curve is not finite, so it gets the upper limit.
     bounds = np.log([(1e-2, 1e3), (width / 20, width * 10)])
     start = np.log([1.0, width / 4])
     best = minimize(negative_log_likelihood, start, jac=True, method="L-BFGS-B", bounds=bounds)
@@ -114,7 +114,7 @@ def _gaussian_process(x: Array, y: Array, noise: Array, points: Array) -> tuple[
     factor = cho_factor(variance * np.exp(-0.5 * squares / length**2) + np.diag(noise), lower=True)
     across = variance * np.exp(-0.5 * (points[:, None] - x[None]) ** 2 / length**2)
     explained = solve_triangular(factor[0], across.T, lower=True)
-    left = np.maximum(variance - (explained**2).sum(0), 0.0)  # rounding may pass 0
+    left = np.maximum(variance - (explained**2).sum(0), 0.0)  # rounding can make it negative
     return across @ cho_solve(factor, y), np.sqrt(left)
 
 
@@ -123,7 +123,7 @@ def _absolute(bias_squared: Array) -> Array:
 
 
 def groups_by_bias(x: Array, y: Array, num_bins: int) -> tuple[Array, Array, Array]:
-    """Computes the mean bias, the mean variance and its standard error of every group."""
+    """Computes the mean bias, the mean variance and its standard error for each group."""
     order = np.argsort(x, kind="stable")
     x, y = x[order], y[order]
     starts = np.unique(np.searchsorted(x, x[np.arange(num_bins) * len(x) // num_bins]))
@@ -135,7 +135,7 @@ def groups_by_bias(x: Array, y: Array, num_bins: int) -> tuple[Array, Array, Arr
         )
     means = np.add.reduceat(y, starts) / counts
     squares = (y - np.repeat(means, counts)) ** 2
-    # The spread of small groups is uncertain: one example's share of the common spread is added.
+    # Add one example's share of the common spread, because the spread of small groups is uncertain.
     common = squares.sum() / (len(y) - len(starts)) if len(y) > len(starts) else y.var()
     spread = (np.add.reduceat(squares, starts) + common) / counts
     floor = 1e-8 * max(float(y.var()), np.finfo(float).tiny)
@@ -148,17 +148,17 @@ def conditional_variance(
 ) -> VarianceCurve:
     """Fits the expected variance of one level given squared bias, from the runs of one size.
 
-    A random half of the pre-training seeds estimates the bias and the other half the variance, so
-    that their noise is independent. The bias is an estimate, which is noisy with few seeds.
+    The bias is estimated from a random half of the pre-training seeds and the variance from the other half,
+    so that their noise is independent. The bias is noisy with few seeds.
 
     Args:
       runs: correctness or probabilities of the right answer, as a `RunsTable` or an array
         [pretrain_seeds, ..., examples], of 4 or more pre-training seeds.
-      level: the level of the variance.
+      level: level of the variance, such as `finetune_seed`.
       num_bins: see `variance_curve`.
 
     Raises:
-      DataError: fewer than 4 seeds, or no such level.
+      DataError: there are fewer than 4 seeds, or no such level.
 
     Example:
       >>> from multiberts import stats
