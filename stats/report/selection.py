@@ -205,8 +205,8 @@ def make_groups(runs: Sequence[FinishedRun]) -> list[RunGroup]:
         parameters = run.facts.get("parameters", {})
         facts = [run.facts.get(name) for name in ("task", *RUN_COORDINATES)]
         seeds = [parameters.get(name) for name in SEEDS_OF_SOURCES]
-        key = (*facts, run.held_out_fold, run.checkpoint, *seeds)
-        if (first := seen.setdefault(key, run)) is not run:
+        coordinates = (*facts, run.held_out_fold, run.checkpoint, *seeds)
+        if (first := seen.setdefault(coordinates, run)) is not run:
             raise UserError(
                 f"{first.directory} and {run.directory} are both {run.name}, with other parameters or data, "
                 f"and would be averaged; {_advice_on_two(first, run)}"
