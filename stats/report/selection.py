@@ -182,18 +182,21 @@ def files_of_runs(runs: Sequence[FinishedRun]) -> dict[str, dict[str, str]]:
     return found
 
 
-def _advice_on_two(first: FinishedRun, second: FinishedRun) -> str:
-    """Says which of two runs is of an earlier plan, where the plan of their root is there."""
-    for root in first.directory.parents:
-        if (root / PLAN).is_file() and root in second.directory.parents:
+def _advice_on_repeated(repeated: FinishedRun, runs: Sequence[FinishedRun]) -> str:
+    """Names the runs that the plan of their root no longer has, or asks to move one away."""
+    for root in repeated.directory.parents:
+        if (root / PLAN).is_file():
             planned = {root / run.path for run in read_plan(root)}
             old = [
-                run.directory
-                for run in (first, second)
+                str(run.directory)
+                for run in runs
                 if not planned & {run.directory, *run.directory.parents}
             ]
-            if len(old) == 1:
-                return f"the plan of {root} no longer has {old[0]}: move it away"
+            if old:
+                more = f" and {len(old) - 3} more" if len(old) > 3 else ""
+                return (
+                    f"the plan of {root} no longer has {', '.join(old[:3])}{more}: move these away"
+                )
     return "move one of them away, or give the folder of one"
 
 
@@ -209,7 +212,7 @@ def make_groups(runs: Sequence[FinishedRun]) -> list[RunGroup]:
         if (first := seen.setdefault(coordinates, run)) is not run:
             raise UserError(
                 f"{first.directory} and {run.directory} are both {run.name}, with other parameters or data, "
-                f"and would be averaged; {_advice_on_two(first, run)}"
+                f"and would be averaged; {_advice_on_repeated(run, runs)}"
             )
         if run.facts["pretrain_seed"] is None:
             raise UserError(

@@ -81,7 +81,7 @@ def test_a_run_with_other_parameters_is_not_averaged_with_the_first(tmp_path):
     entry = {**vars(marked), "parents": []}
     (tmp_path / "launch").mkdir()
     (tmp_path / "launch" / "plan.json").write_text(json.dumps({"version": 1, "runs": [entry]}))
-    with pytest.raises(UserError, match="no longer has .*lr-1a: move it away"):
+    with pytest.raises(UserError, match="no longer has .*lr-1a: move these away"):
         make_groups([first, second])
     # Seeds of single sources distinguish runs of one finetune_seed.
     apart = FinishedRun(second.directory, {**second.facts, "parameters": {"head_seed": 1}})
