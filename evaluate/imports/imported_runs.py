@@ -95,7 +95,7 @@ def read_numbers(path: PathLike) -> np.ndarray:
     try:
         table = np.loadtxt(io.BytesIO(read_bytes(path)), dtype=np.float64, ndmin=2, comments=None)
     except ValueError as error:
-        reason = str(error).partition(";")[0]  # shortened, as NumPy's message ends with advice to programmers
+        reason = str(error).partition(";")[0]  # drops NumPy's advice to programmers
         raise UserError(
             f"{path}: expected rows of numbers, all of one length ({reason}); fetch the file again"
         ) from error
