@@ -79,7 +79,7 @@ class FinetuningSettings(TrainingOptions, DataArguments):
         early predictions and the last, whose predictions are then the run's.
       keep_set: evaluation set that `best` is chosen by; None: the first.
       keep_metric: metric that `best` is chosen by; None: the set's first.
-      patience: for `best`: stop after this number of predictions in a row that are no improvement; None: do
+      patience: for `best`: stop after this number of predictions in a row without an improvement; None: do
         not stop early.
       max_steps: maximum number of steps, at which the learning rate has fallen to 0; None: the epochs decide.
       gradient_shards: number of parts of a batch that are computed in turn, to save memory; their gradients

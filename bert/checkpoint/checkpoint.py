@@ -199,7 +199,7 @@ class Checkpoint:
 
     @functools.cached_property
     def vocabulary(self) -> Vocabulary:
-        """The checkpoint's vocabulary; every piece has a row of the embeddings."""
+        """Returns the vocabulary; every piece has a row of the embeddings."""
         if self._vocabulary_path is None:
             _require(vocabulary_file(self.directory / VOCABULARY))
         vocabulary = Vocabulary.open(self._vocabulary_path or self.directory / VOCABULARY)

@@ -196,7 +196,7 @@ def learning_rates(
     * `restart`: linear warm-up, linear decay to 0 at `num_steps`. The schedule of training from scratch, and
       of the original code with an initial checkpoint, whose step count it ignores.
     * `constant`: linear warm-up, then `learning_rate` to the end.
-    * `continue`: the linear decay of a single run of `steps_before + num_steps` updates, from the checkpoint's
+    * `continue`: linear decay of a single run of `steps_before + num_steps` updates, from the checkpoint's
       step; no warm-up.
 
     Args:

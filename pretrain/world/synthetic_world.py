@@ -102,7 +102,7 @@ def make_world(
       num_dev_facts: sentence pairs to evaluate on, half of them true.
       num_train_coreference: documents to train on, of one sentence each.
       num_dev_coreference: the same, to evaluate on.
-      num_train_questions: questions to train on, each on a paragraph of its own.
+      num_train_questions: number of questions for training, each on a separate paragraph.
       num_dev_questions: the same, to evaluate on.
     """
     parameters, _ = IDENTITY.of(locals())
@@ -299,8 +299,8 @@ Event = tuple[str, tuple[tuple[str, str], ...]]
 def questions(world: World, split: str, num_questions: int) -> str:
     """Writes paragraphs with a question each in the layout of SQuAD 1.1, about a split's occupations.
 
-    A paragraph says what two workers did; a question asks who did one of these things, or with what, or where.
-    Only one sentence answers it, so a model answers right if it finds that sentence by the words of the question,
+    A paragraph says what two workers did; a question asks who did one of these things, where or with what.
+    Only one sentence answers it, so a right model finds that sentence by the words of the question,
     and in it the worker, the tool or the place.
     """
     occupations = fact_occupations(world, split)
