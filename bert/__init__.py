@@ -1,3 +1,3 @@
-"""The model every stage shares: tokenisation, encoder, heads, optimiser, checkpoints, training."""
+"""The model that all stages share: tokenisation, encoder, heads, optimiser, checkpoints, training."""
 
 from multiberts.runs import environment as environment

@@ -1,8 +1,8 @@
-"""The tokeniser as TensorFlow operations, for a model that takes text by itself.
+"""The tokeniser as TensorFlow operations, for models with text inputs.
 
 The words are the original's (`bert/tokenization.py`), not those of tensorflow-text's BertTokenizer, whose
-Unicode tables are of another version. Tables made from the running Python's decide what becomes of
-every code point, so a graph gives the same ids wherever it runs; WordPiece is tensorflow-text's.
+Unicode tables are of another version. The mapping of every code point is taken from the running Python's
+tables, so a graph gives the same ids on any machine; WordPiece is tensorflow-text's.
 
 A flat array of code points goes through:
 
@@ -28,22 +28,22 @@ from multiberts.bert.tokenization import MAX_CHARACTERS_PER_WORD, UNK, cleaned, 
 
 _SIGMA, _FINAL_SIGMA, _MEDIAL_SIGMA = 0x3A3, 0x3C2, 0x3C3
 _SPACE = 0x20
-_DROPPED = 0  # no text has it any more: it is a control character
+_DROPPED = 0  # a control character, which cleaning removes from texts
 _ITSELF = -1
-# How a neighbour decides on capital sigma (Unicode, section 3.13).
+# Effect of a neighbour on the lower case of capital sigma (Unicode, section 3.13).
 _OTHER, _CASED, _IGNORED = 0, 1, 2
 _BLOCK = 256
 _BYTES_PER_CHARACTER = 4
 
 
 class GraphTokenizer(tf.Module):
-    """Text to ids, in a graph."""
+    """Converts text to ids, in a graph."""
 
     def __init__(self, vocabulary_path: str, *, lower_case: bool = True):
-        """Makes the tables.
+        """Creates the tables.
 
         Args:
-          vocabulary_path: file with one piece per line and nothing else; an asset of a saved model.
+          vocabulary_path: file with one piece per line, an asset of a saved model.
           lower_case: false for a cased model.
         """
         import tensorflow_text as tf_text
@@ -89,7 +89,7 @@ def graph_words(texts: Any, *, lower_case: bool = True) -> tf.RaggedTensor:
     """
     numbers, classes, combining, expansions = _tables(lower_case)
     texts = tf.convert_to_tensor(texts, tf.string)
-    # A space at both ends: nothing crosses from one text into the next.
+    # A space at both ends separates neighbouring texts.
     ragged = tf.strings.unicode_decode(tf.strings.join([" ", texts, " "]), "UTF-8")
     codes, rows = ragged.flat_values, ragged.value_rowids()
     if lower_case:
@@ -121,8 +121,8 @@ def graph_words(texts: Any, *, lower_case: bool = True) -> tf.RaggedTensor:
 
 
 def _lower_sigma(classes: tf.Tensor) -> tf.Tensor:
-    """Returns which sigma a capital one becomes at each place: final after a cased letter and before none."""
-    counts = classes != _IGNORED  # [characters], the first and the last of a space
+    """Returns the lower case of a capital sigma: final after a cased letter and before none."""
+    counts = classes != _IGNORED  # [characters], the first and last one a space
     seen = tf.boolean_mask(classes, counts)
     rank = tf.cumsum(tf.cast(counts, tf.int32))
     last = tf.size(seen) - 1
@@ -133,8 +133,8 @@ def _lower_sigma(classes: tf.Tensor) -> tf.Tensor:
 
 
 def _in_canonical_order(codes: tf.Tensor, combining: tf.Tensor) -> tf.Tensor:
-    """Sorts each run of characters with a combining class above 0 by it, else leaves the order."""
-    indices = tf.range(tf.size(codes, tf.int64))  # all are [characters]
+    """Sorts each run of characters with combining classes above 0 by class."""
+    indices = tf.range(tf.size(codes, tf.int64))  # each [characters]
     count = tf.size(codes, tf.int64)
     runs = tf.cumsum(tf.cast(combining == 0, tf.int64))
     keys = (runs * 256 + tf.cast(combining, tf.int64)) * count + indices
@@ -166,7 +166,7 @@ def _tables(lower_case: bool) -> tuple[_Table, _Table, _Table, list[list[int]]]:
 
 @functools.cache
 def _in_blocks(function: Callable[[str], int]) -> _Table:
-    """Returns a function of code points as its distinct blocks, and which block each code point is in."""
+    """Returns a function of code points as its distinct blocks, and the block of each code point."""
     values = np.array([function(chr(code)) for code in range(sys.maxunicode + 1)], np.int32)
     blocks, number_of_block = np.unique(values.reshape(-1, _BLOCK), axis=0, return_inverse=True)
     return blocks.reshape(-1), number_of_block.reshape(-1).astype(np.int32)
@@ -187,7 +187,7 @@ def _expansion(character: str, lower_case: bool) -> tuple[int, ...]:
 
 
 def _class_beside_sigma(character: str) -> int:
-    """Returns how a character decides on a capital sigma, as Python lower-cases it."""
+    """Returns the effect of a character on a neighbouring capital sigma in Python's lower-casing."""
     if not cleaned(character):
         return _IGNORED
     if f"{character}\u03a3".lower()[-1] == "\u03c2":

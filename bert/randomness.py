@@ -1,6 +1,6 @@
 """Addressed randomness: every random choice is a pure function of named seeds and a position.
 
-Nothing here keeps state. A caller names the draw (a label such as ``"dropout"``), its seeds and its
+These functions have no state. A caller names the draw (a label such as ``"dropout"``), its seeds and its
 position (step, document, row), and gets the same bits on any machine, in any order, in any process. So a
 resumed run draws the same numbers, and any past batch can be rebuilt.
 
@@ -34,12 +34,12 @@ def generator(*key: int | str) -> np.random.Generator:
     """Returns the generator of an address.
 
     Args:
-      *key: the address: labels (str) and integers (seeds, steps, positions), in a fixed order.
-        ``1`` and ``"1"`` are different parts, and the split in parts counts.
+      *key: parts of the address, labels (str) and integers (seeds, steps, positions), in a fixed order. ``1``
+        and ``"1"`` are different parts, and the split in parts counts.
 
     Returns:
       A ``numpy.random.Generator`` over Philox, whose 128-bit key is a hash of the address.
-      Two calls with the same address give generators with the same stream.
+      Generators of equal addresses have equal streams.
     """
     digest = _digest(key, size=16)
     return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
@@ -112,8 +112,8 @@ def permuted_index(index: int | np.ndarray, size: int, *key: int | str | np.ndar
     Args:
       index: positions, each in ``range(size)``; any shape.
       size: number of elements of the permutation, positive.
-      *key: the address of the permutation; arrays broadcast against ``index`` and give each
-        position a permutation of its own (rows of one batch that lie in two epochs).
+      *key: the address of the permutation; arrays broadcast against ``index`` and give each position a
+        separate permutation (for rows of one batch in two epochs).
 
     Returns:
       int64 array of the broadcast shape: for one key, a bijection of ``range(size)``.

@@ -1,4 +1,4 @@
-"""Texts and pairs of texts in a graph: classes, sets of labels, numbers."""
+"""Graphs that map texts or pairs of texts to classes, sets of labels or numbers."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def text_signatures(
     length: int,
     head: Mapping[str, Any],
 ) -> dict[str, Callable[..., Any]]:
-    """Returns `texts`, `pairs`, or both where the model does not record which it takes.
+    """Returns functions for `texts`, `pairs`, or both if the model does not record its inputs.
 
     Args:
-      weights: variables by name, the head's among them.
+      weights: variables by name, including the head's.
       vocabulary: the pieces by id.
       length: the largest number of tokens in a sequence.
-      head: the record of its head (see `bert/checkpoint/fine_tuned.py`).
+      head: record of the model's head (see `bert/checkpoint/fine_tuned.py`).
     """
     kind, labels = head["kind"], head["labels"]
 
@@ -49,7 +49,7 @@ def text_signatures(
         if kind == "regression":
             return {"logits": logits, "prediction": logits[:, 0]}
         if kind == "multi_label_classification":
-            # A row for each text: TensorFlow Serving takes answers apart by rows.
+            # Repeat for each text, as TensorFlow Serving splits answers by rows.
             names = tf.tile([list(labels or ())], [tf.shape(logits)[0], 1])
             return {"logits": logits, "probabilities": tf.sigmoid(logits), "classes": names}
         best = tf.argmax(logits, axis=-1)

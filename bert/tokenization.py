@@ -5,12 +5,13 @@ running Python's Unicode tables: drop control characters, set CJK ideographs apa
 word in context, decompose (NFD), drop combining marks, split punctuation off, then greedy
 longest-match WordPiece; a word of more than 200 characters is [UNK].
 
-The original never looks across a space, so the ids of what stands between spaces are remembered: running
-text repeats itself, and a look-up costs a fraction of cutting. What each character becomes is remembered,
-too, and `str.translate` applies it. (Hugging Face `tokenizers` lower-cases character by character, without
-the final sigma, has Unicode tables of another version, and takes five times as long for each new chunk.)
+The original treats the chunks between spaces independently, so their ids are cached: chunks recur in running
+text, and a look-up is much faster than tokenisation. The mapping of each character is cached, too, and
+applied by `str.translate`. (Hugging Face `tokenizers` lower-cases character by character, without the final
+sigma, has Unicode tables of another version, and takes five times as long for each new chunk.)
 
-A cased model's text (`do_lower_case` false) is neither lower-cased nor decomposed; the rest is the same.
+A cased model's text (`do_lower_case` false) is neither lower-cased nor decomposed, but otherwise treated
+equally.
 
 Reference: Devlin et al., NAACL 2019; recipe of Sellam et al., ICLR 2022.
 """
@@ -32,14 +33,14 @@ SPECIAL_TOKENS = (PAD, UNK, CLS, SEP, MASK)
 MAX_CHARACTERS_PER_WORD = 200
 CONTINUATION = "##"
 
-# Bounds of the memory of chunks: about 200 MB when full, more chunks than 1 GB of English has often.
+# Bounds of the cache of chunks: about 200 MB when full, enough for the frequent chunks of 1 GB of English.
 _MOST_CHUNKS_REMEMBERED = 500_000
 _LONGEST_CHUNK_REMEMBERED = 100
 
 # The words of printable ASCII, where each mark is punctuation to the original.
 _ASCII_WORD = re.compile("[A-Za-z0-9]+|[^A-Za-z0-9 ]")
 
-# Text without spaces is cut in blocks of about this many characters, to bound the memory.
+# Text without spaces is split into blocks of about this many characters, to bound the memory.
 _BLOCK = 1 << 15
 
 _ID = np.dtype("i")
@@ -54,8 +55,8 @@ _CJK_IDEOGRAPH = re.compile(
 )
 
 
-# Where a text may be cut without another outcome: what ends a word, and where lower-casing ends, which looks
-# past some marks (full stops, colons) for the letters around a sigma.
+# Positions at which a text may be split without an effect on words or lower-casing, which looks past some
+# marks (full stops, colons) for the letters around a sigma.
 _CUT = re.compile(rf"[ \t\n\r\u3000,;!?()\[\]{{}}<>/+=|、。，！？]|{_CJK_IDEOGRAPH.pattern}")
 
 
@@ -64,7 +65,7 @@ def _as_bytes(*ids: int) -> bytes:
 
 
 class _Remembered(dict[Any, Any]):
-    """Answers of a function by text, or by number of a character, found when first asked for."""
+    """Cached results of a function, by text or code point."""
 
     def __init__(self, find: Callable[[Any], Any]) -> None:
         super().__init__()
@@ -72,14 +73,14 @@ class _Remembered(dict[Any, Any]):
 
     def __missing__(self, key: str | int) -> Any:
         ids = self._find(key)
-        # Text without spaces does not repeat itself, and would fill the memory.
+        # Text without spaces rarely recurs, and would fill the memory.
         if isinstance(key, int) or len(key) <= _LONGEST_CHUNK_REMEMBERED:
             self[key] = ids
         return ids
 
 
 class WordPiece:
-    """Text to ids, with a memory of the chunks and words that it has met."""
+    """Converts text to ids, with a cache of chunks and words."""
 
     def __init__(self, ids: Mapping[str, int], lower_case: bool):
         """Prepares the look-up of pieces.
@@ -90,7 +91,7 @@ class WordPiece:
         """
         self._ids, self._lower_case = ids, lower_case
         self._unknown = _as_bytes(ids[UNK])
-        # The ids of pieces by their beginnings, -1 for beginnings that are none.
+        # Ids of pieces and of their prefixes; -1 for prefixes that are not pieces.
         self._beginnings = dict.fromkeys(
             (piece[:end] for piece in ids for end in range(1, len(piece))), -1
         )
@@ -103,8 +104,7 @@ class WordPiece:
         """Returns the ids of many texts as one array.
 
         Returns:
-          The ids of all texts one behind the other, int32 [tokens], and how many each text has,
-          int64 [texts].
+          The concatenated ids of all texts, int32 [tokens], and the number of ids per text, int64 [texts].
         """
         if max(len(self._chunks), len(self._words)) > _MOST_CHUNKS_REMEMBERED:
             self._chunks.clear()
@@ -120,7 +120,7 @@ class WordPiece:
         return b"".join([b"".join(map(look_up, _words_of(block, lower_case))) for block in blocks])
 
     def _ids_of_word(self, word: str) -> bytes:
-        """Matches the longest pieces first; a word that cannot be covered is one [UNK]."""
+        """Matches the longest pieces first; a word without a full match becomes one [UNK]."""
         if len(word) > MAX_CHARACTERS_PER_WORD:
             return self._unknown
         if word in self._ids:
@@ -144,7 +144,7 @@ class WordPiece:
 
 
 def split_words(text: str, *, lower_case: bool = True) -> Iterator[str]:
-    """Normalises a text and cuts it into words: all of the tokeniser but WordPiece.
+    """Normalises a text and splits it into words: the tokeniser without WordPiece.
 
     Args:
       text: any string, lone surrogates included.
@@ -157,7 +157,7 @@ def split_words(text: str, *, lower_case: bool = True) -> Iterator[str]:
 
 
 def _blocks(text: str) -> Iterator[str]:
-    """Cuts a text into blocks whose words are those of the text; one is long only where a word is."""
+    """Splits a text into blocks with the same words; a block is long only if a word is."""
     start = 0
     while len(text) - start > _BLOCK and (cut := _CUT.search(text, start + _BLOCK)):
         yield text[start : cut.end()]
@@ -177,7 +177,7 @@ def _words_of(text: str, lower_case: bool) -> list[str]:
 
 
 def cleaned(character: str) -> str:
-    """Returns what the first pass makes of a character: nothing, a space, itself, or itself set apart."""
+    """Returns the replacement of a character: empty, a space, itself, or itself between spaces."""
     if character in "\t\n\r ":
         return " "
     category = unicodedata.category(character)
@@ -192,7 +192,7 @@ def cleaned(character: str) -> str:
 
 
 def is_punctuation(character: str) -> bool:
-    """Returns whether a character is punctuation: visible ASCII but letters and digits, and Unicode's."""
+    """Returns whether a character is punctuation: Unicode's, or visible ASCII except letters and digits."""
     if character.isascii():
         return character.isprintable() and not character.isalnum() and character != " "
     return unicodedata.category(character).startswith("P")

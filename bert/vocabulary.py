@@ -1,7 +1,7 @@
-"""A model's vocabulary: its pieces, and whether text keeps its case. Opened once, and carried.
+"""A model's vocabulary: its pieces, and whether text keeps its case.
 
-The pieces are the lines of `vocab.txt`, or where that is missing in the `tokenizer.json` beside it. Files
-of transformers beside them say whether text is lower-cased; a tokeniser that is not BERT's is refused.
+The pieces are the lines of `vocab.txt`, or, if that is missing, in `tokenizer.json` in the same folder. Files
+of transformers in that folder define whether text is lower-cased; a tokeniser that is not BERT's is refused.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from multiberts.runs.files import PathLike, decoded, read_bytes, read_json_field
 from multiberts.runs.parameters import fits, shortened
 
 VOCABULARY = "vocab.txt"
-# Files of transformers beside a vocabulary, and how their fields say that text is cut as by BERT. None: the
+# Files of transformers next to a vocabulary, and values of their fields for BERT's tokenisation. None: the
 # field is missing, or null.
 TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
 TOKENS_FILES = ("special_tokens_map.json", "added_tokens.json")
@@ -68,7 +68,7 @@ _AS_BERT: dict[str, dict[str, Sequence[Any]]] = {
     **{name: {} for name in TOKENS_FILES},
 }
 
-# The line separator, a piece in Google's Chinese vocabulary. No text becomes it: it parts words.
+# The line separator, a piece in Google's Chinese vocabulary. No text is mapped to it, as it separates words.
 _STRIPPED = "\u2028"
 
 # A vocabulary with fewer pieces per piece with a capital is one of a cased model.
@@ -77,16 +77,16 @@ _PIECES_PER_CASED = 100
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
-    r"""A vocabulary; equal to any other with the same `vocab.txt` and case, so a key for caches.
+    r"""A vocabulary. Vocabularies with equal `vocab.txt` and case are equal, so they can be keys of caches.
 
     Attributes:
       path: the file with the pieces: a `vocab.txt` or a `tokenizer.json`.
-      pieces: a piece's place is its id.
-      content: the bytes of its `vocab.txt`.
-      checksum: their SHA-256.
+      pieces: the pieces by id.
+      content: bytes of `vocab.txt`.
+      checksum: SHA-256 of `content`.
       lower_case: whether to lower-case text and strip accents; false for a cased model.
       pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
-      overriding: the file beside it that gives text another case than the pieces suggest; None if none does.
+      overriding: file in the same folder whose case differs from that of the pieces, or None.
 
     Example:
       >>> path = getfixture("tmp_path") / "vocab.txt"
@@ -110,7 +110,7 @@ class Vocabulary:
 
     @classmethod
     def open(cls, path: PathLike) -> Vocabulary:
-        """Reads and checks a vocabulary and the files beside it; while these stay, it is the same object.
+        """Reads and checks a vocabulary and the files next to it; unchanged files give the same object.
 
         A `tokenizer.json` decides the case, else `do_lower_case` of a `tokenizer_config.json`. Without
         these, a vocabulary is of a cased model if more than one piece of a hundred holds a capital, which
@@ -154,7 +154,7 @@ class Vocabulary:
         return _word_piece(self).encode_flat(texts)
 
     def difference(self, other: Vocabulary) -> str | None:
-        """Returns that two vocabularies differ, in their pieces or in the case of their text; None if not."""
+        """Returns a message if two vocabularies differ in pieces or case, otherwise None."""
         if self.pieces != other.pieces:
             return f"{self.path} and {other.path} differ"
         if self.lower_case != other.lower_case:
@@ -162,7 +162,7 @@ class Vocabulary:
         return None
 
     def write(self, folder: PathLike) -> list[str]:
-        """Writes `vocab.txt`, and a `tokenizer_config.json` for one that is cased or would mislead alone.
+        """Writes `vocab.txt`, and `tokenizer_config.json` if the pieces alone would not give the right case.
 
         Returns:
           The names of the files.
@@ -174,7 +174,7 @@ class Vocabulary:
         return [VOCABULARY, TOKENIZER_CONFIG]
 
 
-# Shared by equal vocabularies of several checkpoints, for its memory of chunks.
+# Equal vocabularies of several checkpoints share a tokeniser, for its cache of chunks.
 @functools.lru_cache(maxsize=2)
 def _word_piece(vocabulary: Vocabulary) -> WordPiece:
     return WordPiece(vocabulary._ids, vocabulary.lower_case)
@@ -196,7 +196,7 @@ def _opened(path: Path, *_: tuple[str, int, int, int]) -> Vocabulary:
                 f"{file} holds no WordPiece vocabulary; put the model's vocab.txt beside it"
             )
         listed = sorted(ids, key=lambda piece: ids[piece])
-        # The library strips pieces, and so leaves nothing of this one.
+        # The library strips pieces, which empties this one.
         content = "".join(f"{piece or _STRIPPED}\n" for piece in listed).encode()
         if [ids[piece] for piece in listed] != [*range(content.count(b"\n"))]:
             raise UserError(f"{file}: ids have gaps; put the model's vocab.txt beside it")
@@ -274,7 +274,7 @@ def vocabulary_file(path: PathLike) -> Path:
 
 
 def said_to_lower_case(folder: Path) -> bool | None:
-    """Returns whether the tokeniser's files in a folder lower-case text; None where they do not say."""
+    """Returns whether the tokeniser's files in a folder lower-case text; None if they do not define it."""
     return _decided_case(folder, _fields_beside(folder))
 
 
@@ -325,7 +325,7 @@ def _decided_case(folder: Path, beside: Mapping[str, Mapping[str, Any]]) -> bool
 
 
 def _contents(tokens: Any) -> list[str]:
-    """Returns tokens, each a text or with a `content`, that lie alone, in a list, or by any name."""
+    """Returns tokens (strings, or objects with a `content`) from a single token, a list, or a mapping."""
     if isinstance(tokens, dict):
         tokens = [tokens["content"]] if "content" in tokens else [*tokens.values()]
     if isinstance(tokens, list):

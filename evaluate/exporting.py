@@ -33,27 +33,27 @@ def export(
     evaluation_set: str = "dev",
     null_threshold: float | None = None,
 ) -> None:
-    """Writes predictions of finished runs for other programs, in the format that the path's ending says.
+    """Writes predictions of finished runs for other programs, in the format of the path's ending.
 
     `.parquet` and `.csv`: all predictions below a folder, one row per run and example. Columns: task,
     evaluation_set, epochs (null at the end of training where run.json does not have it), the run's
     coordinates, example_id, label (null where unknown), prediction, scores (a list), and every further
-    column of the prediction files (lists of texts as lists) and the texts of the examples; null where a set
-    has no such column. CSV has lists as JSON.
+    column of the prediction files (lists of texts as lists) and the texts of the examples; null if a set
+    lacks the column. In CSV files, lists are JSON.
 
-    No ending: a folder with one run's answers as SQuAD's official scorer takes them (`predictions.json`,
+    No ending: a folder with one run's answers in the format of SQuAD's official scorer (`predictions.json`,
     `null_odds.json`, `nbest_predictions.json`) and the `scores.json` that it prints for them.
 
     Args:
-      path: the file or folder to write.
-      predictions: a folder that is searched for finished fine-tuning runs, or several; for SQuAD's files one
+      path: file or folder to write.
+      predictions: one or several folders with finished fine-tuning runs, at any depth; for SQuAD's files one
         run.
-      evaluation_set: the set of SQuAD's files.
-      null_threshold: for SQuAD's files: questions with null odds above it go unanswered, such as the best
-        threshold in `scores.json`; None: as the run decided.
+      evaluation_set: evaluation set to export, for SQuAD's files.
+      null_threshold: threshold for SQuAD's files, such as the best one in `scores.json`: questions with
+        higher null odds are left unanswered. None keeps the run's decisions.
 
     Raises:
-      UserError: no finished run there, a damaged prediction file, or another ending.
+      UserError: there is no finished run, a prediction file is damaged, or the ending is unknown.
     """
     folders = [predictions] if isinstance(predictions, str) else list(predictions)
     suffix = Path(path).suffix
@@ -102,7 +102,7 @@ def export(
         if Path(path).suffix == ".csv":
             _write_csv(whole, temporary)
         else:
-            # Every run has the same texts: each is written once per group of rows.
+            # All runs have the same texts, so each text is written once per group of rows.
             pyarrow.parquet.write_table(
                 whole, temporary, dictionary_pagesize_limit=_DICTIONARY_BYTES
             )

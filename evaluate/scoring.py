@@ -57,7 +57,7 @@ TABLE_COLUMNS = {
     ),
     CHECKS_FILE: ("check", "task", "evaluation_set", *_RUN, "message"),
 }
-# Maximum number of findings on the terminal; the file has all.
+# Maximum number of findings on the terminal; `checks.csv` lists all.
 _SHOWN = 20
 
 
@@ -175,7 +175,7 @@ def scores_of(
 
     Args:
       evaluation_set: name of the set; `dev@2.5` for an early checkpoint.
-      content: content of its run.json, if that is not written yet.
+      content: content of the run's run.json if the file is not written yet.
     """
     content = read_run(run_dir) if content is None else content
     predictions = read_run_predictions(run_dir, evaluation_set, content=content)
@@ -243,7 +243,7 @@ def _score_all(runs: Sequence[RunEntry], extra_metrics: Sequence[str], tables: T
     for path, content in runs:
         for name in content["evaluation_sets"]:
             sets.setdefault((content["task"], name), []).append((path, content))
-    first: dict[tuple[str, str], tuple[Path, Predictions]] = {}  # by set, early or late
+    first: dict[tuple[str, str], tuple[Path, Predictions]] = {}  # by evaluation set, for all epochs
     cache: dict[tuple, np.ndarray] = {}
     bar = ProgressBar(total=sum(map(len, sets.values())), desc="scoring", unit="prediction file")
     with bar:
@@ -342,7 +342,7 @@ def _notes_of_answers(path: Path, dataset: xarray.Dataset, metrics: Sequence[str
             labels, answers = (np.array(classes)[side.astype(int)] for side in (labels, answers))
         try:
             (notes,) = check_answers(metric, labels, [Answers(answers)])
-        except ValueError as error:  # one run alone may have failed to train
+        except ValueError as error:  # a single run may have failed to train
             notes = [f"{{arm}}: {error}"]
         yield from (note.replace("{arm}", str(path)) for note in notes)
 

@@ -1,8 +1,8 @@
-"""A run's answers as SQuAD's official scorer takes them: `multiberts export --path=FOLDER`.
+"""Writes a run's answers in the format of SQuAD's official scorer: `multiberts export --path=FOLDER`.
 
 The files have the names and layouts of google-research/bert's run_squad.py: `predictions.json`, for
 SQuAD 2.0 `null_odds.json`, and `nbest_predictions.json` where the run kept its n-best lists
-(finetune.options = {"dump_n_best": True}). `scores.json` is what the official scorer prints for them.
+(finetune.options = {"dump_n_best": True}). The official scorer prints `scores.json` for them.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def write_squad_files(
     """Writes the answers of one fine-tuning run in the official layouts.
 
     Args:
-      folder: gets `predictions.json` and `scores.json`; for SQuAD 2.0 `null_odds.json`; with n-best lists
-        in the predictions `nbest_predictions.json`.
-      null_threshold: questions with null odds above it go unanswered; None: as the run decided.
+      folder: folder for `predictions.json`, `scores.json`, `null_odds.json` (SQuAD 2.0 only) and
+        `nbest_predictions.json` (if the predictions have n-best lists).
+      null_threshold: questions with higher null odds are left unanswered; None keeps the run's decisions.
     """
     if null_threshold is not None and math.isnan(null_threshold):
         raise UserError("export.null_threshold is not a number; give one, or leave it out")

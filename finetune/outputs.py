@@ -74,7 +74,7 @@ def provenance(
 
 
 def facts_of_start(start: Checkpoint) -> dict[str, Any]:
-    """Returns what a run.json says of the checkpoint that was fine-tuned."""
+    """Returns the run.json fields about the fine-tuned checkpoint."""
     known, training = start.provenance, start.provenance.get("training") or {}
     # Seeds of single sources of randomness in pre-training.
     names = ("initialisation_seed", "mask_seed", "dropout_seed")

@@ -209,7 +209,7 @@ def answer_lines(
 
     Args:
       head: record of the head, see `bert.checkpoint.fine_tuned`.
-      path: the file of new examples; None: a published set, without columns of its own.
+      path: path of the file of new examples; None for a published set, which has no further columns.
     """
     kind, ids = head["kind"], list(predicted.example_ids)
     rows: list[Mapping[str, Any]] = []

@@ -1,4 +1,4 @@
-"""Options of training beside the published recipe: which variables are trained, how fast, and on what."""
+"""Training options beyond the published recipe: trained variables, learning rates and training data."""
 
 from __future__ import annotations
 

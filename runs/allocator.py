@@ -1,4 +1,4 @@
-"""The C library's memory allocator: it keeps what is freed (training), or gives it back (between runs)."""
+"""Makes the C library keep freed memory (in training), or return it to the system (between runs)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def keep_freed_memory() -> bool:
     step, until `give_back_memory` is called.
 
     Returns:
-      Whether it was done: on Linux with glibc; nowhere else, where it is not needed or not known.
+      Whether the allocator was changed, which needs Linux with glibc.
     """
     if not sys.platform.startswith("linux"):
         return False

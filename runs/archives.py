@@ -1,4 +1,4 @@
-"""Zip files and `.npz` of strangers: members of known packing and of the size that they state."""
+"""Reads untrusted zip and `.npz` files: checks the compression and the stated size of members."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def open_archive(path: PathLike) -> Iterator[Archive]:
 
 
 def read_arrays(path: PathLike) -> dict[str, np.ndarray]:
-    """Reads the arrays of a `.npz` file, or the one of a `.npy` file, whose name is empty."""
+    """Reads the arrays of a `.npz` file, or the array of a `.npy` file under the empty name."""
     path = Path(path)
     with _refused(path), path.open("rb") as file:
         is_array = file.read(len(np.lib.format.MAGIC_PREFIX)) == np.lib.format.MAGIC_PREFIX
@@ -101,7 +101,7 @@ def _array(path: Path, name: str, content: bytes) -> np.ndarray:
             version, np.lib.format.read_array_header_2_0
         )
         shape, _, dtype = read(stream)
-        # Before NumPy makes room for it.
+        # Check before NumPy allocates memory.
         stated = int(dtype.itemsize) * int(np.prod(shape, dtype=object))
         left = len(content) - stream.tell()
         if not dtype.hasobject and stated != left:
@@ -111,7 +111,7 @@ def _array(path: Path, name: str, content: bytes) -> np.ndarray:
 
 @contextlib.contextmanager
 def _refused(path: Path) -> Iterator[None]:
-    """Turns what the libraries raise for a damaged file into one line."""
+    """Converts the libraries' errors for damaged files into one line."""
     try:
         yield
     except FileNotFoundError:

@@ -32,7 +32,7 @@ SECONDS_OF_SILENCE = 30.0
 _STARTED_EARLIER = "its process was started with other code of this project"
 _OTHER_FILES = "its machine has other code of this project"
 
-# (reason for a refusal, error, result) of a call.
+# Outcome of a call: (reason for a refusal, error, result).
 _Answer = tuple[str | None, Exception | None, Any]
 
 # Errors of a task whose worker or connection is lost.
@@ -105,7 +105,7 @@ def call_if_same(digest: str, call: bytes) -> _Answer:
     try:
         return None, None, function(*arguments)
     except Exception as error:
-        error.add_note(traceback.format_exc())  # which does not travel otherwise
+        error.add_note(traceback.format_exc())  # pickling drops the traceback
         return None, error, None
 
 

@@ -221,10 +221,10 @@ class RunDirectory:
         renewed_by: Sequence[str] = (),
         another: str = "choose another run_dir",
     ):
-        """Looks at the directory; creates and changes nothing.
+        """Inspects the directory without creating or changing files.
 
         Args:
-          path: the directory, which need not exist.
+          path: path of the directory, which need not exist.
           stage: the stage's name, as in Gin (`pretrain`, `finetune`, ...).
           parameters: every argument that changes the run's numbers, as Python literals.
           inputs: paths of input files or directories, one or several a name; None is left out.

@@ -39,7 +39,7 @@ class UserError(Exception):
             lambda match: f"{match[0][:_MOST_QUOTED]}...", " ".join(message.split())
         )
         if len(line) > _MOST_CHARACTERS:
-            half = _MOST_CHARACTERS // 2  # the end of the message has the cure
+            half = _MOST_CHARACTERS // 2  # keep the end of the message, which has the advice
             line = f"{line[:half]} ... {line[-half:]}"
         super().__init__(line)
 

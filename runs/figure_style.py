@@ -77,7 +77,7 @@ def canvas(
     """Opens a figure in this style, or axes that were given; its parts are laid out when the block ends.
 
     Args:
-      width, height: in inches.
+      width, height: size in inches.
       columns: number of panels in a row.
       **options: arguments of `matplotlib.figure.Figure.subplots`, such as `sharey` or `squeeze`.
 

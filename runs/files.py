@@ -88,7 +88,7 @@ def replaced(path: PathLike) -> Iterator[Path]:
 
 
 def write_atomically(path: PathLike, data: str | bytes) -> None:
-    """Writes a whole file (text as UTF-8), or nothing."""
+    """Writes a file atomically (text as UTF-8)."""
     if Path(path).is_dir():
         raise UserError(f"cannot write {path}: it is a directory; give the name of a file")
     with replaced(path) as temporary:
@@ -366,7 +366,7 @@ def parse_json_fields(
     """Returns the fields of a JSON object that this program wrote, or refuses it in one line.
 
     Args:
-      data, where, cure: as of `parse_json`.
+      data, where, cure: see `parse_json`.
       kinds: annotations of fields, as of a command's parameters; of a dataclass these are its
         `typing.get_type_hints`. A field must be there unless its annotation takes None. Other fields are
         returned unchanged.

@@ -37,7 +37,7 @@ def without_later_defaults(values: Mapping[str, Any], settings: type) -> Values:
 
 
 def _as_they_are(arguments: Mapping[str, Any], inputs: Values) -> None:
-    """Changes nothing."""
+    """Leaves the arguments unchanged."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Identity:
         return parameters, {name: value for name, value in inputs.items() if value is not None}
 
     def on_disk(self, arguments: Mapping[str, Any]) -> tuple[Values, Values]:
-        """Returns the same as `of`, with the files that inputs stand for now."""
+        """Returns the result of `of`, with inputs resolved to current files."""
         parameters, inputs = self.of(arguments)
         self.find_files(arguments, inputs)
         return parameters, inputs

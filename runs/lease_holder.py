@@ -35,11 +35,11 @@ def lock_file(descriptor: int, path: PathLike, *, wait: bool = False, shared: bo
     """Locks an open file until it is closed, which the kernel does however the process ends.
 
     Args:
-      path: the file's, for messages.
+      path: path of the file, for messages.
       wait: whether to wait until another process releases it.
 
     Returns:
-      False where another process has it.
+      False if another process holds the lock.
 
     Raises:
       NoLocksError: nobody can lock it.
@@ -63,7 +63,7 @@ class Holder:
 
     Attributes:
       owner: another name for each time that the lease was taken.
-      machine: its boot id, as cloud providers reuse the names of machines.
+      machine: boot id of the machine, as cloud providers reuse the names of machines.
       created: the process's `runs.processes.creation_time`; None where it is not known.
       started, renewed: Unix seconds by the holder's clock, which may be wrong.
       seconds_until_stale: others may take the lease over after this time without a renewal.
@@ -114,7 +114,7 @@ _KINDS = get_type_hints(Holder, include_extras=True)
 
 
 def boot_id() -> str:
-    """Returns what names this machine since it was started."""
+    """Returns an identifier of this machine since its start."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

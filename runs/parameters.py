@@ -233,7 +233,7 @@ def fits(value: Any, annotation: Any) -> bool:
 
 @functools.cache  # the markers of 28,000 runs ask a million times
 def _test_of(annotation: Any) -> Callable[[Any], bool]:
-    """Returns what says whether a value fits an annotation."""
+    """Returns a function that checks whether a value fits an annotation."""
     origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
     if annotation is Any or annotation is object:
         return lambda _: True
@@ -277,7 +277,7 @@ def _test_of(annotation: Any) -> Callable[[Any], bool]:
 
 
 def shortened(value: Any) -> str:
-    """Returns a value as a message shows it: in quotes, and cut where it is long."""
+    """Returns a value in quotes for a message, shortened if it is long."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
@@ -325,7 +325,7 @@ def _element(annotation: Any) -> Any:
 
 
 def _literal(text: str, kinds: set[Any]) -> Any:
-    """Returns what a text spells where its type is among `kinds`, else the text itself."""
+    """Returns the value that a string spells if its type is among `kinds`, else the string."""
     if kinds == {str}:
         return text
     try:

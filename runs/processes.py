@@ -59,7 +59,7 @@ def available_cores() -> int:
 
 @functools.cache
 def code_digest() -> str:
-    """Returns what this process's code is: `code_digest_on_disk()` when it was first asked for.
+    """Returns the digest of this process's code: the first value of `code_digest_on_disk()`.
 
     A process keeps the modules that it has imported, whatever is installed or pulled later.
     """

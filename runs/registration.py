@@ -45,11 +45,11 @@ def register(root: PathLike, content: Mapping[str, Any], done: int) -> str:
     """Writes a registration, unless there is the same; it is never overwritten.
 
     Args:
-      content: its fields but `version`, `registered` and `done`.
+      content: fields of the registration except `version`, `registered` and `done`.
       done: number of finished runs.
 
     Returns:
-      A line about it.
+      A line that describes the registration.
     """
     path = Path(root) / FILE
     now = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
@@ -73,7 +73,7 @@ def register(root: PathLike, content: Mapping[str, Any], done: int) -> str:
 
 
 def read_registration(root: PathLike) -> dict[str, Any] | None:
-    """Returns the registration of an experiment; None where there is none."""
+    """Returns the registration of an experiment, or None."""
     path = Path(root) / FILE
     if not path.is_file():
         return None

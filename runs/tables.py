@@ -42,7 +42,7 @@ _NUMBERS = (("0", "0"), ("0", "1"), ("1", "1"), ("1", "2"))
 
 
 class TableRow(dict[str, str]):
-    """One row: its cells by column.
+    """A row of a table: its cells by column.
 
     Attributes:
       line: the number of its (first) line there, from 1; of a table without lines, of the row.
@@ -353,7 +353,7 @@ def rows_under_data(content: Any) -> Any:
 
 
 def separator_of(header: str) -> str:
-    """Returns what separates the names of columns, which may be quoted: comma, semicolon or tab."""
+    """Returns the separator of the names of columns, which may be quoted: comma, semicolon or tab."""
     between = re.sub('"[^"]*"', "", header)
     separator = max("\t,;", key=between.count)  # a stray tab may stand between commas
     return separator if separator in between else ","
@@ -432,7 +432,7 @@ def is_columnar(path: PathLike) -> bool:
 
 
 def table_files(path: PathLike) -> tuple[Path, ...]:
-    """Returns the files that hold a table: itself, or what a folder of `datasets` has of a split."""
+    """Returns the files of a table: the table itself, or the shards of a split in a folder of `datasets`."""
     folder = Path(path)
     if not folder.is_dir():
         return (folder,)
@@ -539,7 +539,7 @@ def _class_names(feature: Any) -> Any:
 
 
 def _named(value: Any, names: Sequence[str]) -> Any:
-    """Returns the names of class numbers; other values, such as -1 for none, as they are."""
+    """Returns the names of class numbers; other values, such as -1 for none, are unchanged."""
     if isinstance(value, list):
         return [_named(item, names) for item in value]
     return names[value] if isinstance(value, int) and 0 <= value < len(names) else value

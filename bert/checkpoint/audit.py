@@ -1,7 +1,7 @@
-"""`multiberts checkpoint audit`: are these checkpoints, over seeds and steps, what they say they are?
+"""Checks that checkpoints have the seeds and steps that they state: `multiberts checkpoint audit`.
 
-Weights of one training stay correlated from checkpoint to checkpoint, and those of independent
-initialisations are not: so a few thousand numbers of the same matrices distinguish runs.
+Weights of one training run stay correlated across checkpoints; weights of independent initialisations are
+uncorrelated. So a few thousand numbers of the same matrices distinguish runs.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from multiberts.runs.web_page.rendering import render
 _CONFIGURATIONS = ("config.json", "bert_config.json")
 _TOKENIZERS = ("vocab.txt", "tokenizer.json", "vocab.json", "merges.txt", "spiece.model")
 _PICKLED = re.compile(r"pytorch_model.*\.bin")
-# Correlations of independent models scatter by 1/sqrt(numbers read) around values that trained models
-# share by chance of their data, of up to a few hundredths; those of one training are larger.
+# Correlations of independent models scatter by 1/sqrt(numbers read) around a few hundredths, due to shared
+# data. Checkpoints of one run have larger correlations.
 _DEVIATIONS, _LEAST = 5.0, 0.05
 # Report a distance between two checkpoints if it differs from the other seeds' by this factor.
 _UNUSUAL = 3.0
@@ -55,10 +55,10 @@ class _Checkpoint:
     run: str
     step: int | None
     source: Source
-    seed: int | None = None  # as its record says
+    seed: int | None = None  # as its record states
     tensors: dict[str, StoredTensor] = field(default_factory=dict)
     values: list[np.ndarray] = field(default_factory=list)
-    directions: np.ndarray | None = None  # one row per matrix: centred, of length 1
+    directions: np.ndarray | None = None  # one row per matrix, centred and scaled to length 1
 
     @property
     def name(self) -> str:
@@ -75,7 +75,7 @@ def _named(run: str, step: int | None) -> str:
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault.
+    """A fault that the audit found.
 
     Attributes:
       kind: one of `files`, `twice`, `path`, `initialisation`, `tokeniser`, `configuration`, `optimiser`.
@@ -88,19 +88,19 @@ class Finding:
 
 
 def audit_checkpoints(*, paths: Sequence[str], html: str | None = None) -> int:
-    """Prints whether checkpoints of several seeds and steps are what they say, from parts of their bytes.
+    """Reports whether checkpoints have the seeds and steps that they state, from parts of their bytes.
 
-    Found are files that are missing, cut or there twice; steps that equal another; steps that do not
-    continue their run; seeds that share an initialisation; unusually long or short ways between
-    checkpoints; configurations and tokenisers that differ; optimiser state that some lack.
+    Finds missing, truncated and duplicate files; equal steps; steps that do not continue their run; seeds
+    that share an initialisation; unusually large or small distances between checkpoints; different
+    configurations and tokenisers; optimiser state that some checkpoints lack.
 
     Args:
-      paths: folders that hold checkpoints at any depth, or `hub:<repository>`, whose branches with a
-        step in their name are read in ranges and not fetched.
-      html: a page with the verdict and a picture of runs by steps.
+      paths: folders with checkpoints at any depth, or `hub:<repository>`; its branches with a step in their
+        name are read in byte ranges, without a download.
+      html: path of a page to write, with the verdict and a plot of runs by steps.
 
     Returns:
-      0 where nothing is wrong, else 1.
+      0 if no fault is found, else 1.
     """
     checkpoints = [each for path in paths for each in _checkpoints_in(path, len(paths) > 1)]
     findings = _file_faults(checkpoints)

@@ -1,6 +1,6 @@
 """The model card of an exported checkpoint (`README.md` with YAML front matter), and its facts.
 
-Facts come from the run that holds the checkpoint and from its scores. Nothing is guessed.
+Facts come from the checkpoint's run and from its scores. Unknown facts are not guessed.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ def model_card(
     scores: Sequence[Mapping[str, Any]] = (),
     lower_case: bool = True,
 ) -> str:
-    """Returns the text of a card. Unknown facts are marked as unknown.
+    """Returns the text of a model card. Unknown facts are marked as unknown.
 
     Args:
-      provenance: provenance of the `Checkpoint`; for facts of the run see `facts_of_run`.
+      provenance: provenance of the `Checkpoint`, see `facts_of_run` for facts of the run.
       has_heads: whether the checkpoint has the pre-training heads.
-      layout: `tf1` or `hugging_face`, for the lines that load it.
+      layout: `tf1` or `hugging_face`, for the example code that loads it.
       scores: rows as from `read_scores`.
       lower_case: false for a cased model.
 
@@ -143,14 +143,14 @@ def _sources(listed: Any) -> list[str]:
 
 
 def facts_of_run(checkpoint_directory: PathLike) -> dict[str, Any]:
-    """Reads the facts of the pre-training run that a checkpoint lies in, if it lies in one.
+    """Reads the facts of the pre-training run that contains a checkpoint, if any.
 
     Args:
       checkpoint_directory: `<run>/checkpoints/step_<n>`, or anything else.
 
     Returns:
-      `training`: the run's parameters by name; `corpus`: the content of `corpus.json`, if the
-      corpus is where the run found it and has not changed. Either may be absent.
+      `training`: the run's parameters by name; `corpus`: the content of `corpus.json`, if the corpus was
+      neither moved nor changed since the run. Either may be absent.
     """
     config = Path(checkpoint_directory).resolve().parent.parent / CONFIG
     if not config.is_file():
@@ -164,7 +164,7 @@ def facts_of_run(checkpoint_directory: PathLike) -> dict[str, Any]:
         if content is None:
             training[name] = value
         elif name == "corpus":
-            # Moved, removed or rebuilt: the corpus of the run is then unknown.
+            # The corpus of the run is unknown if it was moved, removed or rebuilt.
             with contextlib.suppress(UserError):
                 if fingerprint(value) == content:
                     facts["corpus"] = read_corpus_description(value)
@@ -176,7 +176,7 @@ def facts_of_run(checkpoint_directory: PathLike) -> dict[str, Any]:
 
 
 def read_corpus_description(path: PathLike) -> dict[str, Any]:
-    """Reads the facts of a corpus from its `corpus.json` (or the directory that holds one)."""
+    """Reads the facts of a corpus from its `corpus.json`, or from the directory of that file."""
     path = Path(path)
     if path.is_dir():
         path = path / CORPUS_DESCRIPTION
@@ -188,8 +188,8 @@ def read_scores(path: PathLike, provenance: Mapping[str, Any]) -> list[dict[str,
 
     Args:
       path: `scores.csv` of `multiberts evaluate`, any CSV or JSON list of rows with at least
-        `metric` and `score`, or a JSON object of scores by metric. Rows that name another
-        procedure, seed or step are left out.
+        `metric` and `score`, or a JSON object of scores by metric. Rows of another procedure, seed or step
+        are left out.
 
     Returns:
       Rows with `task`, `evaluation_set`, `metric`, `learning_rate` (None where not given), `runs`,

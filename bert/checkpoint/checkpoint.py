@@ -1,9 +1,9 @@
 """Checkpoints on disk: the input of every stage after pre-training.
 
-A directory in the released TF1 layout (`bert/checkpoint/tensorflow_format.py`) or in that of Hugging Face
-(`bert/checkpoint/hugging_face.py`), and in both, where we wrote it, `checkpoint.json`: where the weights came
-from, and the size and SHA-256 of every file. `multiberts checkpoint` looks at checkpoints,
-converts and compares them.
+A checkpoint is a directory in the released TF1 layout (`bert/checkpoint/tensorflow_format.py`) or in the
+Hugging Face layout (`bert/checkpoint/hugging_face.py`). Our checkpoints also have `checkpoint.json`: the
+origin of the weights, and the size and SHA-256 of every file. `multiberts checkpoint` inspects, converts and
+compares checkpoints.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from multiberts.runs.files import (
 )
 from multiberts.runs.parameters import fits
 
-# Our record of where the weights came from and what the files hold.
+# Our record of the origin of the weights and of the files' checksums.
 PROVENANCE = "checkpoint.json"
 INITIALISED = "initialised"
 CARD = "README.md"
@@ -70,29 +70,28 @@ _RECORDED_OF_FILE = {"bytes": int, "sha256": str}
 # Encoders may lack the pre-training heads, and masked language models the pooler.
 _OPTIONAL = ("cls/", "bert/pooler/")
 
-# Sizes are rounded up to a multiple, of 8 to 128; or have room for pieces to come, at most this share.
+# Sizes are rounded up to a multiple of 8 to 128, or have at most this share of unused rows.
 _FACTOR, _PADDING, _ROOM = 8, 128, 0.04
 _ROWS_OF_PIECES = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
 
 
 @dataclasses.dataclass(eq=False)
 class Checkpoint:
-    """A model on disk: opened, with all but its weights checked, which are read when first asked for.
+    """An opened model on disk. Its weights are read and checked on first use, all other files on opening.
 
-    Equal to any other of the same directory, content and vocabulary, so a key for caches.
+    Checkpoints with the same directory, content and vocabulary are equal, so they can be keys of caches.
 
     Attributes:
-      name: the user's name for it; a directory or `hub:<repository>`.
+      name: name given by the user, a directory or `hub:<repository>`.
       directory: folder of its files.
       layout: storage layout, `tf1` or `hugging_face`.
       config: the model's sizes.
-      provenance: `procedure`, `pretrain_seed`, `data_seed`, `step`, None where unknown; and what
-        else is known: `parent` (the checkpoint that it continues, see `ancestor`), `training` and
-        `corpus` (facts of the run), `evaluation` (on held-out text), `initialised` (variables that were
-        missing, and the seed that drew them), `finetuned` (the task of a fine-tuned model, see
-        `bert/checkpoint/fine_tuned.py`). What only weights say (`initialised`, the step of one without a
-        record) is there once they are read.
-      files: bytes and SHA-256 of its files by name, as its record says.
+      provenance: `procedure`, `pretrain_seed`, `data_seed`, `step`, None if unknown; and further known facts:
+        `parent` (the checkpoint that it continues, see `ancestor`), `training` and `corpus` (facts of the
+        run), `evaluation` (on held-out text), `initialised` (variables that were missing, and the seed that
+        drew them), `finetuned` (the task of a fine-tuned model, see `bert/checkpoint/fine_tuned.py`). Facts
+        stored in the weights (`initialised`, the step without a record) are added when these are read.
+      files: bytes and SHA-256 of its files by name, from its record.
     """
 
     name: str
@@ -120,17 +119,17 @@ class Checkpoint:
     ) -> Checkpoint:
         """Opens a checkpoint, ours or a published one in either layout, without TensorFlow.
 
-        The pre-training heads may be missing, as some releases leave them out; the pooler, too, where no
-        fine-tuned head reads it.
+        The pre-training heads may be missing, as in some releases; the pooler, too, unless a fine-tuned head
+        uses it.
 
         Args:
-          name: a directory or `hub:<repository>[@<revision>]`, which is fetched.
+          name: a directory, or `hub:<repository>[@<revision>]` to download.
           need_vocabulary: whether a `vocab.txt` of the right size is required.
           vocabulary: vocabulary to use instead of its `vocab.txt`.
           need_finite: whether NaN or infinite weights are refused.
-          initialise_missing: a `pretrain_seed`, whose values at step 0 a missing pooler and missing heads
-            get; `provenance["initialised"]` then says which. None: nothing is made up.
-          gelu: the form that the weights were trained with; None: as the configuration says it.
+          initialise_missing: a `pretrain_seed` whose initial weights replace a missing pooler and missing
+            heads, listed in `provenance["initialised"]`. None: missing variables are not initialised.
+          gelu: form of GELU that the weights were trained with; None: the configuration's form.
         """
         # Check the files without reading weights.
         directory = checkpoint_directory(name)
@@ -200,7 +199,7 @@ class Checkpoint:
 
     @functools.cached_property
     def vocabulary(self) -> Vocabulary:
-        """Its vocabulary; every piece has a row of the embeddings."""
+        """Returns the vocabulary; every piece has a row of the embeddings."""
         if self._vocabulary_path is None:
             _require(vocabulary_file(self.directory / VOCABULARY))
         vocabulary = Vocabulary.open(self._vocabulary_path or self.directory / VOCABULARY)
@@ -235,7 +234,7 @@ class Checkpoint:
 
     @property
     def _key(self) -> tuple[Path, str, BertConfig, Vocabulary]:
-        # The configuration of one without a record is not in its fingerprint.
+        # Without a record, the fingerprint does not cover the configuration.
         return self.directory, self.fingerprint, self.config, self.vocabulary
 
     def __eq__(self, other: object) -> bool:
@@ -352,7 +351,7 @@ class Checkpoint:
         return parameters, values_of_head
 
     def stored_files(self) -> list[str]:
-        """Returns the names of its files, without its record and card."""
+        """Returns the names of the checkpoint's files, without its record and card."""
         beside = [n for n in (TOKENIZER, TOKENIZER_CONFIG) if (self.directory / n).is_file()]
         described = (self._stored.config_path.name, self.vocabulary.path.name)
         return sorted({*self._stored.weights, *described, *beside})
@@ -378,8 +377,8 @@ def write_checkpoint(
     """Writes a checkpoint directory atomically; the same arguments give the same bytes.
 
     Args:
-      directory: new folder (an existing one is replaced).
-      parameters: float32 arrays by released variable name; of a fine-tuned model the head's, too.
+      directory: folder to write; an existing one is replaced.
+      parameters: float32 arrays by released variable name, including the head's of a fine-tuned model.
       vocabulary: written as `vocab.txt`.
       provenance: `procedure`, `pretrain_seed`, `data_seed`, `step`, and further facts as JSON
         values; they must not depend on the machine or the time.
@@ -398,7 +397,7 @@ def write_checkpoint(
 
 
 def described_files(directory: Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Returns size and SHA-256 of files by name, as our record has them."""
+    """Returns size and SHA-256 of files by name, in the form of our record."""
     return {
         name: {
             "bytes": (directory / name).stat().st_size,
@@ -456,7 +455,7 @@ def _check_sums(directory: Path, files: Mapping[str, Mapping[str, Any]]) -> None
 
 
 def _is_padding(count: int, size: int) -> bool:
-    """Returns whether a size is a count, rounded up to a multiple or with some room left.
+    """Returns whether a number of embeddings is the vocabulary's size, rounded up or with some unused rows.
 
     Two published vocabularies differ by more: the cased and the uncased one of English by 5 %.
     """

@@ -29,11 +29,11 @@ from multiberts.runs.parameters import NonNegativeInt
 
 
 def inspect_checkpoint(*, checkpoint: str) -> str:
-    """Returns a checkpoint's sizes, origin and checksums, and a line for each variable.
+    """Returns a checkpoint's sizes, origin and checksums, and one line per variable.
 
     Args:
-      checkpoint: a directory in the released TF1 layout or in that of Hugging Face, or
-        `hub:<repository>`, which is fetched.
+      checkpoint: a directory in the released TF1 layout or in the Hugging Face layout, or `hub:<repository>`
+        to download.
     """
     opened = read_checkpoint(checkpoint, need_vocabulary=False, need_finite=False)
     directory, config, provenance = opened.directory, opened.config, opened.provenance
@@ -94,21 +94,21 @@ def convert_checkpoints(
     Args:
       sources: directories of checkpoints, or `hub:<repository>`.
       target: a new directory.
-      to: the layout to write; `saved_model` is TensorFlow's, of a model fine-tuned on texts or
-        pairs: texts in, predictions out.
+      to: layout to write; `saved_model` is a TensorFlow SavedModel of a model fine-tuned on texts
+        or pairs, from texts to predictions.
       named_as_released: `target` is a folder, and each checkpoint gets the release's name in it:
         `multiberts-seed_0`, or `multiberts-seed_0-step_20k`.
-      vocabulary: `vocab.txt`, where the source has none.
-      corpus: `corpus.json`, for the card, where the run is not there.
+      vocabulary: `vocab.txt`, if the source has none.
+      corpus: `corpus.json` for the card, if the run is missing.
       scores: file of scores for the card: `scores.csv` of `multiberts evaluate`, CSV or JSON rows with
         metric and score, or a JSON object of scores by metric.
-      initialise_missing: draw a missing pooler and missing pre-training heads as at step 0 of this
-        pretrain_seed; the card says so.
-      gelu: the form of GELU that the weights were trained with, which is recorded. Else `gelu` in a Hugging
-        Face `config.json` is the exact form of a fine-tuned model, and the tanh form of any other.
+      initialise_missing: pretrain_seed whose initial weights replace a missing pooler and missing
+        pre-training heads; the card notes it.
+      gelu: form of GELU that the weights were trained with, to be recorded. By default, `gelu` in a Hugging
+        Face `config.json` means the exact form for fine-tuned models, and the tanh form for others.
 
     Returns:
-      A line for each checkpoint: where it was written, or that it is there already.
+      One line per checkpoint: its new path, or that it already exists.
     """
     if len(sources) > 1 and named_as_released is None:
         raise UserError(
@@ -141,11 +141,11 @@ def compare_checkpoints(*, first: str, second: str, strict: bool = False) -> int
 
     Args:
       first: directory of a checkpoint, or `hub:<repository>`.
-      second: the same for the other checkpoint, in either layout.
-      strict: list every variable that differs, and exit with 1 where anything does.
+      second: directory or name of the other checkpoint, in either layout.
+      strict: whether to list every differing variable, and to exit with 1 on any difference.
 
     Returns:
-      0; with strict 1 if they are not equal bit for bit.
+      0; with `strict`, 1 unless the checkpoints are equal bit for bit.
     """
     opened = tuple(
         read_checkpoint(name, need_vocabulary=False, need_finite=False) for name in (first, second)
@@ -157,7 +157,7 @@ def compare_checkpoints(*, first: str, second: str, strict: bool = False) -> int
         if before != after
     ]
     paths = [vocabulary_file(each.directory / VOCABULARY) for each in opened]
-    # A directory without a vocabulary file (a model saved alone) cannot be compared in this respect.
+    # Vocabularies can only be compared if both directories have one (a model saved alone has none).
     if all(map(Path.is_file, paths)):
         contents = {Vocabulary.open(path).checksum for path in paths}
         lines += [f"{VOCABULARY}: the files differ"] * (len(contents) > 1)

@@ -38,12 +38,11 @@ def convert_checkpoint(
 
     Args:
       source: directory of a checkpoint in either layout, or its name.
-      target: directory to make; it must not exist, unless it holds the very same checkpoint.
-      layout: `tf1` or `hugging_face`; the others are as `commands.convert_checkpoints` takes them.
+      target: directory to make; it must not exist, unless it has the same checkpoint.
+      layout: `tf1` or `hugging_face`; see `commands.convert_checkpoints` for the other arguments.
 
     Returns:
-      The directory, and whether it was written; False where it was there already, and was left
-      as it is, card included.
+      The directory, and whether it was written; an existing directory is not changed, nor is its card.
     """
     checkpoint = read_checkpoint(
         source, vocabulary=vocabulary, initialise_missing=initialise_missing, gelu=gelu

@@ -2,10 +2,9 @@
 
 The record is the field `finetuned` of `checkpoint.json`:
 
-    task             the task's name; null where another program trained the model
-    head             {"kind", "labels", "num_texts", "variables": {name: shape}}, see `TaskHead`
-    sequence_length  the largest number of tokens in a sequence
-    do_lower_case    false for a cased model: text keeps its capitals and accents
+    task             the task's name; null if another program trained the model head             {"kind",
+    "labels", "num_texts", "variables": {name: shape}}, see `TaskHead` sequence_length  the largest number of
+    tokens in a sequence do_lower_case    false for a cased model: text keeps its capitals and accents
     arguments        {"labels", "options", "task_modules"} of `finetune`, by which the task is found again
     learning_rate, finetune_seed, epochs    of the training
 
@@ -41,7 +40,7 @@ _FIELDS_OF_HEAD = {
     "num_texts": Literal[1, 2] | None,
     "variables": Mapping[str, Sequence[int]],
 }
-# Each may be missing.
+# All fields are optional.
 _FIELDS_OF_ARGUMENTS = {
     "labels": Sequence[str] | None,
     "options": Mapping[str, Any] | None,
@@ -57,8 +56,7 @@ class TaskHead:
       kind: `classification`, `regression`, `multi_label_classification`, `token_classification`,
         `question_answering`, `coreference`, or a name of the task's own.
       labels: names of the outputs, in order; None: no names.
-      num_texts: 1 where it takes single texts, 2 where it takes pairs; None where it takes something
-        else, or that is not known.
+      num_texts: 1 for single texts, 2 for pairs; None for other inputs, or if unknown.
 
     Example:
       >>> TaskHead("classification", ("entailment", "not_entailment"), num_texts=2).labels[0]
@@ -70,7 +68,7 @@ class TaskHead:
     num_texts: Literal[1, 2] | None = None
 
     def record(self) -> dict[str, Any]:
-        """Returns the field `head` but for its variables.
+        """Returns the field `head` without its variables.
 
         Example:
           >>> TaskHead("regression", num_texts=1).record()
@@ -87,10 +85,10 @@ def foreign_record(
     sequence_length: int,
     task: str | None = None,
 ) -> dict[str, Any]:
-    """Returns the record of a model that another program fine-tuned; its `do_lower_case` is left open.
+    """Returns the record of a model that another program fine-tuned, without a value for `do_lower_case`.
 
     Args:
-      labels: a name per output, which is ignored where the head's kind has none.
+      labels: a name per output; ignored if heads of this kind have no labels.
     """
     label_names = None if kind in ("regression", "question_answering") else [*labels]
     shapes = {"output_bias": [len(labels)], "output_weights": [len(labels), hidden_size]}
@@ -105,7 +103,7 @@ def foreign_record(
 
 
 def fine_tuned_line(record: Mapping[str, Any]) -> str:
-    """Returns what a model was fine-tuned on, for `checkpoint inspect` and the card.
+    """Returns a description of the fine-tuning, for `checkpoint inspect` and the card.
 
     Example:
       >>> head = {"kind": "classification", "labels": ["bad", "good"]}
@@ -119,7 +117,7 @@ def fine_tuned_line(record: Mapping[str, Any]) -> str:
 
 
 def check_fine_tuned(record: Any, where: str, cure: str) -> None:
-    """Refuses a record of another form, or one whose parts are of two models.
+    """Refuses a malformed record, or a record with parts of two models.
 
     Args:
       record: the field `finetuned`.

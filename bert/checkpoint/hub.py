@@ -1,8 +1,8 @@
 """Checkpoints by name: `hub:google/multiberts-seed_0`, or with a revision, `hub:<repository>@<revision>`.
 
-The Hub is asked for the commit that the revision (`main` unless given) is now; its files are kept in
-the Hub's cache, which transformers uses, too (`HF_HOME`), and are not fetched again. Without a network
-the cached commit is used. `HF_ENDPOINT` names another server.
+The Hub resolves the revision (by default `main`) to its current commit. Files are downloaded once, to the
+cache that transformers uses, too (`HF_HOME`). Without a network the cached commit is used. `HF_ENDPOINT`
+names another server.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from multiberts.runs import console
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
 
-# The Hub's library asks by httpx2, its earlier versions by httpx; both report every request.
+# The Hub's library uses httpx2, earlier versions httpx; both log every request.
 for _library in ("httpx", "httpx2"):
     logging.getLogger(_library).setLevel(logging.WARNING)
 
 HUB = "hub:"
-# As the Hub's client takes them: `huggingface_hub.utils.validate_repo_id`.
+# Names that the Hub's client accepts: `huggingface_hub.utils.validate_repo_id`.
 _NAME = re.compile(
     r"(?![^@]*(?:--|\.\.|\.git(?:@|$)))(?P<repository>\b[\w.-]{1,96}\b(/\b[\w.-]{1,96}\b)?)"
     r"(@(?P<revision>[\w./-]+))?",
@@ -38,7 +38,7 @@ _NAME = re.compile(
 STEP = re.compile(
     r"[-_/.@]?(?:global_?)?(?:step|checkpoint|ckpt)[-_]?(\d+)(k?)(?![a-z0-9])", re.IGNORECASE
 )
-# The first that a repository has are fetched; what was pickled is the last resort.
+# The first available group of files is downloaded; pickled files are the last resort.
 _WEIGHTS = (
     {tensorflow_format.INDEX, tensorflow_format.DATA},
     {hugging_face.WEIGHTS},
@@ -50,7 +50,7 @@ _DESCRIBING = {
 
 
 def checkpoint_directory(checkpoint: PathLike) -> Path:
-    """Returns the directory of a checkpoint, fetched where it is given by name.
+    """Returns the directory of a checkpoint, after a download if it is given by name.
 
     Args:
       checkpoint: a directory, or `hub:<repository>[@<revision>]`.
@@ -64,7 +64,7 @@ def checkpoint_directory(checkpoint: PathLike) -> Path:
 
 
 def is_name(checkpoint: object) -> bool:
-    """Returns whether a checkpoint is given by name, and not as a directory.
+    """Returns whether a checkpoint is given by name, not as a directory.
 
     Example:
       >>> is_name("hub:google/multiberts-seed_0"), is_name("results/seed_0")
@@ -74,7 +74,7 @@ def is_name(checkpoint: object) -> bool:
 
 
 def origin_of(directory: Path) -> str:
-    """Returns what a record calls a checkpoint: the directory's name, or `<repository>@<commit>`.
+    """Returns a checkpoint's name in records: the directory's name, or `<repository>@<commit>`.
 
     Example:
       >>> origin_of(Path("hub/models--google--multiberts-seed_0/snapshots/5f0a"))
@@ -87,7 +87,7 @@ def origin_of(directory: Path) -> str:
 
 
 def check_name(checkpoint: PathLike) -> None:
-    """Refuses a name of another form than names have; fetches nothing.
+    """Refuses a malformed name, without any download.
 
     Example:
       >>> check_name("hub:google/multiberts-seed_0")
@@ -144,7 +144,7 @@ def revisions_of(name: str) -> list[tuple[str, Source]]:
     """Returns the branches of a repository that have a step in their name, or `main`, to be read in ranges.
 
     Args:
-      name: `hub:<repository>`; with `@<revision>`, that one alone.
+      name: `hub:<repository>` for all revisions, or `hub:<repository>@<revision>` for one.
 
     Example:
       `revisions_of("hub:EleutherAI/pythia-14m-seed1")` has an entry for each step of that seed.
@@ -173,7 +173,7 @@ def _repository_source(huggingface_hub: Any, name: str, repository: str, revisio
         with _said(name, huggingface_hub):
             answer = huggingface_hub.get_session().get(url, headers=headers, timeout=60)
             huggingface_hub.utils.hf_raise_for_status(answer)
-        # Files that are read whole may come as such.
+        # Small files that are read whole are downloaded.
         if answer.status_code != http.HTTPStatus.PARTIAL_CONTENT and len(answer.content) != size:
             raise UserError(
                 f"{name}: {huggingface_hub.constants.ENDPOINT} sends whole files only; fetch the "
@@ -191,7 +191,7 @@ def _repository_source(huggingface_hub: Any, name: str, repository: str, revisio
 
 @contextlib.contextmanager
 def _said(name: str, huggingface_hub: Any, further: str = "") -> Iterator[None]:
-    """Turns the errors of the Hub's client into a line."""
+    """Turns errors of the Hub's client into one-line messages."""
     try:
         yield
     except _failures(huggingface_hub) as error:

@@ -1,15 +1,15 @@
 """The Hugging Face layout: `model.safetensors`, `config.json`, `vocab.txt`, and files of its tokeniser.
 
 Names and orientations are those of `transformers.BertForPreTraining`, heads included; a kernel is
-stored transposed there. Nothing is computed on the way, so every array survives a round trip bit
-for bit. Neither PyTorch nor `transformers` is needed, but for old `pytorch_model.bin` files.
+stored transposed there. Conversion does no arithmetic, so every array survives a round trip bit for bit.
+PyTorch is only needed for old `pytorch_model.bin` files, and `transformers` never.
 
-The one trap is GELU. Google's configurations call its tanh form "gelu"; in `transformers` that word means
-the exact form, and the two differ by up to 0.0005 a unit. Published copies of TF1 weights, the MultiBERTs
-among them, kept the word in `config.json` although they were trained with the tanh form. So "gelu" is the
-exact form where the model has a fine-tuned head, which `transformers` trained, and else the tanh form, and
-one line says so. The other words of `transformers` mean one form each: we write "gelu_new" for tanh and,
-for exact, "gelu_python" where "gelu" would be read as tanh.
+GELU is ambiguous. Google's configurations call its tanh form "gelu"; in `transformers` that word means the
+exact form, and the two differ by up to 0.0005 a unit. Published copies of TF1 weights, the MultiBERTs among
+them, kept the word in `config.json` although they were trained with the tanh form. So "gelu" means the exact
+form for models with a fine-tuned head, which `transformers` trained, and otherwise the tanh form, with a
+note. The other names in `transformers` are unambiguous: we write "gelu_new" for tanh, and
+"gelu_python" for exact if "gelu" would be read as tanh.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ WEIGHTS = "model.safetensors"
 OLD_WEIGHTS = "pytorch_model.bin"
 CONFIG, _EARLY_CONFIG = "config.json", "bert_config.json"
 
-# All that `write_files` makes.
+# The files that `write_files` writes.
 FILES = (WEIGHTS, CONFIG, VOCABULARY, TOKENIZER, TOKENIZER_CONFIG)
 
-# `BertConfig.hidden_act` by that of `transformers`; None: it depends on the head, see above.
+# `BertConfig.hidden_act` by the value in `transformers`; None: it depends on the head, see above.
 _GELUS = {
     "gelu": None,
     "gelu_python": GELUS["exact"],
@@ -74,7 +74,7 @@ _REQUIRED = {
     "add_cross_attention": False,
 }
 
-# The fields of `config.json` that are read here, with their types; `BertConfig` checks the sizes.
+# Fields of `config.json` that this module reads, with their types; `BertConfig` checks the sizes.
 _KINDS = {
     "architectures": Sequence[str] | None,
     "problem_type": str | None,
@@ -88,17 +88,17 @@ _KINDS = {
 
 _WORDS = "bert.embeddings.word_embeddings.weight"
 _BIAS = "cls.predictions.bias"
-# The output layer of the masked-word head is tied to these; some files hold it again.
+# The output layer of the masked-word head is tied to these embeddings; some files store it twice.
 _TIED = {"cls.predictions.decoder.weight": _WORDS, "cls.predictions.decoder.bias": _BIAS}
-# Counting positions, not weights; old releases saved them.
+# Old releases saved these position indices, which are not weights.
 _COUNTERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 
-# The end of the name of the word embeddings, after that of a wrapper.
+# Suffix of the name of the word embeddings, which may follow a wrapper's name.
 _CURRENT_WORDS = r"(bert\.)?embeddings\.word_embeddings\.weight"
-# Where the training states of PyTorch's users, Lightning and DeepSpeed have the weights.
+# Keys of the weights in training states of PyTorch users, Lightning and DeepSpeed.
 _IN_STATES = ("model", "state_dict", "module", "model_state_dict")
 
-# Transposed at once: blocks that a processor's cache holds take a quarter of the time of a whole kernel.
+# Block size for transposition: blocks that fit the cache take a quarter of the time of a whole kernel.
 _TRANSPOSED_ROWS = 64
 
 
@@ -118,7 +118,7 @@ def hugging_face_name(name: str) -> str:
     layer = re.sub(r"layer_(\d+)", r"layer.\1", layer).replace("/", ".")
     if last.endswith("_embeddings"):
         return f"{layer}.{last}.weight"
-    # The heads' `output_weights` and `output_bias` lie one level higher there.
+    # In `transformers`, the heads' `output_weights` and `output_bias` are one level higher.
     return f"{layer}.{'bias' if last in ('bias', 'beta', 'output_bias') else 'weight'}"
 
 
@@ -132,7 +132,8 @@ class _HeadClass:
 
 
 _ON_TEXTS = ("BertForSequenceClassification", "classifier")
-# By `TaskHead.kind`. Each is one layer, `output_weights` [outputs, hidden] and `output_bias` [outputs] here.
+# Names by `TaskHead.kind`. Each head is one layer, `output_weights` [outputs, hidden] and `output_bias`
+# [outputs] here.
 _HEAD_CLASSES = {
     "classification": _HeadClass(*_ON_TEXTS, "single_label_classification"),
     "regression": _HeadClass(*_ON_TEXTS, "regression"),
@@ -215,7 +216,7 @@ def write_files(
     # `transformers` requires this mark: the orientation is PyTorch's.
     try:
         save_file(tensors, directory / WEIGHTS, metadata={"format": "pt"})
-    except SafetensorError as error:  # the library has its own for a full disk
+    except SafetensorError as error:  # the library's own error for a full disk
         raise OSError(str(error).rpartition("I/O error: ")[2]) from error
     exact = "gelu" if fine_tuned else "gelu_python"
     settings: dict[str, Any] = {
@@ -236,11 +237,11 @@ def write_files(
         if problem_type := _head_class(fine_tuned).problem_type:
             settings["problem_type"] = problem_type
     write_json_fields(directory / CONFIG, settings)
-    # The library makes files that only their owner may read.
+    # The library makes files with read permission for the owner only.
     shutil.copymode(directory / CONFIG, directory / WEIGHTS)
     (directory / VOCABULARY).write_bytes(vocabulary.content)
 
-    # Both files of the tokeniser.
+    # Write both files of the tokeniser.
     tokenizer_settings = {
         "cls_token": CLS,
         "do_lower_case": vocabulary.lower_case,
@@ -279,12 +280,12 @@ def write_files(
 
 
 class HuggingFaceFiles:
-    """A checkpoint's files in this layout; each is read when first asked for.
+    """A checkpoint's files in this layout; each is read on first use.
 
     Attributes:
       directory: folder of the files.
       config_path: the file with the model's sizes: `config.json`, or `bert_config.json` as in 2019.
-      weights: the name of the one file of weights.
+      weights: name of the file of weights.
     """
 
     def __init__(self, directory: Path):
@@ -303,15 +304,15 @@ class HuggingFaceFiles:
         return read_json_fields(self.config_path, _KINDS)
 
     def _kinds_of_head(self) -> list[str]:
-        """Returns the kinds of fine-tuned head that the files may mean; none for a pre-trained model."""
+        """Returns the possible kinds of the fine-tuned head; none for a pre-trained model."""
         architecture = (self._fields.get("architectures") or [None])[0]
         return [kind for kind, head in _HEAD_CLASSES.items() if head.architecture == architecture]
 
     def config(self) -> tuple[BertConfig, bool]:
-        """Reads the model's sizes; refuses what our model would compute otherwise.
+        """Reads the model's sizes; refuses settings that our model does not support.
 
         Returns:
-          The sizes, and whether the form of GELU is left open, which is then read as the tanh form.
+          The sizes, and whether the form of GELU is ambiguous, and so read as the tanh form.
         """
         path, values = self.config_path, self._fields
         for name, expected in _REQUIRED.items():
@@ -343,7 +344,7 @@ class HuggingFaceFiles:
         values, kinds = self._fields, self._kinds_of_head()
         if not kinds:
             return None
-        # As transformers names them.
+        # These are default names in transformers.
         names = values.get("id2label") or {
             str(number): f"LABEL_{number}" for number in range(values.get("num_labels") or 2)
         }
@@ -356,7 +357,7 @@ class HuggingFaceFiles:
         kind = next(
             (kind for kind in kinds if _HEAD_CLASSES[kind].problem_type == problem), kinds[0]
         )
-        if kind == "classification" and len(labels) == 1:  # as transformers takes it
+        if kind == "classification" and len(labels) == 1:  # as in transformers
             kind = "regression"
         sizes = (config.hidden_size, config.max_position_embeddings)
         return foreign_record(kind, labels, *sizes, values.get("finetuning_task"))
@@ -364,17 +365,17 @@ class HuggingFaceFiles:
     def read_weights(
         self, config: BertConfig, fine_tuned: Mapping[str, Any] | None
     ) -> tuple[dict[str, np.ndarray], None]:
-        """Reads all weights, without looking whether they are complete.
+        """Reads all weights, without checking that they are complete.
 
-        Old names (`LayerNorm.gamma`), an encoder saved alone (no `bert.`), names of a wrapper before these
-        (`module.`, `_orig_mod.`), a training state, half precision, and a tied output layer that is stored
-        again are understood. Variables outside encoder and pre-training heads are left out with a note.
+        Supports old names (`LayerNorm.gamma`), an encoder saved alone (no `bert.`), prefixes of wrappers
+        (`module.`, `_orig_mod.`), training states, half precision, and tied output layers that are stored
+        twice. Variables outside encoder and pre-training heads are left out with a note.
 
         Args:
           fine_tuned: record of a fine-tuned model.
 
         Returns:
-          float32 arrays by released variable name; and None, as the step is not stored.
+          float32 arrays by released variable name, and None, as this layout does not store the step.
         """
         path = self.directory / self.weights[0]
         ours = {hugging_face_name(name): name for name in parameter_shapes(config)}
@@ -397,12 +398,12 @@ class HuggingFaceFiles:
                 if not name.startswith(("bert.", "cls.")) and name not in ours:
                     left_out.append(full_name)
                     continue
-                # One by one: to read all first would take twice the memory, and the time to clear it.
+                # Read one by one: reading all first would take twice the memory, and time to clear it.
                 values = _floats(path, full_name, stored)
                 tensors[name] = np.ascontiguousarray(_transposed(ours.get(name, name), values))
         if left_out:
             console.note_once(f"{path}: left out are {listed(left_out)}")
-        # A tied weight may be stored again, but not as another one.
+        # A tied weight may be stored twice, but both copies must be equal.
         for copy, original in _TIED.items():
             if copy not in tensors:
                 continue
@@ -437,13 +438,13 @@ def _current_name(name: str) -> str:
     name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
     name = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
     name = name.replace(".dense_act.", ".dense.")  # of NVIDIA's DeepLearningExamples
-    # An encoder that was saved alone.
+    # The encoder was saved without heads.
     is_of_encoder = name.startswith(("embeddings.", "encoder.", "pooler."))
     return f"bert.{name}" if is_of_encoder else name
 
 
 def _floats(path: Path, name: str, stored: Any) -> np.ndarray:
-    """Returns a tensor as float32; others than of 32 or 16 bits are refused."""
+    """Returns a tensor as float32; refuses types without 32 or 16 bits."""
     if path.name == WEIGHTS:
         # Imported for its registration: NumPy itself has no bfloat16.
         import ml_dtypes  # noqa: F401
@@ -461,7 +462,7 @@ def _floats(path: Path, name: str, stored: Any) -> np.ndarray:
 
 
 def opened(path: Path) -> Any:
-    """Opens safetensors; a file that ends early is refused, by its header."""
+    """Opens safetensors; refuses a truncated file, by its header."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -494,10 +495,10 @@ def _unpickled(path: Path) -> contextlib.nullcontext[Mapping[str, Any]]:
     try:
         # `weights_only`: an unpickled file could run any code.
         state = torch.load(path, map_location="cpu", weights_only=True)
-    # PyTorch unpacks what pickle names, and lets any error of that through.
+    # Unpickling in PyTorch can raise any error.
     except Exception as error:
         start = _start_of(path)
-        if not start.startswith((b"PK", b"\x80")):  # PyTorch's own forms
+        if not start.startswith((b"PK", b"\x80")):  # formats of PyTorch
             refuse_bytes(path, start, "copy it again")
         if match := re.search(r"Unsupported global: GLOBAL (\S+)", str(error)):
             raise UserError(
@@ -508,7 +509,7 @@ def _unpickled(path: Path) -> contextlib.nullcontext[Mapping[str, Any]]:
                 "torch.save({k: v for k, v in s.items() "
                 f'if k in {_IN_STATES} or torch.is_tensor(v)}}, p)"'
             ) from error
-        # The first sentence: PyTorch's next advises to load the file although it may run any code.
+        # Keep the first sentence only: PyTorch's next one advises an unsafe way to load the file.
         reason = re.split(r"\. |\n", str(error))[0] or "it ends early"
         raise UserError(
             f"{path} cannot be read ({reason}); it is truncated or damaged: copy it again"

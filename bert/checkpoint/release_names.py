@@ -10,19 +10,19 @@ from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
 
 RELEASED_PROCEDURE = "multiberts"
-# In predictions, tables and configurations.
+# Names of the procedures in predictions, tables and configurations.
 OWN_NAME_OF_RELEASED_PROCEDURE = "base"
 RELEASED_STEPS = 2_000_000
 
-# The second form of the separators is that of the first copies on the Hugging Face hub.
+# The first copies on the Hugging Face hub use the second form of the separators.
 _NAME = re.compile(r"multiberts-seed[_-](?P<seed>\d+)(?:-(?:step_)?(?P<thousands>\d+)k)?")
-# Folders in the release's archives: they name the seed, but not the procedure.
+# Folders in the release's archives, with the seed but not the procedure in the name.
 _IN_ARCHIVE = re.compile(r"(.*/)?seed_(?P<seed>\d+)(/step_(?P<thousands>\d+)k)?")
 
 
 @dataclasses.dataclass(frozen=True)
 class ReleaseName:
-    """Facts that a name states; None where it does not."""
+    """Facts in a name; None if the name lacks them."""
 
     procedure: str | None
     pretrain_seed: int
@@ -30,10 +30,10 @@ class ReleaseName:
 
 
 def release_name(pretrain_seed: int, step: int | None = None) -> str:
-    """Returns the name under which the release has a checkpoint.
+    """Returns a checkpoint's name in the release.
 
     Args:
-      step: finished updates, in whole thousands; None: the name of the seed's last checkpoint.
+      step: number of finished updates, a multiple of 1,000; None for the seed's last checkpoint.
 
     Example:
       `release_name(0, 20_000)` is `multiberts-seed_0-step_20k`.
@@ -53,14 +53,14 @@ def release_name(pretrain_seed: int, step: int | None = None) -> str:
 def parse_release_name(directory: PathLike) -> ReleaseName | None:
     """Reads procedure, seed and step of a checkpoint from the name of its directory.
 
-    Understood are the release's names, those of its copies on the Hugging Face hub (also within
-    that hub's local cache), and `seed_0` or `seed_0/step_20k`, which the archives unpack to.
+    Supports names in the release, in its copies on the Hugging Face hub (also in the hub's local cache), and
+    in unpacked archives (`seed_0` or `seed_0/step_20k`).
 
     Args:
-      directory: a checkpoint's directory; only its name counts.
+      directory: a checkpoint's directory; only its name is used.
 
     Returns:
-      None where the name says nothing. A MultiBERTs name without a step is that of the last one.
+      The facts, None if unknown. A MultiBERTs name without a step means the last checkpoint.
     """
     path = Path(directory).resolve()
     if path.parent.name == "snapshots":  # .../models--google--multiberts-seed_0/snapshots/<hash>

@@ -1,4 +1,4 @@
-"""Reads a few byte ranges of checkpoints, here or on the Hub: headers, and parts of the same tensors.
+"""Reads a few byte ranges of local checkpoints or those on the Hub: headers, and parts of the same tensors.
 
 Reference: safetensors, README, section "Format"; RFC 9110, section 14 (range requests).
 """
@@ -17,12 +17,12 @@ import numpy as np
 from multiberts.bert.checkpoint.tensor_bundle import parse_index
 from multiberts.runs.errors import UserError
 
-# Moments have the shapes of weights, and would pass for them.
+# Moments have the shapes of weights, and must not be read as weights.
 _MOMENTS = re.compile(r"adam_[mv]$|adam_optimizer|optimizer|momentum|exp_avg", re.IGNORECASE)
 # Matrices spread over the depth. Two independent models agree by chance to about 1/sqrt(numbers read).
 _NUM_TENSORS = 12
 _NUMBERS_PER_TENSOR = 4096
-# A header of millions of tensors; a damaged one may state any length.
+# Limit for headers, enough for millions of tensors; a damaged file may state any length.
 _LONGEST_HEADER = 100 << 20
 
 
@@ -34,7 +34,7 @@ class Source:
       label: its path, or `hub:<repository>@<revision>`.
       sizes: bytes by file name.
       hashes: {file name: hash} if the server states them; files with equal hashes are read once.
-      read_range: returns `size` bytes of a file from `offset` on.
+      read_range: returns `size` bytes of a file, starting at `offset`.
       num_read: bytes read so far.
     """
 
@@ -45,7 +45,7 @@ class Source:
     num_read: int = 0
 
     def read(self, name: str, offset: int, size: int) -> bytes:
-        content = self.read_range(name, offset, size) if size else b""  # no range is empty
+        content = self.read_range(name, offset, size) if size else b""  # no empty requests
         self.num_read += len(content)
         if len(content) != size:
             raise ValueError(
@@ -56,7 +56,7 @@ class Source:
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """Where a tensor's bytes lie."""
+    """The position of a tensor's bytes."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -77,7 +77,7 @@ def folder_source(directory: Path) -> Source:
 
 
 def weight_files(names: Sequence[str]) -> list[str]:
-    """Returns the files with weights that can be read in ranges; pickled ones cannot."""
+    """Returns the files of weights that can be read in ranges, which excludes pickled files."""
     return [
         name
         for name in names
@@ -145,12 +145,12 @@ def _in_bundle(source: Source, file: str) -> dict[str, StoredTensor]:
 
 
 def has_optimizer_state(source: Source, tensors: Mapping[str, StoredTensor]) -> bool:
-    """Returns whether moments of an optimiser lie next to the weights or among them."""
+    """Returns whether the files include an optimiser's moments, next to the weights or among them."""
     return any(_MOMENTS.search(name) for name in (*source.sizes, *tensors))
 
 
 def shared_matrices(checkpoints: Mapping[str, Mapping[str, StoredTensor]]) -> list[str]:
-    """Returns names of matrices to read, which all checkpoints hold in one shape.
+    """Returns names of matrices to read, which have the same shape in all checkpoints.
 
     Vectors are left out: layer normalisation starts at the same values in every model.
 
@@ -179,9 +179,9 @@ def shared_matrices(checkpoints: Mapping[str, Mapping[str, StoredTensor]]) -> li
 def sample(
     source: Source, tensors: Mapping[str, StoredTensor], names: Sequence[str]
 ) -> list[np.ndarray]:
-    """Reads the middle of each tensor: one array of at most 4,096 numbers for each name.
+    """Reads the middle of each tensor: an array of at most 4,096 numbers per name.
 
-    The middle, as the first rows of word embeddings are those of words that no text holds.
+    The first rows of word embeddings are unsuitable, as they belong to unused words.
     """
     arrays = []
     for name in names:

@@ -1,4 +1,4 @@
-"""A fine-tuned model as a TensorFlow SavedModel: texts in, predictions out.
+"""Exports a fine-tuned model as a TensorFlow SavedModel that maps texts to predictions.
 
 Tokenisation is in the graph (`bert/graph_tokenization.py`) and the vocabulary is an asset, so TensorFlow and
 tensorflow-text serve it without this package. Texts are UTF-8 strings. A model's first signature is also its
@@ -31,12 +31,12 @@ _KINDS = ("classification", "regression", "multi_label_classification")
 def export_saved_model(
     source: PathLike, target: PathLike, *, vocabulary: PathLike | None = None
 ) -> Path:
-    """Writes a fine-tuned model as a SavedModel, whole or not at all.
+    """Writes a fine-tuned model as a SavedModel, atomically.
 
     Args:
-      source: directory of the checkpoint or its name, such as `model` of a run with `finetune.keep`.
+      source: directory or name of the checkpoint, such as `model` in a run with `finetune.keep`.
       target: directory to make; it must not exist.
-      vocabulary: `vocab.txt`, where the source has none.
+      vocabulary: path of `vocab.txt`, if the source lacks it.
 
     Returns:
       The directory.
@@ -76,10 +76,10 @@ def export_saved_model(
 
     pieces = checkpoint.vocabulary.pieces
     with replaced(directory) as temporary, tempfile.TemporaryDirectory() as folder:
-        # One piece per line and nothing else, whatever the line ends of the given file.
+        # Write one piece per line, without the line ends of the given file.
         asset = Path(folder, VOCABULARY)
         asset.write_text("".join(f"{piece}\n" for piece in pieces), encoding="utf-8")
-        # The module that is saved holds variables and vocabulary.
+        # The saved module has the variables and the vocabulary.
         saved = tf.Module()
         saved.tokenizer = GraphTokenizer(str(asset), lower_case=checkpoint.vocabulary.lower_case)
         saved.weights = {

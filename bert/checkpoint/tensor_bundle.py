@@ -1,8 +1,8 @@
 """TensorFlow's checkpoint files ("tensor bundle"), read and written without TensorFlow.
 
-`<prefix>.index` is a table in LevelDB's format: by name a tensor's type, shape, place and checksum.
-`<prefix>.data-<n>-of-<m>` hold the tensors' bytes, one after the other. The bytes written are those of
-TensorFlow's own writer.
+`<prefix>.index` is a table in LevelDB's format: each tensor's type, shape, position and checksum, by name.
+`<prefix>.data-<n>-of-<m>` hold the tensors' bytes, one after the other. The written bytes equal those of
+TensorFlow's writer.
 
 Reference: tensorflow/core/util/tensor_bundle, tensorflow/core/protobuf/tensor_bundle.proto;
 leveldb/doc/table_format.md; Protocol Buffers, encoding guide.
@@ -30,7 +30,7 @@ _RESTART_INTERVAL = 16
 
 @functools.cache
 def _types() -> dict[int, np.dtype]:
-    """Types by their number in tensorflow/core/framework/types.proto; those of weights and steps."""
+    """Types of weights and steps, by their number in tensorflow/core/framework/types.proto."""
     import ml_dtypes
 
     return {
@@ -45,7 +45,7 @@ def _types() -> dict[int, np.dtype]:
 
 @dataclass(frozen=True)
 class BundleEntry:
-    """Where a tensor lies, and what its bytes are; dtype None: no array of numbers in one piece."""
+    """The position, type and shape of a tensor; dtype None: not an array of numbers in one piece."""
 
     dtype: np.dtype | None
     shape: tuple[int, ...]
@@ -111,7 +111,7 @@ def read_bundle(prefix: Path, is_wanted: Callable[[str], bool]) -> dict[str, np.
             raise ValueError(f"{name} is not an array of numbers in one piece")
         with open(f"{prefix}.data-{entry.shard:05d}-of-{num_shards:05d}", "rb") as data:
             left = os.fstat(data.fileno()).st_size - entry.offset
-            # Compared before room is made for them: a damaged index states any size.
+            # Compare before allocating memory, as a damaged index may state any size.
             if not 0 <= entry.size == entry.num_bytes <= left:
                 raise ValueError(
                     f"the index states {entry.size} bytes for {name} of shape {list(entry.shape)}, and "
@@ -126,7 +126,7 @@ def read_bundle(prefix: Path, is_wanted: Callable[[str], bool]) -> dict[str, np.
 
 
 def parse_index(content: bytes) -> tuple[dict[str, BundleEntry], int]:
-    """Returns where each tensor lies, and the number of shards.
+    """Returns the position of each tensor, and the number of shards.
 
     Args:
       content: bytes of `<prefix>.index`.
@@ -157,9 +157,9 @@ def _entries(rows: Iterable[tuple[bytes, bytes]]) -> tuple[dict[str, BundleEntry
         if not key:
             num_shards = _whole(fields.get(1, 1))
             continue
-        if key.startswith(b"\0"):  # a piece of a variable that is saved in pieces
+        if key.startswith(b"\0"):  # part of a partitioned variable
             continue
-        # Field 7: which pieces there are.
+        # Field 7 lists the slices of a partitioned variable.
         dtype = None if 7 in fields else _types().get(_whole(fields.get(1, 0)))
         shape = fields.get(2, b"")
         sizes = [
@@ -252,7 +252,7 @@ def _encoded(number: int) -> bytes:
 
 
 def _field(number: int, value: int) -> bytes:
-    """Returns a field of a whole number; of 0, which is the default, nothing."""
+    """Returns an encoded integer field; empty for 0, the default."""
     return _encoded(number << 3) + _encoded(value) if value else b""
 
 
@@ -277,7 +277,7 @@ def _two_varints(content: bytes, offset: int) -> tuple[int, int, int]:
 
 
 def _fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yields the fields of a message: numbers and, of nested messages, bytes."""
+    """Yields the fields of a message: numbers, and bytes for nested messages."""
     offset = 0
     while offset < len(content):
         tag, offset = _varint(content, offset)

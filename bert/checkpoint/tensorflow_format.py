@@ -30,14 +30,14 @@ INDEX = f"{PREFIX}.index"
 DATA = f"{PREFIX}.data-00000-of-00001"
 CONFIG = "bert_config.json"
 
-# All that `write_files` makes.
+# The files that `write_files` writes.
 FILES = (INDEX, DATA, CONFIG, VOCABULARY)
 
 _GLOBAL_STEP = "global_step"
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _PRETRAINED = ("bert/", "cls/predictions/", "cls/seq_relationship/")
 _SQUAD = "cls/squad/"
-# Where the original's scripts keep the two variables of a head, and its kind.
+# Names of a head's two variables in the original scripts, and the head's kind.
 _FOREIGN_HEADS = {
     "run_classifier": ("", "classification"),
     "run_squad": (_SQUAD, "question_answering"),
@@ -62,7 +62,7 @@ def write_files(
     The arguments are those of `write_checkpoint`; a step becomes the variable `global_step`.
 
     Returns:
-      The names of the files: `FILES`, and what else `Vocabulary.write` writes.
+      The names of the files: `FILES`, and further files of `Vocabulary.write`.
     """
     directory = Path(directory)
     tensors = {name: np.asarray(parameters[name], np.float32) for name in sorted(parameters)}
@@ -74,7 +74,7 @@ def write_files(
 
 
 class TensorFlowFiles:
-    """A checkpoint's files in this layout; each is read when first asked for.
+    """A checkpoint's files in this layout; each is read on first use.
 
     Attributes:
       directory: folder of the files.
@@ -110,12 +110,12 @@ class TensorFlowFiles:
         self._prefix = directory / prefix
 
     def config(self) -> tuple[BertConfig, bool]:
-        """Reads the model's sizes, which never leave the form of GELU open."""
+        """Reads the model's sizes; the form of GELU is never ambiguous in this layout."""
         return BertConfig.from_file(self.config_path), False
 
     @functools.cached_property
     def _variables(self) -> tuple[dict[str, BundleEntry], int]:
-        """Reads the variables of a model by name, sorted, and how many are of its optimiser."""
+        """Reads the variables of a model by name, sorted, and the number of optimiser variables."""
         with _refused_if_damaged(self._prefix):
             entries, _ = parse_index(Path(f"{self._prefix}.index").read_bytes())
         if _OBJECT_GRAPH in entries:
@@ -134,13 +134,12 @@ class TensorFlowFiles:
         return variables, len(entries.keys() - variables.keys() - {_GLOBAL_STEP})
 
     def foreign_record(self, config: BertConfig) -> dict[str, Any] | None:
-        """Makes the record of a head that the original's run_classifier or run_squad trained.
+        """Makes the record of a head that run_classifier or run_squad of the original code trained.
 
-        Notes say so, and which variables of the checkpoint are left out.
+        Notes report the head, and the ignored variables of the checkpoint.
 
         Returns:
-          The record, see `bert/checkpoint/fine_tuned.py`; None where there is no such head, or more beside
-          it.
+          The record, see `bert/checkpoint/fine_tuned.py`; None without such a head, or with further ones.
         """
         variables, num_slots = self._variables
         others = [name for name in variables if not name.startswith(_PRETRAINED)]
@@ -166,13 +165,13 @@ class TensorFlowFiles:
     def read_weights(
         self, config: BertConfig, fine_tuned: Mapping[str, Any] | None
     ) -> tuple[dict[str, np.ndarray], int | None]:
-        """Reads all weights of as many layers as there should be, without looking whether they are complete.
+        """Reads all weights of the configured layers, without checking that they are complete.
 
         Args:
           fine_tuned: record of a fine-tuned model.
 
         Returns:
-          float32 arrays by released variable name, and `global_step` where it is stored.
+          float32 arrays by released variable name, and `global_step` if it is stored.
         """
         prefix, (variables, _) = self._prefix, self._variables
         head = fine_tuned["head"]["variables"] if fine_tuned else {}

@@ -48,7 +48,7 @@ def dropout(
 
     Args:
       values: [batch, length, width], or attention probabilities [batch, heads, length, length].
-      rate: the share dropped, in [0, 1).
+      rate: share of dropped elements, in [0, 1).
       key: uint32 [2], or None for no dropout.
       site: index of this dropout in the model; each site draws its own bits.
       positions: positions of the tokens (second-last axis), so that gathered or packed tokens keep the
@@ -72,10 +72,10 @@ def kept_elements(
     site: int,
     positions: TokenPositions | None = None,
 ) -> Array:
-    """Returns which elements of values of a shape `dropout` keeps; bool, of that shape.
+    """Returns whether `dropout` keeps each element of an array of this shape; bool, of the shape.
 
     Args:
-      rate: the share dropped.
+      rate: share of dropped elements.
       key: dropout key, uint32 [2].
       positions: positions of the tokens, see `dropout`.
     """

@@ -1,7 +1,7 @@
-"""The array language of the model: keras.ops, or NumPy where a forward pass runs in it.
+"""The array operations of the model: keras.ops, or NumPy for forward passes in NumPy.
 
-Keras with its backend takes seconds to import, more than a forward pass of a few rows takes in NumPy. So it
-is imported when the first operation asks for it, and the model has one source for TensorFlow, JAX and NumPy.
+Keras with its backend takes seconds to import, more than a forward pass of a few rows takes in NumPy. So the
+first operation imports Keras, and the model has the same code for TensorFlow, JAX and NumPy.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Operations that a backend may compute in its own way; `PLAIN` is the definition, in keras.ops.
+"""Operations that backends may implement differently; `PLAIN` is the definition, in keras.ops.
 
-Other implementations are equal up to rounding and drop the same elements. The trainer chooses them and passes
-them to the loss function; everything else computes by the definition.
+Other implementations are equal up to rounding and drop the same elements. The trainer passes one of them to
+the loss function; all other code uses the definition.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def look_up_words(words: Array, ids: Array) -> Array:
 
 
 def word_scores(states: Array, words: Array, bias: Array) -> Array:
-    """Computes states @ words^T + bias, which has most of a small model's operations.
+    """Computes states @ words^T + bias, which takes most of a small model's operations.
 
     Args:
       states: [rows, width].
@@ -72,9 +72,9 @@ def attention(
       query: float32 or bfloat16 [batch, heads, queries, size]; products are of its type, the softmax float32.
       key: [batch, heads, length, size], as value.
       attention_bias: float32 [batch, 1, 1 or queries, length], added to the scores.
-      rate: the share of the probabilities that is dropped.
+      rate: share of dropped probabilities.
       dropout_key: uint32 [2], or None for no dropout; see `dropout`.
-      site: the number of this dropout among those of the model.
+      site: index of this dropout in the model.
       positions: positions of queries and keys in their sequences; None: 0, 1, 2, ...
 
     Returns:
@@ -88,7 +88,7 @@ def attention(
 
 
 def look_up_labels(values: Array, labels: Array) -> Array:
-    """Returns each label's value by a lookup, whose gradient compares classes: no scatter into zeros.
+    """Returns each label's value by a lookup, whose gradient compares classes without a scatter.
 
     Args:
       values: [..., classes].
@@ -110,7 +110,7 @@ def look_up_labels(values: Array, labels: Array) -> Array:
 
 
 def compare_labels(values: Array, labels: Array) -> Array:
-    """Returns what `look_up_labels` does by comparing every class with the label.
+    """Computes `look_up_labels` by comparing every class with the label.
 
     An accelerator then needs neither a lookup nor, for its gradient, a scatter, which would each be a pass
     over the scores of a vocabulary.

@@ -18,7 +18,7 @@ Gelu = Literal["tanh", "exact"]
 # `hidden_act` by the form of GELU. The first word is Google's, whose code refuses the second.
 GELUS: dict[Gelu, str] = {"tanh": "gelu", "exact": "gelu_exact"}
 
-# Far above any BERT's sizes, and what token stores hold; what is larger is a slip, or damaged.
+# Limits far above the sizes of any BERT and of token stores; larger values are typing errors or damage.
 _LARGEST_SIZE = 2**16
 
 
@@ -73,7 +73,7 @@ class BertConfig:
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any], where: str) -> BertConfig:
-        """Takes the known fields; keys that other releases add are refused only if unknown there."""
+        """Takes the known fields; ignores fields of other releases, and refuses unknown ones."""
         names = sorted(field.name for field in dataclasses.fields(cls))
         # Fields that published configurations carry for other tools, without effect on BERT.
         ignored = {
@@ -102,7 +102,7 @@ class BertConfig:
     def check_two_segments(
         self, source: str, cure: str = "take a checkpoint with 2, or a task of single texts"
     ) -> None:
-        """Refuses two segments where the model knows one: the second would be embedded as zeros.
+        """Refuses two segments if the model has one segment type: the second would be embedded as zeros.
 
         Args:
           source: source of the sequences, for the message.
@@ -154,11 +154,11 @@ def parameter_shapes(config: BertConfig) -> dict[str, tuple[int, ...]]:
 
 
 def check_layers(config: BertConfig, names: Iterable[str], where: PathLike) -> None:
-    """Refuses variables of another number of layers than the configuration's.
+    """Refuses variables if their number of layers differs from the configuration's.
 
     Args:
       names: names of the variables, as released or as in `transformers`.
-      where: holds them, for the message.
+      where: source of the variables, for the message.
     """
     layers = {match[1] for name in names if (match := _LAYER.search(name))}
     if len(layers) != config.num_hidden_layers:

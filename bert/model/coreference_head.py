@@ -1,6 +1,6 @@
 """Networks on the states of two spans that decide whether both refer to the same entity.
 
-`finetune/coreference/heads.py` has what each is for and where it comes from.
+`finetune/coreference/heads.py` has their uses and references.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ Array = Any
 Parameters = Mapping[str, Array]
 
 LAYER_NORM_EPSILON = 1e-12
-# google-research/bert, `modeling.attention_layer`: exp of it is 0 in float32, and it is finite, so that a
-# row of padding alone does not become NaN.
+# google-research/bert, `modeling.attention_layer`: -10000 has exp 0 in float32, and is finite, so rows of
+# padding only do not become NaN.
 _MASKED = -10000.0
 
 # Dropout sites: 0 the embeddings, then three per layer; heads number theirs from HEAD_SITE.
@@ -113,7 +113,7 @@ def encode(
 
 
 def unpack_tokens(values: Array, packing: Packing) -> tuple[Array, Array]:
-    """Gives each packed sequence a row of its own.
+    """Copies each packed sequence to a separate row.
 
     Args:
       values: [rows, length, width], values of each token.
@@ -202,7 +202,7 @@ def pool(parameters: Parameters, sequence_output: Array, backend: BackendOps = P
 
 
 def dense(parameters: Parameters, name: str, inputs: Array, backend: BackendOps) -> Array:
-    """Computes inputs @ `<name>/kernel` + `<name>/bias`, of the inputs' type."""
+    """Computes inputs @ `<name>/kernel` + `<name>/bias`, in the inputs' type."""
     kernel, bias = (
         ops.cast(parameters[f"{name}/{part}"], inputs.dtype) for part in ("kernel", "bias")
     )
@@ -210,7 +210,7 @@ def dense(parameters: Parameters, name: str, inputs: Array, backend: BackendOps)
 
 
 def layer_norm(parameters: Parameters, name: str, inputs: Array) -> Array:
-    """Normalises the last axis in float32 with `<name>/gamma` and `<name>/beta`; of the inputs' type."""
+    """Normalises the last axis in float32 with `<name>/gamma` and `<name>/beta`; keeps the type."""
     dtype = inputs.dtype
     inputs = ops.cast(inputs, "float32")
     mean = ops.mean(inputs, axis=-1, keepdims=True)
@@ -250,7 +250,7 @@ def _block(
 ) -> Array:
     """Computes LN(x + dropout(attention)), then LN(x + dropout(feed-forward)), for the tokens `read`."""
     name = f"bert/encoder/layer_{layer}"
-    # Three dropouts a layer: attention's probabilities, and both outputs before their residuals.
+    # Each layer has three dropouts: the attention probabilities, and both outputs before their residuals.
     site = 1 + 3 * layer
     queries = gather_tokens(hidden, read)
     attended = _attend(run, name, queries, hidden, attention_bias, site, positions)

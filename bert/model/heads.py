@@ -23,14 +23,14 @@ from multiberts.bert.model.encoder import (
 
 Array = Any
 
-# Added to the scores of places after a sequence's end.
+# Added to the scores of positions after a sequence's end.
 _NOT_A_TOKEN = -1e9
 
 
 def masked_lm_logits(
     parameters: Parameters, config: BertConfig, sequence_output: Array, masked_lm_positions: Array
 ) -> Array:
-    """Scores of every piece at the masked positions only.
+    """Computes scores of every piece at the masked positions only.
 
     Args:
       parameters: arrays by released name.
@@ -46,7 +46,7 @@ def masked_lm_logits(
 def word_logits(
     parameters: Parameters, config: BertConfig, states: Array, backend: BackendOps = PLAIN
 ) -> Array:
-    """Scores of every piece.
+    """Computes scores of every piece.
 
     Args:
       parameters: arrays by released name.
@@ -67,7 +67,7 @@ def word_logits(
 
 
 def next_sentence_logits(parameters: Parameters, pooled: Array) -> Array:
-    """Scores of [true next, random]; float32 [batch, 2] from the pooled [batch, hidden]."""
+    """Computes scores of [true next, random]; float32 [batch, 2] from the pooled [batch, hidden]."""
     weights = ops.transpose(parameters["cls/seq_relationship/output_weights"])
     return ops.matmul(pooled, weights) + parameters["cls/seq_relationship/output_bias"]
 
@@ -79,12 +79,12 @@ def classification_logits(
     dropout_key: Array | None = None,
     positions: TokenPositions | None = None,
 ) -> Array:
-    """Scores of each label, with dropout before the projection.
+    """Computes scores of each label, with dropout before the projection.
 
     Args:
       parameters: arrays by name, among them `output_weights` [labels, hidden] and `output_bias`.
-      pooled: float32 [batch, hidden]; where tokens are classified, their states [batch, length, hidden].
-      rate: the share dropped in training.
+      pooled: float32 [batch, hidden]; for classification of tokens, their states [batch, length, hidden].
+      rate: share of dropped elements in training.
       dropout_key: uint32 [2] in training; None for none.
       positions: positions of packed tokens, see `dropout`.
 
@@ -103,7 +103,7 @@ def span_logits(
     input_mask: Array,
     packing: Packing | None = None,
 ) -> tuple[Array, Array]:
-    """Scores of every token as the first and as the last one of an answer.
+    """Computes scores of every token as the first and as the last token of an answer.
 
     Args:
       parameters: arrays by name, among them `output_weights` [2, hidden] and `output_bias`.
@@ -118,13 +118,13 @@ def span_logits(
     logits = ops.cast(ops.matmul(sequence_output, weights), "float32") + parameters["output_bias"]
     if packing is not None:
         logits, input_mask = unpack_tokens(logits, packing)
-    # A batch is as long as it needs to be, so positions after a sequence's end must not count.
+    # Batches differ in length, so positions after a sequence's end must not affect the result.
     after_end = (1.0 - ops.cast(input_mask, "float32")) * _NOT_A_TOKEN
     return logits[:, :, 0] + after_end, logits[:, :, 1] + after_end
 
 
 def cross_entropy(logits: Array, labels: Array, backend: BackendOps = PLAIN) -> Array:
-    """Minus the log probability of each label.
+    """Computes minus the log probability of each label.
 
     Args:
       logits: float32 [..., classes].
@@ -139,7 +139,7 @@ def cross_entropy(logits: Array, labels: Array, backend: BackendOps = PLAIN) -> 
 
 
 def sigmoid_cross_entropy(logits: Array, labels: Array) -> Array:
-    """Minus the log probability of what each label is, where any number of them can be there.
+    """Computes minus the log probability of each label's presence or absence, for any number of labels.
 
     Args:
       logits: float32 [..., classes].
@@ -154,7 +154,7 @@ def sigmoid_cross_entropy(logits: Array, labels: Array) -> Array:
 
 
 def is_right(logits: Array, labels: Array, backend: BackendOps = PLAIN) -> Array:
-    """Returns 1.0 where no class scores higher than the label, else 0.0.
+    """Returns 1.0 if no class scores higher than the label, else 0.0.
 
     Cheaper than an argmax over a vocabulary, which compares positions besides values.
 
@@ -195,7 +195,7 @@ def pretraining_loss(
 
     Reference: google-research/bert, `run_pretraining.py`; the sum runs over one replica's examples.
     """
-    # Nothing but the pooler's token and the masked ones is read of the last layer.
+    # The heads only use the pooler's token and the masked ones of the last layer.
     masked = batch["masked_lm_positions"]
     states = encode(
         parameters,

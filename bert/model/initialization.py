@@ -14,8 +14,8 @@ def truncated_normal(
 ) -> np.ndarray:
     """Draws from a normal distribution cut at two standard deviations.
 
-    By inversion of one uniform number per element, so the values are the same on every platform that
-    rounds IEEE arithmetic alike. The cut leaves a real standard deviation of 0.88 of the nominal.
+    Inverts one uniform number per element, so the values are equal on all platforms with the same IEEE
+    rounding. After truncation the standard deviation is 0.88 times the nominal one.
 
     Args:
       standard_deviation: SD of the normal before truncation.
@@ -25,8 +25,8 @@ def truncated_normal(
     """
     low, high = special.ndtr(-2.0), special.ndtr(2.0)
     uniform = generator(*key).random(shape)
-    # TensorFlow draws again what is beyond the cut; the number of draws then depends on the values, and no
-    # element has an address of its own.
+    # TensorFlow redraws values beyond the cut; its number of draws depends on the values, so elements cannot
+    # have addresses.
     values = special.ndtri(low + (high - low) * uniform) * standard_deviation
     return np.asarray(values, np.float32)
 
@@ -36,8 +36,8 @@ def initial_parameters(config: BertConfig, pretrain_seed: int) -> dict[str, np.n
 
     Args:
       config: the model's sizes; `initializer_range` is the nominal standard deviation.
-      pretrain_seed: the seed; each variable draws from its own address, so adding a variable
-        changes no other.
+      pretrain_seed: seed of the draws; each variable has a separate address, so a new variable does not
+        change others.
 
     Returns:
       float32 arrays by released variable name.

@@ -1,6 +1,6 @@
-"""Operations of keras.ops in NumPy, by the same names: those of a forward pass in float32.
+"""Operations of keras.ops in NumPy, with the same names, for a forward pass in float32.
 
-Whoever needs one more adds it here; one that is not here is an error, not another library's.
+A missing operation is an error: no other library replaces it, so add it here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy import (  # noqa: F401 - of `ops`, which asks for them by name
     reshape,
     shape,
     square,
-    sum,  # keras.ops calls it so
+    sum,  # the name in keras.ops
     take,
     tanh,
     transpose,
@@ -32,7 +32,7 @@ def arange(stop: int, *, dtype: str) -> _Array:
 
 
 def cast(values: _Array, dtype: str | np.dtype) -> _Array:
-    """Returns the values in a type; themselves where they have it."""
+    """Returns the values in a type, without a copy if they have it."""
     return np.asarray(values).astype(dtype, copy=False)
 
 
@@ -41,7 +41,7 @@ def gelu(values: _Array, *, approximate: bool) -> _Array:
         from scipy.special import ndtr
 
         return values * ndtr(values)
-    # x^3 as products: NumPy raises to a power element by element, many times slower.
+    # x^3 as products, as NumPy's power is many times slower.
     inner = values * values
     inner *= 0.044715
     inner += 1.0

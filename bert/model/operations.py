@@ -2,9 +2,9 @@
 
 The share of its peak that a device spends on the model's own products (MFU) is
 `model_flops_per_step / (seconds per step * peak of all devices)`. Recomputation, dropout's hashing,
-normalisation and the optimiser count nothing: they are the cost of a step, not its purpose. The last layer
-counts whole, though pre-training computes it only where the heads read it: of BERT-Base at 512 / 80 that is
-5.7 % fewer products than are counted.
+normalisation and the optimiser are not counted, as they are overhead. The last layer is counted in full,
+although pre-training computes only the positions that the heads use: 5.7 % fewer products for BERT-Base at
+512 / 80.
 
 Reference: Chowdhery et al., PaLM, 2022, appendix B (model FLOPs utilisation).
 """
@@ -47,8 +47,8 @@ def model_flops_per_step(
     * masked-word head, on masked positions only: p (2 h^2 + 2 h V)
     * pooler and next-sentence head: 2 h^2 + 4 h
 
-    and the backward pass twice as much. Lookups of embeddings are not products. Padding counts: a
-    device multiplies it like the rest.
+    and the backward pass twice as much. Lookups of embeddings are not products. Padding counts, as devices
+    multiply it, too.
 
     Args:
       batch_size: sequences per step.
@@ -69,17 +69,17 @@ def model_flops_per_step(
 
 
 def peak_flops_per_second(device_kind: str, compute_dtype: str = "float32") -> float | None:
-    """Returns the peak of one accelerator by its maker's data sheet, without sparsity.
+    """Returns the peak of one accelerator from its maker's data sheet, without sparsity.
 
     Args:
       device_kind: the name its driver reports, such as `NVIDIA A100-SXM4-40GB`.
       compute_dtype: `float32` or `bfloat16`, of the products.
 
     Returns:
-      FLOP/s; None where the device is not known, as a CPU.
+      FLOP/s; None for unknown devices, such as CPUs.
     """
     for words, peaks in device_peaks().items():
-        # Whole words: an L40 is not an L4, and a T400 is not a T4.
+        # Match whole words: an L40 is not an L4, and a T400 is not a T4.
         if re.search(rf"\b{words}\b", device_kind, re.IGNORECASE):
             return peaks.get("bfloat16" if compute_dtype == "bfloat16" else "float32")
     return None

@@ -1,4 +1,4 @@
-"""The devices that train one model, all of one host, whatever the engine."""
+"""The devices of one host that train one model, for any engine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from multiberts.runs.errors import UserError
 AUTO: Literal["auto"] = "auto"
 DeviceChoice = int | Literal["auto"]
 
-# The kind of a processor, as `Devices` has it.
+# The value of `Devices.kind` for a processor.
 CPU = "CPU"
 
 
@@ -20,7 +20,7 @@ class Devices:
     """The devices that train together.
 
     Attributes:
-      mesh: JAX's, which joins them; None for one device.
+      mesh: JAX's mesh of the devices; None for one device.
       kind: device name reported by the driver of the first device.
     """
 

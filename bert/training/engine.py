@@ -1,6 +1,6 @@
 """Trainers and predictors of this process's engine, TensorFlow or JAX; see `runs.environment.engine`.
 
-Neither is imported before a trainer is made or a forward pass runs in it: a few rows are predicted in NumPy.
+An engine is imported on first use by a trainer or a forward pass; a few rows are predicted in NumPy.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["CompileChoice", "ForwardPass", "Loss", "Trainer", "TrainerSettings",
 CompileChoice = bool | Literal["auto"]
 
 # Multiply-adds by kernels up to which a forward pass in NumPy takes less time than the import of TensorFlow:
-# of about 1,200 word pieces by BERT-Base, or 32,000 by mini. docs/engines.md has what was measured.
+# about 1,200 word pieces for BERT-Base, or 32,000 for mini. docs/engines.md has the measurements.
 _FEW_PRODUCTS = 10**11
 
 keep_freed_memory()
@@ -64,8 +64,8 @@ class ForwardPass:
     ):
         """Args:
         function: (parameters, batch) -> arrays by name, pure.
-        compile_step: whether XLA compiles it; JAX always does. `auto`: it does, and `suited_to` may choose
-          NumPy.
+        compile_step: whether XLA compiles the pass; JAX always does. `auto`: XLA compiles it unless
+          `suited_to` chooses NumPy.
         """
         self.function = function
         self._compile_step = compile_step
@@ -75,7 +75,7 @@ class ForwardPass:
     def suited_to(self, parameters: Mapping[str, np.ndarray], num_rows: int) -> ForwardPass:
         """Returns the faster pass for this number of rows: this one or a NumPy one.
 
-        NumPy where there is little to compute, `compile_step` is `auto`, and `is_engine_open`.
+        The NumPy pass if there is little to compute, `compile_step` is `auto`, and `is_engine_open()`.
 
         Args:
           num_rows: rows of the matrix products, such as word pieces.

@@ -44,7 +44,7 @@ def _gradient_of_words(words: Array, ids: Array, gradient: Array) -> Array:
 def _gradients_of_words(
     shards: int, batched: tuple[bool, bool, bool], words: Array, ids: Array, gradients: Array
 ) -> tuple[Array, bool]:
-    del shards, batched  # the words are those of all shards, ids and gradients each its own
+    del shards, batched  # the words are shared by all shards, ids and gradients are per shard
     each = [_gradient_of_words(words, *shard) for shard in zip(ids, gradients, strict=True)]
     return jnp.stack(each), True
 
@@ -71,12 +71,12 @@ def recomputed(
     site: int,
     positions: TokenPositions | None = None,
 ) -> Array:
-    """Computes the core by XLA, with a backward pass of its own; see `backend_ops.attention`.
+    """Computes attention by XLA, with a custom backward pass; see `backend_ops.attention`.
 
     The forward pass saves the softmax's exponentials, negated where dropout drops the element, so scores,
-    exponentials and dropout's hash are computed once.## bert/training/training_loop.py Factors that are one
-    number per query (the sum of its exponentials, dropout's factor) are applied to queries' vectors, not to
-    probabilities. The softmax's sum in the backward pass is taken from the output.
+    exponentials and dropout's hash are computed once. Factors with one number per query (the sum of its
+    exponentials, dropout's factor) are applied to queries' vectors, not to probabilities. The softmax's sum
+    in the backward pass is taken from the output.
 
     Reference: Dao et al., FlashAttention, 2022, section 3.1 and appendix B (the backward pass).
     """

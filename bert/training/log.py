@@ -90,7 +90,7 @@ class EventFile:
     """TensorBoard's file of a run, a TFRecord file of events; written anew when the run resumes."""
 
     def __init__(self, directory: Path):
-        """Starts a file in a directory after emptying the directory."""
+        """Empties a directory and starts a file in it."""
         # Imported here, so that reading a log does not need TensorBoard.
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary
@@ -150,7 +150,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     """Reads the complete lines of a `metrics.jsonl`, which may still be written.
 
     Args:
-      path: the file; a missing one has no lines.
+      path: path of the file; a missing file has no lines.
     """
     return whole_lines(path.read_bytes().splitlines()) if path.exists() else []
 
@@ -159,7 +159,7 @@ def tail_of_metrics(path: PathLike) -> list[dict[str, Any]]:
     """Reads the last whole lines of a `metrics.jsonl` that may be growing: its last 64 KiB.
 
     Args:
-      path: the file; one that is missing or cannot be read has no lines.
+      path: path of the file; a missing or unreadable file has no lines.
     """
     try:
         with open_marker(path) as stream:

@@ -53,7 +53,7 @@ class TrainingState:
     machine: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def save(self, path: Path) -> None:
-        """Writes one `.npz` file, whole or not at all."""
+        """Writes one `.npz` file atomically."""
         arrays = {
             f"{part}:{name}": values
             for part in _PARTS
@@ -66,7 +66,7 @@ class TrainingState:
 
     @classmethod
     def load(cls, path: Path) -> TrainingState:
-        """Reads what `save` wrote."""
+        """Reads a file of `save`."""
         parts: dict[str, Arrays] = {part: {} for part in _PARTS}
         try:
             with np.load(path, allow_pickle=False) as content:

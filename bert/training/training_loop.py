@@ -26,7 +26,7 @@ _Batch = TypeVar("_Batch")
 
 
 class DivergedError(UserError):
-    """Training is not finite; the states saved before are good."""
+    """Training diverged to values that are not finite; earlier saved states are valid."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class Schedule:
 
     Attributes:
       num_steps: updates in all.
-      initial_parameters: returns weights at step 0, by name; called only if no state was saved.
+      initial_parameters: function that returns weights at step 0, by name; called only without a saved state.
       batches_at: returns the batches of consecutive steps, from 0.
       learning_rate_at: returns the learning rate of a step, from 0.
       batch_threads: threads that make batches ahead of the device.
@@ -121,7 +121,7 @@ def train(
     with trainer.report_errors():
         _resume(trainer, directory, schedule.initial_parameters)
 
-    # --- Open what is written; closed at the end, whatever that is ------------------------------------
+    # --- Open the output files, which are always closed at the end -----------------------------------
 
     with (
         ProgressBar(
@@ -203,7 +203,7 @@ def train(
             if on_step and is_scheduled:
                 log.write(done, on_step(done, trainer))
 
-            # --- Save the state, in a thread beside the steps that follow ---------------------------
+            # --- Save the state in a thread during the next steps -----------------------------------
 
             if is_saved:
                 writer.wait()  # waits before the next copy: memory has room for one

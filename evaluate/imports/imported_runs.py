@@ -30,7 +30,7 @@ from multiberts.runs.files import PathLike, is_name_inside, read_bytes
 # Pre-training steps of the published checkpoints (Sellam et al., 2022, sections 2 and 4).
 STEPS = 2_000_000
 INCREMENTAL_STEPS = 2_050_000
-# Probabilities sum to one up to their written digits.
+# Tolerance for sums of probabilities, which are rounded in the files.
 _SUM_TOLERANCE = 2e-3
 
 
@@ -56,7 +56,7 @@ class ImportedSet:
 
 @dataclasses.dataclass(frozen=True)
 class ImportedRun:
-    """One run.
+    """A run to import.
 
     Attributes:
       name: name of its folder.
@@ -95,7 +95,7 @@ def read_numbers(path: PathLike) -> np.ndarray:
     try:
         table = np.loadtxt(io.BytesIO(read_bytes(path)), dtype=np.float64, ndmin=2, comments=None)
     except ValueError as error:
-        reason = str(error).partition(";")[0]  # without NumPy's advice to programmers
+        reason = str(error).partition(";")[0]  # drops NumPy's advice to programmers
         raise UserError(
             f"{path}: expected rows of numbers, all of one length ({reason}); fetch the file again"
         ) from error

@@ -43,9 +43,9 @@ class PredictionImport(ColumnNames):
       run: `files`: column that distinguishes several runs of one seed.
       example: `files`: column of example ids.
       prediction: `files`: column of predictions.
-      score: `files`: column of each example's own score; of a harness, the metric.
+      score: `files`: column of scores per example; for logs of a harness, the metric.
       label: `files`: column of labels.
-      cluster: `files`: column of groups of examples that belong together.
+      cluster: `files`: column of groups of dependent examples.
     """
 
     run_dir: str
@@ -63,17 +63,17 @@ class PredictionImport(ColumnNames):
 def import_predictions(settings: PredictionImport) -> list[Path]:
     """Writes a run directory below run_dir for every run, as fine-tuning writes them.
 
-    Every later stage then reads them: `multiberts evaluate`, `multiberts stats`, `read_predictions`.
-    Runs that are there already are left as they are.
+    `multiberts evaluate`, `multiberts stats` and `read_predictions` can read these runs. Existing runs are
+    not changed.
 
     Args:
-      settings: what to import.
+      settings: settings of the import.
 
     Returns:
-      The run directories, those that were there already included.
+      The run directories, including existing ones.
 
     Raises:
-      UserError: a file is missing or not in its layout.
+      UserError: a file is missing or has another layout.
     """
     layout, source, task = settings.layout, settings.source, settings.task
     if layout == "squad" and settings.questions is None:

@@ -54,8 +54,8 @@ def read_other_programs(
       procedure: the runs' procedure if no column names the arm, by default the source's name.
 
     Returns:
-      A run per task, arm, seed and run of the seed, with the task's evaluation sets and the examples'
-      texts. Text classes become their indices in the sorted list, which run.json has as `classes`.
+      One run per task, arm, seed and run of the seed, with the task's evaluation sets and the examples'
+      texts. Text classes become their indices in the sorted list `classes` of run.json.
     """
     if metric is not None and metric not in METRICS:
         raise UserError(
@@ -129,7 +129,7 @@ def _check_answers(frame: pandas.DataFrame, where: str, metric: str) -> None:
     for arm, rows in frame.groupby("arm", sort=False):
         answers = Answers(
             rows["prediction"].to_numpy()[None], num_units=rows["example"].nunique()
-        )  # all runs in one row, as the labels are
+        )  # concatenates all runs to match the labels
         try:
             notes = check_answers(metric, rows["label"].to_numpy(), [answers])[0]
         except ValueError as error:

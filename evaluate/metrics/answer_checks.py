@@ -122,7 +122,7 @@ def check_answers(metric: str, labels: NDArray, arms: Sequence[Answers]) -> list
 
 
 def are_placeholders(labels: NDArray, predictions: NDArray) -> bool:
-    """Returns whether all labels, but no answers, are -1."""
+    """Returns whether all labels are -1 and no answers are."""
     if labels.dtype.kind not in "if" or predictions.dtype.kind not in "biuf":
         return False
     return bool((labels == PLACEHOLDER).all()) and not (predictions == PLACEHOLDER).any()

@@ -41,7 +41,7 @@ def is_binary(values: NDArray) -> bool:
 
 
 def require_binary(name: str, labels: NDArray, predictions: NDArray | None, cure: str) -> None:
-    """Raises ValueError unless labels and predictions (if any) are 0 and 1."""
+    """Raises ValueError unless all labels and predictions (if given) are 0 or 1."""
     for role, values in (("labels", labels), ("predictions", predictions)):
         if values is not None and not is_binary(values):
             odd = values[~np.isin(values, (0, 1))].flat[0]
@@ -133,7 +133,7 @@ def _bind_f1(labels: NDArray, predictions: NDArray) -> Columns:
 
 
 def _f1_columns(labels: NDArray, predictions: NDArray) -> Array:
-    # 2 tp / (2 tp + fp + fn): the denominator is the positive labels plus the positive predictions.
+    # 2 tp / (2 tp + fp + fn): the denominator is the number of positive labels plus positive predictions.
     labels, predictions = labels == 1, predictions == 1
     return stack(predictions.shape, 2.0 * (labels & predictions), 1.0 * labels + predictions)
 
@@ -174,7 +174,7 @@ def _bind_matthews(labels: NDArray, predictions: NDArray) -> Columns:
     classes = classes_of("matthews", labels, predictions)
 
     def columns(labels: NDArray, predictions: NDArray) -> Array:
-        """Makes 1, the labels of each class but the first, its predictions, and correct ones."""
+        """Makes columns: 1, and per class but the first its labels, predictions, and correct predictions."""
         others = classes[1:]
         return stack(
             predictions.shape,

@@ -30,7 +30,7 @@ def never_degenerate(sums: Array) -> Flags:
 
 @dataclass(frozen=True)
 class BoundColumns:
-    """Columns that need all examples first: for checks, classes or means.
+    """Columns that depend on all examples, through checks, classes or means.
 
     Attributes:
       bind: (labels [examples], predictions [..., examples]) -> function that makes the columns of any

@@ -25,7 +25,7 @@ RELATIVE_ROUNDING = 1e-13
 
 
 def require_numbers(name: str, labels: NDArray, predictions: NDArray) -> None:
-    """Raises ValueError unless both are numbers."""
+    """Raises ValueError unless labels and predictions are numbers."""
     for role, values in (("labels", labels), ("predictions", predictions)):
         if values.dtype.kind not in "biuf":
             raise ValueError(

@@ -30,7 +30,7 @@ _PART_ROWS = 2**12
 
 @dataclass(frozen=True)
 class RankMoments:
-    """Sums over centred mid-ranks, all of one shape; spreads that are rounding errors are 0."""
+    """Sums over centred mid-ranks, arrays of equal shape; spreads that are rounding errors are set to 0."""
 
     joint: Array
     label_spread: Array

@@ -49,7 +49,7 @@ def exact_match(reference: Words, prediction: Words) -> float:
 
 
 def f1_of_words(reference: Words, prediction: Words) -> float:
-    """Returns 2 x shared words / words of both; if either is empty, whether both are."""
+    """Returns 2 x shared words / words of both; if either is empty, returns 1 if both are, otherwise 0."""
     if not reference or not prediction:
         return float(reference == prediction)
     shared = (Counter(reference) & Counter(prediction)).total()
@@ -91,7 +91,7 @@ def _bind_answers(
         best = np.empty(runs.shape)
         for example, label in enumerate(labels):
             references = {answer_words(text) for text in references_of(label)} - {()} or {()}
-            scores: dict[str, float] = {}  # by text, as runs often agree
+            scores: dict[str, float] = {}  # cached by text, as runs often agree
             for run, text in enumerate(runs[:, example].tolist()):
                 if text not in scores:
                     words = answer_words(text)
@@ -132,7 +132,7 @@ OFFICIAL_NAMES = {"squad_exact_match": "exact", "squad_f1": "f1"}
 
 @dataclass(frozen=True)
 class BestThreshold:
-    """The threshold on the null odds at which a metric is highest.
+    """The threshold on the null odds that maximises a metric.
 
     Attributes:
       score: the metric at the threshold, in [0, 1].

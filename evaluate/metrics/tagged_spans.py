@@ -91,6 +91,6 @@ SPAN_F1 = Metric(
     bounds=(0.0, 1.0),
     scored=lambda columns: (
         columns[..., 1:] > 0
-    ),  # examples with a span, as spans of one may err together
+    ),  # counts examples with a span, as errors within one example may be dependent
     steepness=2.0,
 )

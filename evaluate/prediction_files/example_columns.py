@@ -333,7 +333,7 @@ class _Cursor:
             return Texts(np.zeros(0, np.uint8), np.zeros(0, np.int64), counts)
         row, start, lengths = (np.concatenate(parts) for parts in (rows, starts, sizes))
         if len(rows) > 1:
-            order = np.argsort(row, kind="stable")  # the texts of a record keep their order
+            order = np.argsort(row, kind="stable")  # keeps the order of a record's texts
             start, lengths = start[order], lengths[order]
         before = np.cumsum(lengths) - lengths
         indices = np.arange(int(lengths.sum())) + np.repeat(start - before, lengths)

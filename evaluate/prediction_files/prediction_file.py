@@ -42,7 +42,7 @@ from multiberts.runs.files import PathLike, write_atomically
 
 ANSWERS = "answers"
 PREDICTION_TEXT = "prediction_text"
-# The best answer that is not empty, how far the empty one is above it, and other answers.
+# The best non-empty answer, the null odds, and the other answers.
 BEST_TEXT = "best_text"
 NULL_ODDS = "null_odds"
 N_BEST_TEXTS = "n_best_texts"

@@ -64,7 +64,7 @@ def find_all(runs: Sequence[RunEntry], unfinished: Sequence[Path] = ()) -> list[
 
 
 def missing_runs(runs: Sequence[RunEntry]) -> list[RunProblem]:
-    """Finds missing runs in the grid procedure x step x task x seed x learning rate x fine-tuning seed.
+    """Finds missing runs in the grid of procedure, step, task, seed, learning rate and fine-tuning seed.
 
     For a procedure and step, each task should have all pre-training seeds of any task, with all learning
     rates and fine-tuning seeds of this task. So designs with intermediate steps for a few seeds, or with
@@ -137,7 +137,7 @@ def _by_step(runs: Sequence[RunEntry], name: str) -> dict[Any, dict[Any, set]]:
 def _missing_sets(runs: Sequence[RunEntry]) -> Iterator[RunProblem]:
     """Finds runs without an evaluation set that other runs of the task have."""
     every: dict[str, set[str]] = {}
-    # Including the sets that `multiberts predict` added to a run.
+    # These include sets that `multiberts predict` added to a run.
     sets_of_run: dict[tuple, set[str]] = {}
     for _, content in runs:
         every.setdefault(content["task"], set()).update(content["evaluation_sets"])

@@ -1,6 +1,6 @@
 """`run.json` describes a fine-tuning run and lists its files.
 
-Needed:
+Required fields:
 
     task             str
     procedure        str or null    of pre-training, such as `base` or `cda_incr`
@@ -23,7 +23,7 @@ Optional (runs of `finetune` have them; imported runs may not):
                         dropout_seed, if they had separate seeds
     parameters          {name: value}             the resolved configuration
     inputs              {argument: [{"name", "sha256"}]}   the data files
-    engine              str                       the library that computed, `tensorflow` or `jax`
+    engine              str                       `tensorflow` or `jax`
     versions            {package: version}; of this project's `code` the SHA-256 of its Python files
     num_train_examples  int
     source              str                       origin of imported predictions
@@ -39,7 +39,7 @@ An entry of `evaluation_sets`:
               SHA-256 is of the content before compression; missing if unknown
     epochs    number of training before these predictions; optional at the end of training
 
-Predictions of early checkpoints are listed beside the final ones: the entry `dev@2.5` has set `dev` and
+Predictions of early checkpoints have separate entries: the entry `dev@2.5` has set `dev` and
 epochs 2.5, and the entry `dev` belongs to the trained model. A `run.json` may have further fields.
 """
 

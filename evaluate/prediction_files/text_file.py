@@ -27,7 +27,7 @@ from multiberts.runs.files import PathLike, read_bytes, write_atomically
 if TYPE_CHECKING:
     import xarray
 
-# Columns of texts [examples], as objects: in NumPy's string arrays every text takes the longest's memory.
+# Columns of texts [examples], as objects: in NumPy's string arrays every text has the longest's size.
 TextColumns = dict[str, np.ndarray]
 _CURE = "remove the run and fine-tune it again"
 

@@ -102,8 +102,8 @@ def standard_rows(
       seed: seed of all rows, if no column has seeds (one file per seed).
 
     Returns:
-      Rows with `seed`, `prediction` or `score` (or both, see `settled`), and with `arm`, `run`, `example`,
-      `label`, `cluster` and `by` if the table has them.
+      Rows with the roles `seed`, `prediction` or `score` (or both, see `settled`), and with `arm`, `run`,
+      `example`, `label`, `cluster` and `by` if the table has them.
 
     Example:
       >>> import pandas
@@ -331,7 +331,7 @@ def _value_of(rows: Rows, names: ColumnNames, where: str) -> Rows:
     columns, unused = dict(rows.read.columns), [*rows.read.unused]
     lost = "prediction" if names.score is not None else "score"
     if names.prediction is None and names.score is None and "label" not in rows.roles:
-        # Without labels only the scores, which another program computed, can be used.
+        # Without labels, only the scores of the other program can be used.
         lost = "prediction"
         if columns["score"].lower() in SCORE_OR_LABEL and not _is_score(rows, where):
             rows = rows.with_role("label", rows.roles["score"], columns["score"])
@@ -433,7 +433,7 @@ def _with_ids(rows: Rows, names: ColumnNames, where: str) -> Rows:
             )
     told_apart = [name for name in candidates if name in texts or name not in (id_column, *roles)]
     num_examples = roles["example"].nunique()
-    identifying = [  # a rank in each run identifies none
+    identifying = [  # ranks within runs do not identify examples
         name
         for name in told_apart
         if len(further[[name]].assign(**{"": roles["example"]}).drop_duplicates()) <= num_examples

@@ -294,7 +294,7 @@ class _Cut(NamedTuple):
     before: str
     digits: str
     after: str
-    is_seed: bool  # and not a number that may be one
+    is_seed: bool  # and no other number that may be a seed
 
 
 def _cut(text: str) -> _Cut:

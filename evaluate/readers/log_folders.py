@@ -143,7 +143,7 @@ def _folders_of_arms(files: Sequence[Path], start: Path) -> list[str]:
 
 
 def _warn_of_repeats(parts: Sequence[Rows], arm: str) -> None:
-    """Warns if repeats of an evaluation are equal, as these show nothing about seeds."""
+    """Warns if repeats of an evaluation are equal, as they do not show the variation over seeds."""
     ordered = [part.roles.sort_values("example") for part in parts]
     scores = {tuple(roles["score" if "score" in roles else "prediction"]) for roles in ordered}
     if len(parts) > 1 and len(scores) == 1:

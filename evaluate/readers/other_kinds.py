@@ -1,4 +1,4 @@
-"""Recognises files of other kinds by their content, and names what to give instead."""
+"""Recognises files of other kinds by their content, and names the files to give instead."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class NoPredictionsError(UserError):
 TABLE = "write a table (CSV) with a row per seed and example: seed, id, prediction and label"
 _SCORES = "write a table (CSV) with a row per seed and example: seed, id and score"
 
-# Ends of member names in a zip file, the kind of the file, and the cure.
+# Ends of member names in a zip file, the kind of the file, and the advice to users.
 _MEMBERS = (
     ("xl/workbook.xml", "a spreadsheet of Excel (.xlsx)", SPREADSHEET),
     ("META-INF/manifest.xml", "a spreadsheet of OpenDocument (.ods)", SPREADSHEET),
@@ -26,7 +26,7 @@ _MEMBERS = (
     (".json", "a zip of JSON files", UNPACK),
     (".jsonl", "a zip of JSON files", UNPACK),
 )
-# Names of fields or columns, the kind of the file, whether it lacks values of examples, and the cure.
+# Names of fields or columns, kind of the file, whether it lacks values of examples, and advice to users.
 _FIELDS = (
     ({"log_history", "global_step"}, "the Trainer's state of a whole run", True, TABLE),
     ({"dataset", "task", "model", "results", "num_model_parameters"},

@@ -119,7 +119,7 @@ def read_arms_by_task(
 
 
 class NoTaskError(UserError):
-    """A task was requested, but the files name none."""
+    """A task was requested, but the files do not name tasks."""
 
     def __init__(self, where: object):
         super().__init__(f"{where} names no task; leave --task out")
@@ -415,7 +415,7 @@ def _read_file(
                 return lm_eval_rows(path, parsed, names, seed)
             return standard(_table_of_json(path, parsed), names, path, seed)
         content = text.encode()
-        del data, text  # each has the size of the table
+        del data, text  # frees copies of the table
         try:
             frame = _read_text_table(content)
         except ValueError:

@@ -23,7 +23,7 @@ POSITION, BY_NAME = "order of rows", "names of files"
 NUMBERED = "numbers in the names of files"  # such as run1.csv, without the word "seed"
 BY_TIME, BY_MODEL = "order of evaluations in time", "models and folders of the logs"
 ONE_SCORE, ONE_RUN = "one score per run", "one run, as no column names seeds"
-UNNAMED = (POSITION, NUMBERED)  # seeds that are paired only by their order
+UNNAMED = (POSITION, NUMBERED)  # seeds without numbers, paired by their order
 # Usual names of seeds, and of runs that may be seeds.
 SEED_NAMES = (
     "pretrain_seed", "seed", "model_seed", "random_seed", "training_seed", "rng_seed", "init_seed",
@@ -291,7 +291,7 @@ def arms_of_rows(rows: Rows, where: str) -> dict[str, ArmTable]:
 
 
 def line_of_repeats(rows: Rows, cells: Mapping[str, Any]) -> str:
-    """Returns the error and cure for two rows with these cells of a run and example."""
+    """Returns the error for two rows of one run and example, with advice to users."""
     if _is_rounded(cells["example"]):
         cure = (
             "such ids were rounded, as spreadsheets do: export them again as text, or name another column of "
@@ -419,7 +419,7 @@ def table_of_arrays(
         `labels` [examples], `seeds`, `example_ids` and `clusters`; also scikit-learn's `y_pred` and
         `y_true`, `preds` and `targets`.
       where: name of the arrays for error messages.
-      names: names of arrays by role, if not these.
+      names: names of arrays by role, if not the usual ones.
 
     Example:
       >>> table = table_of_arrays({"scores": np.array([[1, 0]]), "seeds": np.array([7])}, "base")

@@ -274,6 +274,6 @@ def _is_distribution(table: pandas.DataFrame) -> bool:
 
 
 def _differing(frame: pandas.DataFrame, columns: Iterable[str]) -> tuple[str, str] | None:
-    """Returns the first column and one that differs from it, or None."""
+    """Returns the first column and a column that differs from it, or None."""
     first, *others = [*columns] or [""]
     return next(((first, name) for name in others if not frame[first].equals(frame[name])), None)

@@ -1,4 +1,4 @@
-r"""Sets whole documents of a text aside, to measure on what was not trained on.
+r"""Holds out whole documents of a text, for evaluation on unseen text.
 
     multiberts holdout --gin_param='hold_out.run_dir = "text"' \
         --gin_param='hold_out.sources = ["text.txt.gz"]' \

@@ -250,7 +250,7 @@ def _unpack(
     shard_dir: Path,
     workers: Runner,
 ) -> None:
-    """Unpacks each `.gz` that holds several shards, and puts these in its place."""
+    """Unpacks each `.gz` with several shards, and replaces it by these."""
     packed = [index for index, pieces in enumerate(cut) if is_packed(pieces)]
     unpack = functools.partial(unpack_shard, directory=shard_dir)
     plain = workers.run(unpack, [(index, cut[index]) for index in packed], "unpacked")

@@ -86,7 +86,7 @@ class Text:
         """Yields the sentences of each document that is not blank, counterfactual if asked for.
 
         Args:
-          counts: is added to, with what was exchanged.
+          counts: numbers of exchanged words, to which this call adds.
         """
         number = shard.first_document
         for piece in shard.pieces:
@@ -108,7 +108,7 @@ class Shard(NamedTuple):
     """A shard of a corpus.
 
     Attributes:
-      number: its place in the corpus, from 0.
+      number: index of the shard in the corpus, from 0.
       first_document: number in the corpus of its first document that is not blank.
       alone: whether it is the only shard and shows its own progress.
     """
@@ -322,7 +322,7 @@ def tokens_path(directory: Path, number: int) -> Path:
 
 
 def swapped_counts(paths: Iterable[Path]) -> Counter[str]:
-    """Adds up what was exchanged in shards.
+    """Adds the numbers of exchanged words over shards.
 
     Args:
       paths: directories of `tokenise_shard`.

@@ -90,7 +90,7 @@ class TokenStore:
         return self.tokens.size
 
     def sentence_bounds(self, document: int) -> np.ndarray:
-        """Returns where a document's sentences begin in the token file, and where the last ends.
+        """Returns the starts of a document's sentences in the token file, and the end of the last one.
 
         Returns:
           int64 [sentences of the document + 1].
@@ -99,7 +99,7 @@ class TokenStore:
         return np.asarray(self.sentence_offsets[first : end + 1])
 
     def document_of(self, token: np.ndarray) -> np.ndarray:
-        """Returns the document that each place of the token file belongs to.
+        """Returns the document of each position in the token file.
 
         Args:
           token: places in the token file, any shape.
@@ -120,7 +120,7 @@ def write_token_store(
       vocabulary: vocabulary of at most 65,536 pieces.
 
     Returns:
-      How many `documents`, `sentences` and `tokens` were written.
+      The numbers of written `documents`, `sentences` and `tokens`.
     """
     with _store_writer(directory) as writer:
         for group in _grouped(documents):
@@ -155,7 +155,7 @@ def write_encoded_documents(
 def join_token_stores(
     directory: PathLike, parts: Iterable[PathLike], vocabulary_size: int
 ) -> dict[str, int]:
-    """Writes the stores of the parts of a corpus one behind the other as one store.
+    """Concatenates the stores of the parts of a corpus into one store.
 
     Args:
       directory: folder for the three files.

@@ -43,11 +43,11 @@ class RunRecord:
         return f"{self.parameters['procedure']} seed {seed}{apart}"
 
     def input_path(self, name: str, moved_to: PathLike | None = None) -> Path:
-        """Returns where an input lies, if it still holds what the run read.
+        """Returns the path of an input, if its content is unchanged since the run.
 
         Args:
           name: of the input, such as `corpus`.
-          moved_to: where it lies now; None: where the run found it.
+          moved_to: current path of the input; None: the run's path.
         """
         given, content = self.inputs[name]
         path = Path(given if moved_to is None else moved_to)

@@ -23,7 +23,7 @@ _ROWS_AT_ONCE = 1 << 20
 
 
 def describe_run(*, run_dir: PathLike) -> str:
-    """Returns what `describe` says of the corpus that `prepare` made in `run_dir`."""
+    """Returns the output of `describe` for the corpus that `prepare` made in `run_dir`."""
     return describe(corpus=run_dir)
 
 

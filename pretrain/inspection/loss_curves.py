@@ -52,7 +52,7 @@ def curves(*, run_dirs: Sequence[PathLike], output_dir: PathLike = "curves") -> 
 
     Args:
       run_dirs: pre-training runs, finished or not.
-      output_dir: where the files go.
+      output_dir: folder for the files.
 
     Returns:
       Text: the accuracy of each run at the last step that all have, their mean, and the standard
@@ -159,7 +159,7 @@ def _smoothed(curve: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def describe_training(run_dir: PathLike) -> str:
-    """Returns what a finished pre-training run made and its last figures, for the terminal."""
+    """Returns the outputs and the last metrics of a finished pre-training run, for the terminal."""
     lines = read_metrics(Path(run_dir) / METRICS)
     last: dict[str, Any] = {}
     for line in lines:

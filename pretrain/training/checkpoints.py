@@ -51,7 +51,7 @@ def steps_before(start: Checkpoint | None, treatment: str) -> int:
 
 
 def checkpoint_path(run_dir: PathLike, step: int) -> Path:
-    """Returns where a pre-training run keeps the checkpoint of a step.
+    """Returns the path of a pre-training run's checkpoint of a step.
 
     Example:
       >>> checkpoint_path("results/seed_0", 2000).as_posix()

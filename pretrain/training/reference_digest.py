@@ -80,7 +80,7 @@ def train_and_digest() -> str:
 
 
 def _batch(step: int) -> dict[str, np.ndarray]:
-    """Returns made-up sequences; what they say does not matter."""
+    """Returns arbitrary sequences."""
     draw = generator("reference digest", step)
     rows, masked = (_BATCH_SIZE, _LENGTH), (_BATCH_SIZE, _PREDICTIONS)
     at = draw.permuted(np.tile(np.arange(1, _LENGTH), (_BATCH_SIZE, 1)), axis=1)

@@ -25,7 +25,7 @@ _PASSED_ON = {"scheduler", "datasets_dir"}
 
 @contextlib.contextmanager
 def local_arguments(arguments: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Lets a stage work on local paths where its arguments name places in a bucket.
+    """Replaces arguments with paths in a bucket by local copies.
 
     Inputs are fetched first. `run_dir` becomes a local copy, which is pushed now and then and when
     the block ends, however it ends.

@@ -50,20 +50,20 @@ PUSH_VARIABLE = "RUNS_PUSH_SECONDS"
 
 # Listed first, so that the log lines and checkpoints that a state needs are pushed with it.
 _STATE = "state"
-# Not fetched where a run resumes.
+# Files that a resumed run does not fetch.
 _CHECKPOINTS = "checkpoints/"
 # Files that may still grow are read into memory before they are pushed.
 _BYTES_READ_AT_ONCE = 64 * 2**20
 
 
 class Entry(RecordedFile):
-    """A file as the manifest has it: its content, and the object that holds it."""
+    """A file's entry in the manifest: its content, and the name of its object."""
 
     object: str
 
 
 def local_copy(bucket: Bucket) -> Path:
-    """Returns where the local copy of a place in a bucket lies."""
+    """Returns the path of the local copy of a URL."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = os.environ.get(FOLDER_VARIABLE) or Path(cache) / "multiberts" / "mirror"
     folder = Path(folder).expanduser()
@@ -130,7 +130,7 @@ class Mirror:
     """A run directory in a bucket, and `path`, its local copy while the block runs."""
 
     def __init__(self, url: str, url_of_path: Mapping[str, str] = MappingProxyType({})):
-        """Opens no connection.
+        """Prepares a mirror without opening a connection.
 
         Args:
           url_of_path: URLs by local copies, for the frozen configuration in the bucket to name.

@@ -295,7 +295,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs `multiberts <command> ...`; `python -m multiberts.<package>` comes here, too.
 
     Args:
-      arguments: the command's name and what follows it; None: those of this process.
+      arguments: the command's name and its arguments; None: the arguments of this process.
     """
     given = sys.argv[1:] if arguments is None else arguments
     with _one_line_errors():
@@ -533,8 +533,8 @@ def parameter_lines(
     """Yields the lines of `--help` on parameters: type, default, choices and meaning.
 
     Args:
-      function: with a docstring in Google's style; or a dataclass.
-      annotations: of the parameters that are shown, by name.
+      function: function with a docstring in Google's style, or a dataclass.
+      annotations: annotations of the displayed parameters, by name.
       prefix: text before each name.
     """
     meanings = described_function(function)[1]
