@@ -447,7 +447,7 @@ def improvement_bound(small: Runs, large: Runs, threshold: float | None = None) 
     """Computes a lower bound on the share of examples on which the larger size is better.
 
     Args:
-      small: as in `decay_bound`, of which this bound is the mirror image.
+      small: as in `decay_bound`; this bound is its mirror image.
       large: as for `decay_bound`.
       threshold: threshold t > 0, fixed in advance; by default the best one. Differences of at least t are
         counted.
