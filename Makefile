@@ -80,7 +80,7 @@ $(VENV)/installed-for-compile: $(VENV)/installed-for-tests
 bench-gpu: $(VENV)/installed-for-tests
 	$(BIN)/python -m multiberts.benchmarks.gpu_speed
 
-# A whole sweep of fine-tuning in one process against one process of the usual script per run.
+# A whole sweep of fine-tuning against one process of the usual script per run.
 bench-finetune: $(VENV)/installed-for-tests
 	$(PIP) --no-deps $(PEERS)
 	$(BIN)/python -m benchmarks.finetuning_speed
