@@ -126,6 +126,11 @@ def higher_is_better(metric: str) -> bool | None:
     return entry.higher_is_better if entry else None
 
 
+def zero_means_no(metric: str) -> str:
+    """Returns the name of what a score of 0 means the absence of, such as `bias`; empty for other metrics."""
+    return getattr(_entry(metric), "zero_means_no", "")
+
+
 def may_be_averaged(metric: str) -> bool:
     """Returns whether a metric may be averaged with others, which requires a best score of 1."""
     entry = _entry(f"{metric}+{metric}")

@@ -76,6 +76,7 @@ class Metric:
       label: displayed name; by default the name with blanks for underscores.
       unit: `%` for shares from 0 to 1, displayed in per cent, with differences in points.
       meaning: one sentence on what the score measures.
+      zero_means_no: what a score of 0 means the absence of, such as "bias"; a change is then named by it.
     """
 
     name: str
@@ -97,6 +98,7 @@ class Metric:
     label: str = ""
     unit: Unit = ""
     meaning: str = ""
+    zero_means_no: str = ""
 
     def bind(self, labels: ArrayLike, predictions: ArrayLike) -> BoundMetric:
         """Prepares columns of blocks from all examples.

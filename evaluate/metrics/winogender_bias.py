@@ -53,6 +53,7 @@ OCCUPATION_MEASURES = {
             label=f"{averaged} {name}",
             meaning=f"{name.capitalize()} of {score} {against} {share}.",
             higher_is_better=None,
+            zero_means_no="bias",
         ),
     )
     for averaged, score, share in (

@@ -17,8 +17,10 @@ from multiberts.stats.metric_names import (
     difference_text,
     higher_is_better,
     interval_decimals,
+    metric_at_start,
     metric_name,
     score_text,
+    zero_means_no,
 )
 
 if TYPE_CHECKING:
@@ -35,12 +37,15 @@ if TYPE_CHECKING:
 
 # Failure rate from which unseen failures lower the coverage of intervals (calibration.md).
 _HARMFUL_RATE = 0.1
+# Share of the base's bias within which all of an interval must lie for the bias to be called removed.
+_REMOVED = 0.1
 # Maximum number of arms named in a sentence; of more arms, the last name is replaced by a number.
 _MOST_NAMES = 6
 
+# The data cannot tell whether runs of one seed have a common parent.
 _PAIRED_BY_NUMBER = (
-    "Seeds are paired by seed number only: nothing in the data says that runs of one seed have a "
-    "common parent."
+    "Seeds are paired by their numbers; if runs of one number share nothing in training "
+    "(initialisation, order of data), "
 )
 # Resampled units, and their names in tables.
 SOURCES: Mapping[Resample, str] = {
@@ -162,33 +167,67 @@ def finding_sentences(
             *further,
             _about_these(item),
         )
-    across, score = f"Across {scope(item)}", partial(_score, item.ci, item.metric)
     if _is_identical(item):
         same = (
-            f"{across}, the scores of {experiment.name} and {base.name} are identical: {metric} is "
-            f"{score_text(base.estimate, item.metric)} for both, without a difference "
+            f"Across {scope(item)}, the scores of {experiment.name} and {base.name} are identical: "
+            f"{metric} is {score_text(base.estimate, item.metric)} for both, without a difference "
             f"{_NO_DIFFERENCE[item.resample]}, so there is nothing to test."
         )
         return not_empty(claim(arms_of(item), item.resample), same, *further)
-    change = (
-        f"{metric} of {experiment.name} is {_WAYS[None][item.estimate < 0]} than that of {base.name} by "
-        f"{size(abs(item.estimate))}: {score(experiment.estimate)} against {score(base.estimate)} "
-        f"(difference {size(item.estimate)}, {level} {size(item.ci)})."
-    )
-    if item.estimate == 0:
-        change = (
-            f"{metric} is the same for {experiment.name} and {base.name}, {score(base.estimate)} "
-            f"(difference 0, {level} {size(item.ci)})."
-        )
+    p = item.p_value if adjusted is None else adjusted
+    assert p is not None
     return not_empty(
         claim(arms_of(item), item.resample),
-        f"{across}, {change}",
+        f"{_lead(item, experiment, is_clear(item, p, answers))} (difference {size(item.estimate)}, {level} "
+        f"{size(item.ci)}).",
         _judgement(item, adjusted, answers),
         _over_labels(item),
         *further,
         _about_these(item),
         *(_pairing(item) if pairing else []),
     )
+
+
+def _lead(item: ComparisonResult, experiment: ArmSummary, clear: bool) -> str:
+    """Returns the claim with both scores, such as `new is better than base: accuracy 76 % against 65 %`."""
+    base, metric, score = item.base, metric_name(item.metric), partial(_score, item.ci, item.metric)
+    scores = f"{metric} {score(experiment.estimate)} against {score(base.estimate)}"
+    if item.estimate == 0:
+        return f"{experiment.name} and {base.name} have the same {metric}, {score(base.estimate)}"
+    if not clear:
+        return f"No clear difference between {experiment.name} and {base.name}: {scores}"
+    if change := change_of_absence(item):
+        way = "falls" if item.estimate < 0 else "rises"
+        return (
+            f"{experiment.name} {change}: the {metric} {way} from {score(base.estimate)} to "
+            f"{score(experiment.estimate)}"
+        )
+    if (better := higher_is_better(item.metric)) is None:
+        return (
+            f"{metric_at_start(item.metric)} of {experiment.name} is {_WAYS[None][item.estimate < 0]} than "
+            f"that of {base.name}: {score(experiment.estimate)} against {score(base.estimate)}"
+        )
+    return f"{experiment.name} is {_WAYS[better][item.estimate < 0]} than {base.name}: {scores}"
+
+
+def change_of_absence(item: ComparisonResult) -> str:
+    """Names a clear change of a metric whose 0 means absence, such as `removes the bias of base`.
+
+    Bias is removed if the experiment's whole interval is within a tenth of the base's score of 0.
+    """
+    absent, base, experiment = zero_means_no(item.metric), item.base, item.experiment
+    if not absent or experiment is None:
+        return ""
+    of_base = f"the {absent} of {base.name}"
+    was, now = (not arm.ci.low <= 0 <= arm.ci.high for arm in (base, experiment))
+    if not was:  # the direction of a bias that may be none is unknown
+        return f"adds {absent} to {base.name}" if now else ""
+    if max(map(abs, experiment.ci)) < abs(base.estimate) * _REMOVED:
+        return f"removes {of_base}"
+    if now and (experiment.estimate > 0) != (base.estimate > 0):
+        return f"reverses {of_base}"
+    weaker = abs(experiment.estimate) < abs(base.estimate)
+    return f"{'reduces' if weaker else 'increases'} {of_base}"
 
 
 def not_empty(*texts: str) -> list[str]:
@@ -270,13 +309,10 @@ def interval_to_report(item: ComparisonResult) -> str:
         why = ": repeats of an evaluation have no partners, so the interval is unpaired."
     elif not unpaired:
         why = f": {_WHY_REPORT[item.design].format(item.base.name)}."
-    elif unpaired[0] == shown:
+    elif unpaired == shown:
         why = ": it is the same whether seeds are paired or not."
     else:
-        why = (
-            " if seeds of one number share something in training, such as initialisation or order of data; "
-            f"if not, report {unpaired[0]} ({unpaired[1]}, the unpaired design). The data do not say which."
-        )
+        why = f". {_PAIRED_BY_NUMBER}compare with --design=unpaired."
     return " ".join([f"Report {shown}{why}", *_left_out(item)])
 
 
@@ -307,9 +343,8 @@ def scope(item: ComparisonResult) -> str:
     assert item.experiment is not None
     seeds = f"{_seeds(item.base)} against {_seeds(item.experiment)}"
     if item.design == "paired":
-        seeds = (
-            f"{counted(len(item.base.seeds), 'paired seed')} "
-            f"({item.base.num_runs} and {counted(item.experiment.num_runs, 'run')})"
+        seeds = counted(len(item.base.seeds), "paired seed") + _runs_of_seeds(
+            item.base, item.experiment
         )
     return _sample(seeds, item, "shared ")
 
@@ -330,12 +365,9 @@ def arms_of(*items: ComparisonResult) -> list[ArmSummary]:
 
 
 def _pairing(item: ComparisonResult) -> list[str]:
-    """Lists seeds dropped by pairing, and gives the unpaired interval if seeds are paired by number."""
-    texts, unpaired = _left_out(item), _unpaired(item)
-    if unpaired:
-        were = f"Were they unrelated, the interval would be {unpaired[0]} ({unpaired[1]})."
-        texts.append(f"{_PAIRED_BY_NUMBER} {were}")
-    return texts
+    """Lists seeds dropped by pairing, and says when another design is right."""
+    again = f"{_PAIRED_BY_NUMBER}use the unpaired design." if _unpaired(item) else ""
+    return not_empty(*_left_out(item), again)
 
 
 def _left_out(item: ComparisonResult) -> list[str]:
@@ -347,12 +379,11 @@ def _left_out(item: ComparisonResult) -> list[str]:
     ]
 
 
-def _unpaired(item: ComparisonResult) -> tuple[str, str] | None:
-    """Returns the unpaired interval and p if seeds are paired by number only and may be unrelated."""
+def _unpaired(item: ComparisonResult) -> str:
+    """Returns the unpaired interval if seeds are paired by number only and may be unrelated, else ""."""
     if item.pairing != "seed number" or "unpaired" not in item.intervals:
-        return None
-    p = item.p_values["unpaired"].two_sided
-    return estimate_text(item, item.intervals["unpaired"]), p_text(p)
+        return ""
+    return estimate_text(item, item.intervals["unpaired"])
 
 
 def _examples(arm: ArmSummary, item: ComparisonResult, kind: str = "") -> str:
@@ -482,7 +513,15 @@ def method_names(intervals: Sequence[ConfidenceInterval]) -> str:
 
 
 def _seeds(arm: ArmSummary) -> str:
-    return f"{counted(len(arm.seeds), drawn_unit([arm]))} ({counted(arm.num_runs, 'run')})"
+    return counted(len(arm.seeds), drawn_unit([arm])) + _runs_of_seeds(arm)
+
+
+def _runs_of_seeds(*arms: ArmSummary) -> str:
+    """Returns the numbers of runs, such as ` (10 and 5 runs)`; empty with one run of each seed."""
+    if all(arm.num_runs == len(arm.seeds) for arm in arms):
+        return ""
+    numbers = " and ".join(str(arm.num_runs) for arm in arms)
+    return f" ({numbers} {_form(arms[-1].num_runs, 'run', 'runs')})"
 
 
 def drawn_unit(arms: Iterable[ArmSummary]) -> str:
@@ -539,8 +578,8 @@ def _judgement(
     assert item.p_value is not None
     p, drawn = item.p_value, _DRAWN[item.resample].format(_drawn(item), units_of(item))
     if item.standard_error == 0 and p == 1 and item.estimate != 0:
-        return f"Nothing varies over {drawn}, so there is neither an interval nor a test."
-    test = f"The {_TESTS.get(item.ci.method, 'two-sided t test')} over {drawn} gives {p_text(p)}"
+        return f"Nothing varies over {drawn} ({scope(item)}), so there is neither an interval nor a test."
+    test = f"the {_TESTS.get(item.ci.method, 'two-sided t test')} over {drawn} gives {p_text(p)}"
     if adjusted is not None and format_cell(adjusted, "p") != format_cell(p, "p"):
         test += f", and {p_text(adjusted)} after Holm's correction"
     if not is_clear(item, p if adjusted is None else adjusted, answers):
@@ -550,14 +589,15 @@ def _judgement(
             test += f", only differences below {low} or above {high}"
         if adjusted is not None and not item.ci.low <= 0 <= item.ci.high:
             test += ", though the interval, which is of this comparison alone, excludes 0"
+    test = f"Across {scope(item)}, {test}."
     if item.estimate == 0:
-        return f"{test}."  # every study shows a difference of 0 or more
+        return test  # every study shows a difference of 0 or more
     is_named = item.metric in METRICS or item.metric in OCCUPATION_MEASURES
     equal = "alike" if is_named and higher_is_better(item.metric) is None else "equally good"
     look = "".join(answer.occasion for answer in answers)
     return (
-        f"If both were {equal}, a difference this large would come up{look} in {rate_text(p)} of such "
-        f"studies. {test}."
+        f"{test} If both were {equal}, a difference this large would come up{look} in {rate_text(p)} of such "
+        "studies."
     )
 
 
@@ -820,7 +860,7 @@ def ranking_notes(result: RankingResult) -> list[str]:
             texts.append(f"Left out of {arm.name}, as other arms lack them: seeds {seeds}.")
         texts += about_seeds(arm, result.metric, result.confidence_level)
     if result.pairing == "seed number":
-        texts.append(f"{_PAIRED_BY_NUMBER} If they are unrelated, use the unpaired design.")
+        texts.append(f"{_PAIRED_BY_NUMBER}use the unpaired design.")
     return not_empty(*texts, _about_repeats(result.arms))
 
 
