@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, get_args
 
@@ -22,14 +24,16 @@ from multiberts.stats.compare.question import (
     compare_specs,
     prepare_arms,
 )
+from multiberts.stats.compare.ranking import ArmComparisons, ranked
 from multiberts.stats.compare.result import Comparison, Readable
 from multiberts.stats.errors import DataError, as_data_errors
 from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.interval_rule import ScoreKind, interval_of_score, spread_of
+from multiberts.stats.intervals import ConfidenceInterval
 from multiberts.stats.metric_names import higher_is_better, may_be_averaged, metric_name
 from multiberts.stats.presentation.words import arms_of, seed_names
 from multiberts.stats.reading import distinct_names, name_carried, tasks_in
-from multiberts.stats.results import ArmSummary, EqualByContent
+from multiberts.stats.results import ArmDifference, ArmSummary, EqualByContent
 from multiberts.stats.runs_table import common_seeds, sorted_seeds, with_common_seeds
 from multiberts.stats.settings import ComparisonSettings, Design, Resample, whole_number
 from multiberts.stats.significance import Method, adjusted_p_values
@@ -265,6 +269,47 @@ def mean_over_tasks(
         for seeds, tasks in tasks_of.items()
     ]
     return replace(mean, notes=tuple(notes))
+
+
+def rank_means(
+    means: Sequence[Comparison],
+    cells_of: Callable[[str, str], Sequence[CountedArms]],
+    settings: ComparisonSettings,
+) -> ArmComparisons:
+    """Ranks arms by their means over tasks, with intervals that hold for all pairs together (Bonferroni).
+
+    Args:
+      means: mean over tasks of each arm, in a `single` design.
+      cells_of: returns two arms, (base, experiment), on each task.
+      settings: settings of the pairs; `design` is `paired` or `unpaired`.
+    """
+    first, higher = means[0], higher_is_better(means[0].metric)
+    arms = sorted(
+        (item.base for item in means), key=lambda arm: arm.estimate, reverse=higher is not False
+    )
+    pairs = [(worse.name, better.name) for better, worse in itertools.combinations(arms, 2)]
+    level = 1 - (1 - settings.confidence_level) / len(pairs)
+    # The fewest replicates that intervals at this level may have; the ranks do not use them.
+    how = replace(settings, confidence_level=level, n_resamples=math.ceil(2 / (1 - level)))
+    differences = []
+    for names in pairs:
+        item = mean_over_tasks(cells_of(*names), how, names)
+        assert item.p_value is not None
+        ci = ConfidenceInterval(*item.ci, settings.confidence_level, item.ci.method)
+        differences.append(
+            ArmDifference(
+                *names, item.estimate, item.standard_error, item.df, ci,
+                min(1.0, len(pairs) * item.p_value), {"uncorrected": item.p_value},
+            )
+        )  # fmt: skip
+    holm = adjusted_p_values([item.p_values["uncorrected"] for item in differences], "holm")
+    for item, p in zip(differences, holm.tolist(), strict=True):
+        item.p_values["holm"] = p
+    return ArmComparisons(
+        first.evaluation_set, first.evaluation_set, first.metric, higher, settings.design,
+        first.resample, None, ranked(arms, differences, higher is not False), tuple(differences),
+        settings.confidence_level, 0.0, first.pairing, settings.n_resamples, settings.rng,
+    )  # fmt: skip
 
 
 def _spec(cell: CountedArms, settings: ComparisonSettings) -> ComparisonSpec:

@@ -12,7 +12,7 @@ from multiberts.stats.metric_names import interval_decimals, metric_label, metri
 from multiberts.stats.presentation.answer import FurtherAnswer
 from multiberts.stats.presentation.reported import ReportedComparison
 from multiberts.stats.presentation.table_writer import Table
-from multiberts.stats.presentation.words import method_names, rank_text
+from multiberts.stats.presentation.words import rank_text
 from multiberts.stats.results import ComparisonResult, RankingResult, flat_values
 
 TESTS = ("t", "percentile", "published", "sign_flip", "permutation")
@@ -85,27 +85,28 @@ def summary_table(items: Sequence[ReportedComparison]) -> Table:
         item = row.comparison
         shown = with_decimals(score_format(item.metric), decimals[item.metric])
         estimate = f"{format_cell(item.estimate, shown)} ({format_cell(item.ci, shown)})"
-        scores = [format_cell(item.base.estimate, shown), NONE, NONE]
+        scores = [format_cell(item.base.estimate, shown), NONE]
         if item.experiment is None:
-            scores[0] = estimate
+            scores, estimate = [estimate, NONE], NONE
         else:
-            scores[1:] = [format_cell(item.experiment.estimate, shown), estimate]
-        flips = item.p_values.get("sign flip")
-        p_values = [
-            format_cell(p, "p") for p in (item.p_value, flips and flips.two_sided, row.adjusted)
-        ]
+            scores[1] = format_cell(item.experiment.estimate, shown)
+        p = format_cell(row.adjusted, "p")
         metric = metric_label(item.metric)
-        rows.append([item.name, item.evaluation_set, metric, *scores, *p_values, row.result])
+        rows.append([item.name, item.evaluation_set, metric, estimate, p, row.result, *scores])
     levels = sorted({row.comparison.confidence_level for row in items})
     level = f"{levels[0]:.0%} CI" if len(levels) == 1 else "CI"
-    tests = [row.comparison.ci for row in items if row.comparison.experiment is not None]
     columns = (
-        "Compared", "Set", "Metric", "Base", "Experiment", f"Difference ({level})",
-        f"p ({method_names(tests)})" if tests else "p", "p (sign flip)", "p (Holm)", "Result",
+        "Compared", "Set", "Metric", f"Difference ({level})", p_heading(items), "Result", "Base",
+        "Experiment",
     )  # fmt: skip
     return Table(
         columns, rows, note=" ".join(filter(None, [unclear_beyond_zero(items), _of_means(items)]))
     )
+
+
+def p_heading(items: Sequence[ReportedComparison]) -> str:
+    """Returns the heading of the p that decides; that of a single comparison needs no correction."""
+    return "p (Holm)" if sum(row.adjusted is not None for row in items) > 1 else "p"
 
 
 def _of_means(items: Sequence[ReportedComparison]) -> str:

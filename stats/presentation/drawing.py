@@ -113,6 +113,14 @@ def row(
     )  # fmt: skip
 
 
+def estimate_beside(
+    axes: Axes, position: float, estimate: float, interval: Sequence[float], colour: str
+) -> None:
+    """Draws an estimate and its vertical interval beside the dots of seeds."""
+    axes.plot([position] * 2, [*interval], color=colour, linewidth=2)
+    axes.plot(position, estimate, "D", color=colour, markersize=6)
+
+
 def dots(
     axes: Axes,
     values: NDArray,

@@ -13,7 +13,7 @@ from multiberts.evaluate.metrics.column_metric import UNBOUNDED
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.figure_style import COLOURS, GREY, canvas
 from multiberts.stats.formats import heading
-from multiberts.stats.interval_rule import ScoreKind, interval_of_mean, t_interval
+from multiberts.stats.interval_rule import ScoreKind, interval_of_mean
 from multiberts.stats.metric_names import metric_label, score_format
 from multiberts.stats.presentation import drawing
 from multiberts.stats.presentation.words import SOURCES, method_names
@@ -48,7 +48,7 @@ class OccupationScores:
 
     Attributes:
       share: share of women in [0, 1] [occupations].
-      values: mean over seeds of the bias score or probe [occupations].
+      values: bias score or probe, mean of a seed's runs [seeds, occupations].
       truth: true slope of synthetic data, or None if unknown.
       interval: interval of the slope over seeds and occupations, or None.
     """
@@ -69,22 +69,40 @@ def _draw_difference(
 
 
 def seed_figure(comparison: ComparisonResult) -> Figure:
-    """Draws one dot per seed and one box per procedure; thin lines join paired seeds."""
+    """Draws the seeds of each arm, and those of their difference, beside the estimates with their intervals.
+
+    Thin lines join paired seeds. Reference: Gardner & Altman (1986), Confidence Intervals rather than P
+    Values.
+    """
     arms = [arm for arm in (comparison.base, comparison.experiment) if arm is not None]
-    with canvas(1.3 + 1.15 * len(arms), 3.2) as (figure, axes):
-        scores = [arm.seed_scores for arm in arms]
-        seed_rows = [
-            drawing.dots(axes, values, row, row, box=0.5, box_line=1.0, markeredgewidth=0.6)
-            for row, values in enumerate(scores)
-        ]
-        if comparison.design == "paired" and len(arms) == 2:
-            axes.plot(np.array(seed_rows), np.array(scores), color=GREY, linewidth=0.8, zorder=2)
+    scores = [arm.seed_scores for arm in arms]
+    is_paired = comparison.design == "paired" and len(arms) == 2
+    ratios = [len(arms), 1.1][: len(arms)]
+    width = 0.9 + 1.05 * sum(ratios)
+    with canvas(width, 3.2, len(arms), width_ratios=ratios, squeeze=False) as (figure, panels):
+        left, *rest = panels[0]
+        dots_at = [drawing.dots(left, values, row, row) for row, values in enumerate(scores)]
+        for row, arm in enumerate(arms):
+            drawing.estimate_beside(left, row + 0.27, arm.estimate, arm.ci, COLOURS[row])
+        if is_paired:
+            left.plot(np.array(dots_at), np.array(scores), color=GREY, linewidth=0.8, zorder=2)
         names = [f"{arm.name}\n({counted(len(arm.seeds), 'seed')})" for arm in arms]
-        axes.set_xticks(range(len(arms)), names)
-        axes.set_xlim(-0.6, len(arms) - 0.4)
-        axes.set_ylabel(metric_label(comparison.metric))
-        drawing.show_unit(axes.yaxis, score_format(comparison.metric))
-        axes.set_title(comparison.evaluation_set)
+        left.set_xticks(range(len(arms)), names)
+        left.set_xlim(-0.45, len(arms) - 0.45)
+        left.set_ylabel(metric_label(comparison.metric))
+        left.set_title(comparison.evaluation_set)
+        for right in rest:
+            if is_paired:
+                drawing.dots(right, np.subtract(scores[1], scores[0]), 0, 2)
+            drawing.estimate_beside(right, 0.27, comparison.estimate, comparison.ci, "black")
+            right.axhline(0, color="black", linewidth=0.9, linestyle=":")
+            right.set_xlim(-0.45, 0.55)
+            unit = score_format(comparison.metric, True)
+            right.set_xticks(
+                [0.1], [f"{heading('difference', unit)}\n{comparison.confidence_level:.0%} CI"]
+            )
+        for axes in panels[0]:
+            drawing.show_unit(axes.yaxis, score_format(comparison.metric))
     return figure
 
 
@@ -307,62 +325,48 @@ def _draw_band(
 
 
 def bias_figure(arms: Sequence[OccupationScores], label: str, title: str = "") -> Figure:
-    """Draws the bias of occupations against their share of women, with the fitted and any true slope."""
-    options = {"sharex": True, "sharey": True, "squeeze": False}
-    with canvas(1 + 3.0 * len(arms), 3.5, len(arms), **options) as (figure, panels):
-        for index, (arm, axes) in enumerate(zip(arms, panels[0], strict=True)):
+    """Draws the bias of occupations against their share of women: dots for means, a thin line for each seed.
+
+    Thick lines are fitted to the means; a true slope is dotted, on top.
+    """
+    with canvas(4.6, 3.2 + 0.25 * len(arms)) as (figure, axes):
+        axes.axhline(0, color=GREY, linewidth=0.6)
+        for index, arm in enumerate(arms):
             _draw_occupations(axes, arm, index)
-        panels[0, 0].set_ylabel(label)
-        drawing.title_above(figure, title)
+        axes.set_xlabel("women in the occupation (%)")
+        axes.set_ylabel(label)
+        axes.set_title(title)
+        drawing.legend_below(figure, [axes], 1)
     return figure
 
 
 def _draw_occupations(axes: Axes, arm: OccupationScores, index: int) -> None:
-    percent = 100 * arm.share
-    axes.axhline(0, color=GREY, linewidth=0.6)
-    axes.plot(
-        percent, arm.values, alpha=0.75, **drawing.dot_style(index, size=5, edge=0.4),
-    )  # fmt: skip
-    ends = np.array([percent.min(), percent.max()])
-    mean_share, mean_value = arm.share.mean(), arm.values.mean()
-    spread = ((arm.share - mean_share) ** 2).sum()
-    if spread > 0:
-        slope = ((arm.share - mean_share) * (arm.values - mean_value)).sum() / spread
-        _draw_fit_band(axes, arm, float(slope))
-        level = "" if arm.interval is None else " ({:z.2f} to {:z.2f})".format(*arm.interval)
+    percent, by_seed = 100 * arm.share, np.atleast_2d(arm.values)
+    mean, colour = by_seed.mean(axis=0), COLOURS[index % len(COLOURS)]
+    style = drawing.dot_style(index, size=5, edge=0.4)
+    axes.plot(percent, mean, alpha=0.6, **style)
+    if percent.min() == percent.max():
+        return
+    slope = np.polyfit(arm.share, mean, 1)[0]
+    interval = "" if arm.interval is None else " ({:z.2f} to {:z.2f})".format(*arm.interval)
+    several = f"; thin: {counted(len(by_seed), 'seed')}" if len(by_seed) > 1 else ""
+    ends = np.array([arm.share.min(), arm.share.max()])
+    for values in by_seed if several else ():
         axes.plot(
-            ends, mean_value + slope * (ends / 100 - mean_share), "-", color="black", linewidth=1.8,
-            label=f"fit, slope {slope:z.2f}{level}",
-        )  # fmt: skip
+            100 * ends,
+            np.polyval(np.polyfit(arm.share, values, 1), ends),
+            color=colour,
+            linewidth=0.7,
+        )
+    axes.plot(
+        100 * ends, np.polyval(np.polyfit(arm.share, mean, 1), ends), color=colour, linewidth=2.2,
+        label=f"{arm.name}: slope {slope:z.2f}{interval}{several}",
+    )  # fmt: skip
     if arm.truth is not None:
         axes.plot(
-            ends, mean_value + arm.truth * (ends / 100 - mean_share), ":", color="black",
-            linewidth=2, label=f"true slope {arm.truth:z.2f}",
+            100 * ends, mean.mean() + arm.truth * (ends - arm.share.mean()), ":", color="black",
+            linewidth=2, zorder=5, label=f"true slope of {arm.name}: {arm.truth:z.2f}",
         )  # fmt: skip
-    axes.set_xlabel("women in the occupation (%)")
-    axes.set_title(arm.name)
-    axes.legend(loc="best", fontsize=9)
-
-
-def _draw_fit_band(axes: Axes, arm: OccupationScores, slope: float) -> None:
-    """Draws the 95% band of the fitted line over new occupations, with the seeds held fixed."""
-    number, centre = len(arm.share), arm.share.mean()
-    if number < 3:
-        return
-    grid = np.linspace(arm.share.min(), arm.share.max(), 51)
-    line = arm.values.mean() + slope * (grid - centre)
-    left = arm.values - arm.values.mean() - slope * (arm.share - centre)
-    error = np.sqrt(
-        (left @ left / (number - 2))
-        * (1 / number + (grid - centre) ** 2 / ((arm.share - centre) ** 2).sum())
-    )
-    low, high = np.array(
-        [t_interval(*point, number - 2, 0.95) for point in zip(line, error, strict=True)]
-    ).T
-    axes.fill_between(
-        100 * grid, low, high, color=GREY, alpha=0.2, linewidth=0, zorder=0,
-        label="95% band over occupations",
-    )  # fmt: skip
 
 
 def draw_ranking(result: RankingResult) -> Figure:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -174,12 +173,9 @@ def finding_sentences(
             f"{_NO_DIFFERENCE[item.resample]}, so there is nothing to test."
         )
         return not_empty(claim(arms_of(item), item.resample), same, *further)
-    p = item.p_value if adjusted is None else adjusted
-    assert p is not None
     return not_empty(
         claim(arms_of(item), item.resample),
-        f"{_lead(item, experiment, is_clear(item, p, answers))} (difference {size(item.estimate)}, {level} "
-        f"{size(item.ci)}).",
+        lead(item, adjusted, answers),
         _judgement(item, adjusted, answers),
         _over_labels(item),
         *further,
@@ -188,8 +184,23 @@ def finding_sentences(
     )
 
 
-def _lead(item: ComparisonResult, experiment: ArmSummary, clear: bool) -> str:
-    """Returns the claim with both scores, such as `new is better than base: accuracy 76 % against 65 %`."""
+def lead(
+    item: ComparisonResult, adjusted: float | None = None, answers: Sequence[FurtherAnswer] = ()
+) -> str:
+    """Returns the claim with both scores and the interval of their difference.
+
+    For example `new is better than base: accuracy 76 % against 65 % (difference ...)`.
+    """
+    p = item.p_value if adjusted is None else adjusted
+    assert item.experiment is not None and p is not None
+    size, level = partial(estimate_text, item), level_text(item.confidence_level)
+    return (
+        f"{_claim_of_scores(item, item.experiment, is_clear(item, p, answers))} "
+        f"(difference {size(item.estimate)}, {level} {size(item.ci)})."
+    )
+
+
+def _claim_of_scores(item: ComparisonResult, experiment: ArmSummary, clear: bool) -> str:
     base, metric, score = item.base, metric_name(item.metric), partial(_score, item.ci, item.metric)
     scores = f"{metric} {score(experiment.estimate)} against {score(base.estimate)}"
     if item.estimate == 0:
@@ -746,22 +757,9 @@ def warnings(
     """
     texts = [*item.notes, *(text for answer in answers for text in answer.warnings())]
     if item.below_seed_floor and item.seed_floor is not None:
-        smaller = flips = ""
-        if numbers:
-            bootstrap, t = (min(item.p_values[name][:2]) for name in ("percentile", "t"))
-            smaller = f" (bootstrap {bootstrap:.2g}, t {t:.2g})"
-        if numbers and "sign flip" in item.p_values:
-            flips = (
-                " The sign-flip test, which makes no assumption about this distribution and concerns "
-                f"only these {units_of(item)}, gives p = {item.p_values['sign flip'].two_sided:.2g} "
-                "(two-sided)."
-            )
         texts.append(
-            "With so few seeds, a sign-flip or permutation test cannot give a one-sided p below "
-            f"{Fraction(item.seed_floor).limit_denominator(10**9)} = {item.seed_floor:.2g}. "
-            f"Smaller values{smaller} rely on the "
-            "examples, or on the assumption that seed effects are normally distributed; with few "
-            f"seeds the bootstrap's own p is too small.{flips}"
+            "With so few seeds, a small p assumes that seed effects are normally distributed: tests without "
+            f"this assumption cannot give a two-sided p below {2 * item.seed_floor:.2g}."
         )
     without_failed = ""
     if item.without_failed is not None:
@@ -795,23 +793,36 @@ def warnings(
     return texts
 
 
+def ranking_lead(result: RankingResult) -> str:
+    """Returns the sentence on the first arm of a ranking."""
+    first = result.arms[0]
+    score = partial(_score, first.ci, result.metric)
+    comes = "comes first" if _tied_with_first(result) or result.against else "leads clearly"
+    return (
+        f"{filled('{} ', claim(result.arms, result.resample))}"
+        f"{first.name} {comes} by {metric_name(result.metric)}{filled(' ({})', result.evaluation_set)}, with "
+        f"{score(first.estimate)} "
+        f"({level_text(result.confidence_level)} {score(first.ci)})."
+    )
+
+
+def _tied_with_first(result: RankingResult) -> list[str]:
+    first, *others = result.arms
+    return [arm.name for arm in others if {*arm.groups} & {*first.groups}]
+
+
 def ranking_finding(result: RankingResult) -> str:
     """Describes a ranking in a few plain sentences."""
     first, clear = result.arms[0], sum(item.clear for item in result.differences)
-    numbers, score = _numbers_of_seeds(result), partial(_score, first.ci, result.metric)
+    numbers = _numbers_of_seeds(result)
     paired = "paired seed" if result.design == "paired" else drawn_unit(result.arms)
     each = f"{numbers} {paired}{'' if numbers == '1' else 's'} each"
     if first.num_examples > 1:
         each = "one run each" if _are_single(result.arms) else each
         each += f" and {counted(first.num_examples, 'shared example')}"
-    scope = (
-        f"{filled('{} ', claim(result.arms, result.resample))}"
-        f"Among {len(result.arms)} arms with {each}, {first.name} comes first by "
-        f"{metric_name(result.metric)}, with {score(first.estimate)} "
-        f"({level_text(result.confidence_level)} {score(first.ci)})."
-    )
-    count = f"{clear} of {counted(len(result.differences), 'difference')}"
     are = _form(clear, "is", "are")
+    number = counted(len(result.differences), "difference")
+    count = f"Among {len(result.arms)} arms with {each}, {clear} of {number}"
     if result.against is not None:
         ways = _WAYS[result.higher_is_better]
         sides: dict[str, list[str]] = {way: [] for way in (*ways, "not clearly different")}
@@ -823,10 +834,13 @@ def ranking_finding(result: RankingResult) -> str:
             for way, names in sides.items()
             if names
         ]
-        return " ".join([scope, f"{count} from {result.against} {are} clear.", *words])
-    tied = [arm.name for arm in result.arms[1:] if set(arm.groups) & set(first.groups)]
-    ahead = f"{_names(tied)} cannot be distinguished from it." if tied else "It leads clearly."
-    return f"{scope} {ahead} {count} {are} clear at {result.confidence_level:.0%} for all together."
+        return " ".join(
+            [ranking_lead(result), f"{count} from {result.against} {are} clear.", *words]
+        )
+    tied = _tied_with_first(result)
+    ties = filled("{} cannot be distinguished from it. ", tied and _names(tied))
+    clear_at = f"{are} clear at {result.confidence_level:.0%} for all together."
+    return f"{ranking_lead(result)} {ties}{count} {clear_at}"
 
 
 def _numbers_of_seeds(result: RankingResult) -> str:

@@ -23,7 +23,8 @@ from multiberts.runs.parameters import (
     PositiveInt,
     takes_fields_of,
 )
-from multiberts.stats.answers.listed import ANSWERS
+from multiberts.stats.answers.listed import ANSWERS, asked
+from multiberts.stats.compare.arms import ManyDesign
 from multiberts.stats.presentation.comparison_tables import full_table, summary_table
 from multiberts.stats.presentation.provenance import data_facts
 from multiberts.stats.reading import table_of
@@ -60,7 +61,7 @@ class FileComparison(SliceNames):
         (`base_seed*.csv new_seed*.csv`).
       labels: table of ids and labels, which replace the labels in the files; `example` and `label` may name
         its columns.
-      base: reference arm of all comparisons; by default the first.
+      base: reference arm of all comparisons; by default the first of two, and none of more.
       metric: a metric such as `accuracy`, `f1`, `matthews_correlation`; by default `mean` of scores,
         and `accuracy` of predictions. For several tasks one metric each, `MRPC:accuracy+f1,accuracy`; two
         metrics of a task are averaged. `glue`: GLUE's metrics.
@@ -145,9 +146,8 @@ def compare_files(settings: FileComparison) -> str:
     """Compares predictions or scores of your models over seeds and examples.
 
     `multiberts compare base.csv new.csv --metric=f1` compares two files; `multiberts compare results.csv`
-    compares the arms in one file. The base is the first arm, or the arm given by `--base`. With more than two
-    arms, each is compared with the base, p-values are corrected for the number of comparisons (Holm), and all
-    arms are ranked, with ties.
+    compares the arms in one file. Of two arms, the first is the base. Three or more are ranked, with ties;
+    with `--base` each is also compared with that arm, with p corrected for the number of comparisons (Holm).
 
     Args:
       settings: files to compare and settings of the comparison.
@@ -232,15 +232,16 @@ def _compare_tasks(
     if settings.base is not None and settings.base not in every_arm:
         arms_read = ", ".join(every_arm)
         raise UserError(f"found no arm --base={settings.base}, only {arms_read}; give one of them")
-    base_name = every_arm[0] if settings.base is None else settings.base
-    others = [name for name in every_arm if name != base_name]
     [by, *_] = columns_of_each([settings.results, *settings.experiment], {"by": settings.by})
     questions = {kind.parameter: getattr(settings, kind.parameter, None) for kind in ANSWERS} | by
+    ranked = _design_of_ranking(settings, every_arm, questions)
+    base_name = every_arm[0] if settings.base is None else settings.base
+    others = [name for name in every_arm if name != base_name]
     try:
         metrics = metrics_by_task(settings.metric, [*tasks])
     except ValueError as error:
         raise UserError(str(error)) from error
-    by_arm: dict[str, list[Pair]] = {name: [] for name in others or [""]}
+    by_arm: dict[str, list[Pair]] = {name: [] for name in (every_arm if ranked else others or [""])}
     lacking: list[str] = []
     for task, arms in tasks.items():
         called = task or settings.task_name or settings.task or Path(settings.results).name
@@ -261,13 +262,14 @@ def _compare_tasks(
         }  # fmt: skip
         lacking += [f"{name} on {task}" for name in (base_name, *others) if name not in sets]
         for name, arm_pairs in by_arm.items():
-            if base_name not in sets or (name and name not in sets):
+            arm_names = [name] if ranked else [base_name, *([name] if name else [])]
+            if not {*arm_names} <= {*sets}:
                 continue
-            pair = [sets[base_name], *([sets[name]] if name else [])]
-            title = f"{name} against {base_name}" if name else base_name
+            pair = [sets[arm_name] for arm_name in arm_names]
+            title = " against ".join(reversed(arm_names))
             arm_pairs += [
                 Pair(
-                    pair, measure, (base_name, name), title, "",
+                    pair, measure, (*arm_names, "")[:2], title, "",
                     counts=not run_task or pair[0].counts(measure),
                 )
                 for measure in measures
@@ -283,12 +285,31 @@ def _compare_tasks(
         )
     titles = {pair.name for pair in pairs}
     title = titles.pop() if len(titles) == 1 else f"All against {base_name}"
-    how = settings.of_comparison(settings.design if others else "single")
-    request = Request(title, how, pairs, questions)
+    if ranked:
+        title = f"{len(every_arm)} models"
+    how = settings.of_comparison("single" if ranked or not others else settings.design)
+    request = Request(title, how, pairs, questions, ranked=ranked)
     [compared] = compare_all([request], for_page=settings.html is not None)
     if lacking:
         compared.unranked.append(f"Left out, as there are no predictions: {', '.join(lacking)}.")
     return compared
+
+
+def _design_of_ranking(
+    settings: FileComparison, arms: Sequence[str], questions: Mapping[str, Any]
+) -> ManyDesign | None:
+    """Returns the design in which three or more arms are ranked; None: arms are compared with a base."""
+    if len(arms) < 3 or settings.base is not None:
+        return None
+    needs_base = [f"--{kind.parameter}" for kind in asked(questions)]
+    if settings.design in ("fixed_baseline", "single"):
+        needs_base = [f"--design={settings.design}"]
+    if needs_base:
+        raise UserError(
+            f"found {len(arms)} arms and {needs_base[0]}, which is about a comparison with a base; name the "
+            f"base with --base={arms[0]}"
+        )
+    return "unpaired" if settings.design == "unpaired" else "paired"
 
 
 def _pages(

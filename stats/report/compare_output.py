@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from multiberts.stats.metric_names import metric_name, score_format
 from multiberts.stats.presentation import planning, words
 from multiberts.stats.presentation.comparison_tables import (
     metric_decimals,
+    p_heading,
     summary_table,
     unclear_beyond_zero,
 )
@@ -144,7 +145,6 @@ def as_text(compared: ComparedArms, read: str) -> str:
         passed_over = f"Task by task, corrected for their number (Holm): {tally(compared.items)}."
     claims = {words.claim(words.arms_of(item), item.resample) for item in items}
     about = claims.pop() if len(claims) == 1 and len(items) > 1 else ""  # written once
-    sets = dict.fromkeys(item.evaluation_set for item in items)
     is_one = len({(item.evaluation_set, item.metric) for item in items}) == 1
     table = _table_of_arms(compared.items) if is_one else _table_of_tasks(compared.items)
     warned: dict[str, dict[str, None]] = {}
@@ -164,10 +164,12 @@ def as_text(compared: ComparedArms, read: str) -> str:
     further = tables_of_answers(compared)
     parts += [shown_table.aligned() for shown_table in further]
     parts += dict.fromkeys(f"Note: {shown_table.note}" for shown_table in further)
-    for ranking in [] if means else compared.rankings:
-        parts += [words.ranking_finding(ranking).removeprefix(about).lstrip()]
-        parts += [ranking.table().aligned()]
-        parts += [f"Note: {text}" for text in words.ranking_notes(ranking)[:1] if is_long]
+    if compared.rankings and not (means and means[0].comparison.experiment):
+        return "\n\n".join(
+            filter(
+                None, [about, *_many_arms(compared, about, table), *_last(compared, warned, read)]
+            )
+        )
     is_one_of_many = len(items) > 1 and len(means) != 1
     has_several = len({reported.comparison.metric for reported in told}) > 1
     names = (
@@ -185,12 +187,64 @@ def as_text(compared: ComparedArms, read: str) -> str:
             needs = planning.needs_in_words(item, reported.adjusted, reported.answers)
         parts += [lead + text for text in needs if text and text not in limits]
     parts += limits if is_long else []
-    parts += [f"Note: {text}" for text in compared.unranked]
+    parts += _last(compared, warned, read)
+    return "\n\n".join(part for part in parts if part)
+
+
+def _last(
+    compared: ComparedArms, warned: Mapping[str, Mapping[str, None]], read: str
+) -> Iterator[str]:
+    """Yields the notes, and the line on the data.
+
+    Args:
+      warned: evaluation sets concerned, by warning.
+    """
+    sets = {item.evaluation_set for item in compared.comparisons}
+    yield from (f"Note: {text}" for text in compared.unranked)
     for text, concerned in warned.items():
         where = f" This concerns {', '.join(concerned)}." if len(concerned) < len(sets) else ""
-        parts.append(f"Note: {text}{where}")
-    parts.append(f"Read: {read}")
-    return "\n\n".join(part for part in parts if part)
+        yield f"Note: {text}{where}"
+    yield f"Read: {read}"
+
+
+def _many_arms(compared: ComparedArms, about: str, table: Table | None) -> Iterator[str]:
+    """Yields who leads and the ranking, then scores by task or comparisons with the base."""
+    ranking, *others = compared.rankings
+    yield words.ranking_finding(ranking).removeprefix(about).lstrip()
+    yield ranking.table().aligned()
+    if console.is_verbose():
+        yield f"Note: {words.ranking_notes(ranking)[0]}"
+    if compared.comparisons[0].experiment is None:
+        if others:
+            yield scores_by_task(compared).aligned()
+            firsts = [words.ranking_lead(each).removeprefix(about).lstrip() for each in others]
+            yield "\n".join(
+                f"{each.name}: {text}"
+                for each, text in zip(others[:_MOST_TOLD], firsts, strict=False)
+            )
+        return
+    told, passed_over = told_in_words(compared.items)
+    if table is not None:
+        yield table.aligned()
+        yield unclear_beyond_zero(compared.items)
+    leads = (words.lead(row.comparison, row.adjusted, row.answers) for row in told[:_MOST_TOLD])
+    yield "\n".join(leads)
+    yield passed_over
+
+
+def scores_by_task(compared: ComparedArms) -> Table:
+    """Returns the score of each arm, best first, on each task and metric, and their mean."""
+    columns: dict[str, str] = {}
+    scores: dict[str, dict[str, Cell]] = {arm.name: {} for arm in compared.rankings[0].arms}
+    metrics = {item.metric for item in compared.comparisons if not item.tasks}
+    for item in compared.comparisons:
+        named = f", {metric_name(item.metric)}" if len(metrics) > 1 and not item.tasks else ""
+        columns[item.evaluation_set + named] = score_format(item.metric)
+        scores.setdefault(item.base.name, {})[item.evaluation_set + named] = item.base.estimate
+    records: list[dict[str, Cell]] = [{"arm": name, **cells} for name, cells in scores.items()]
+    return Table.from_records(
+        records, {name: with_decimals(unit, 1) if unit else "" for name, unit in columns.items()}
+    )
 
 
 def _table_of_arms(items: Sequence[ReportedComparison]) -> Table | None:
@@ -198,12 +252,12 @@ def _table_of_arms(items: Sequence[ReportedComparison]) -> Table | None:
     [metric] = {reported.comparison.metric for reported in items}
     level = f"{items[0].comparison.confidence_level:.0%} CI"
     decimals = metric_decimals([reported.comparison for reported in items])[metric]
+    p = p_heading(items)
     records: list[dict[str, Cell]] = [
         {
-            "Compared": item.name, "Base": item.base.estimate,
-            "Experiment": item.experiment.estimate, "Difference": item.estimate, level: item.ci,
-            "p": item.p_value, "p (Holm)": reported.adjusted,
-            "Result": reported.result,
+            "Compared": item.name, "Difference": item.estimate, level: item.ci,
+            p: reported.adjusted, "Result": reported.result, "Base": item.base.estimate,
+            "Experiment": item.experiment.estimate,
         }
         for reported in items
         for item in [reported.comparison]
@@ -212,7 +266,7 @@ def _table_of_arms(items: Sequence[ReportedComparison]) -> Table | None:
     formats = {
         **dict.fromkeys(("Base", "Experiment"), with_decimals(score_format(metric), decimals)),
         **dict.fromkeys(("Difference", level), with_decimals(score_format(metric, True), decimals)),
-        **dict.fromkeys(("p", "p (Holm)"), "p"),
+        p: "p",
     }
     return Table.from_records(records, formats) if records else None
 
@@ -220,13 +274,13 @@ def _table_of_arms(items: Sequence[ReportedComparison]) -> Table | None:
 def _table_of_tasks(items: Sequence[ReportedComparison]) -> Table:
     """Returns a table with one row per comparison of several tasks."""
     table = summary_table(items)
-    left_out = {"p (sign flip)"}
+    left_out = set()
     if len({reported.comparison.name for reported in items}) == 1:
         left_out.add("Compared")
     if all(reported.adjusted is None for reported in items):
-        left_out |= {*table.columns[4:]}
+        left_out |= {*table.columns[3:]} - {"Base"}
     shown = [column for column, name in enumerate(table.columns) if name not in left_out]
-    names = {"Set": "Task", "Base": "Score" if len(shown) < 5 else "Base"}
+    names = {"Set": "Task", "Base": "Base" if "Experiment" not in left_out else "Score"}
     return Table(
         [names.get(table.columns[column], table.columns[column]) for column in shown],
         [[row[column] for column in shown] for row in table.rows],

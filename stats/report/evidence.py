@@ -14,11 +14,11 @@ from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES
 from multiberts.runs.errors import in_flags
 from multiberts.stats.answers.listed import answers_to, asked, settings_for, why_unranked
 from multiberts.stats.compare.arms import ManyDesign, compare_named_arms
-from multiberts.stats.compare.question import TaskData
+from multiberts.stats.compare.question import TaskData, prepare_arms
 from multiberts.stats.compare.ranking import ArmComparisons
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.compare.shared import SharedArms
-from multiberts.stats.compare.tasks import CountedArms, mean_over_tasks
+from multiberts.stats.compare.tasks import CountedArms, mean_over_tasks, rank_means
 from multiberts.stats.errors import DataError, UndefinedScore, as_data_errors
 from multiberts.stats.metric_names import may_be_averaged, metric_label, metric_name
 from multiberts.stats.presentation import figures, words
@@ -26,7 +26,7 @@ from multiberts.stats.presentation.answer import FurtherAnswer
 from multiberts.stats.presentation.reported import ReportedComparison, answer, clearest, judged
 from multiberts.stats.presentation.sections import ReportSection, slug
 from multiberts.stats.report.examples_by_seed import ExampleGrid, example_grid
-from multiberts.stats.report.prediction_sets import PredictionSet, compare_prediction_sets
+from multiberts.stats.report.prediction_sets import PredictionSet, compare_prediction_sets, task_of
 from multiberts.stats.settings import ComparisonSettings
 
 # Reason why three or more arms are not ranked.
@@ -273,6 +273,41 @@ def _add_means(results: _Results) -> None:
             results.unranked.append(f"No mean over tasks: {in_flags(str(error))}.")
             continue
         results.means.append(_Answered(cast("Comparison", seen), answers, items))
+    if request.ranked and len(results.means) > 1:
+        _rank_means(results, by_arms)
+
+
+def _rank_means(results: _Results, by_arms: Mapping[tuple[str, str], Sequence[int]]) -> None:
+    """Adds the ranking of the arms by their means over tasks, or the reason for none."""
+    request = results.request
+    settings = replace(request.settings, design=request.ranked or request.settings.design)
+    sets = {
+        name: [request.pairs[number].prediction_sets[0] for number in numbers]
+        for (name, _), numbers in by_arms.items()
+    }
+    [measures] = [
+        [request.pairs[number].measure for number in numbers] for numbers in [*by_arms.values()][:1]
+    ]
+
+    def cells(base: str, experiment: str) -> list[CountedArms]:
+        return [
+            CountedArms(
+                first.task,
+                first.set_name,
+                prepare_arms(task_of(first, second, measure=measure), settings),
+            )
+            for first, second, measure in zip(sets[base], sets[experiment], measures, strict=True)
+        ]
+
+    try:
+        tasks = {tuple(each.set_name for each in of_arm) for of_arm in sets.values()}
+        if len(tasks) > 1 or len(results.means) < len(sets):
+            raise DataError("some arms lack a task")
+        ranking = rank_means([mean.comparison for mean in results.means], cells, settings)
+    except DataError as error:
+        results.unranked.append(f"No ranking by the mean over tasks: {in_flags(str(error))}.")
+        return
+    results.rankings.insert(0, (request.file("ranking-mean"), ranking))
 
 
 def _shown(

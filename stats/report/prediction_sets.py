@@ -171,18 +171,18 @@ class PredictionSet:
         truth: float | None = None,
         interval: Interval | None = None,
     ) -> OccupationScores:
-        """Averages a measure of occupations over runs and then over seeds.
+        """Averages a measure of occupations over the runs of each seed.
 
         Args:
           measure: a key of `OCCUPATION_MEASURES`.
-          seeds: pre-training seeds to average over; by default all.
+          seeds: pre-training seeds to show; by default all.
           truth: true slope, if known.
         """
         data, _ = self.measured(measure)
         means = data["prediction"].groupby("pretrain_seed").mean()
         if seeds is not None:
             means = means.sel(pretrain_seed=list(seeds))
-        values = means.mean("pretrain_seed").to_numpy()
+        values = means.transpose("pretrain_seed", "example").to_numpy()
         return OccupationScores(name, data["label"].to_numpy(), values, truth, interval)
 
     def components(self, measure: str) -> VarianceComponents:
