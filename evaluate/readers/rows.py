@@ -71,7 +71,8 @@ _NUMBER_OF_SEED = re.compile(rf"\s*(?:(?:{SEED_WORDS}){GAP}*)?(\d+)(?:\.0*)?\s*"
 # Names of texts of examples, with pairs in order.
 TEXT_NAMES = (
     "text", "sentence", "sentence1", "sentence2", "question", "premise", "hypothesis", "context",
-    "prompt", "input",
+    "prompt", "input", "text1", "text2", "text_a", "text_b", "sentence_1", "sentence_2", "passage", "query",
+    "review", "tweet", "headline", "utterance",
 )  # fmt: skip
 # Other names of columns of tasks than "task", if they have several values.
 TASK_NAMES = ("task_name", "benchmark", "dataset", "dataset_name", "subtask", "subset")

@@ -202,7 +202,6 @@ class Slices(FurtherAnswer):
             f"{metric_label(item.metric, item.experiment is not None)} by {self.by}, and by how much "
             "each slice differs from the other examples; the numbers are in the table below",
             partial(_draw, self),
-            is_wide=True,
         )
 
 

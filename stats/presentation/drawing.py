@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -87,8 +88,9 @@ def show_unit(axis: Axis, number_format: str) -> None:
 
 
 def finish_rows(axes: Axes, names: Sequence[str], label: str, title: str = "") -> None:
-    """Labels the rows (from top to bottom), axis and panel of a forest plot."""
-    axes.set_yticks(range(len(names)), names)
+    """Labels the rows (from top to bottom), axis and panel of a forest plot; wraps long names."""
+    wrapped = (textwrap.wrap(name, 34, max_lines=2, placeholder="…") for name in names)
+    axes.set_yticks(range(len(names)), ["\n".join(lines) for lines in wrapped])
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.set_xlabel(label)
     axes.set_title(title)

@@ -16,7 +16,7 @@ from multiberts.stats.formats import heading
 from multiberts.stats.interval_rule import ScoreKind, interval_of_mean
 from multiberts.stats.metric_names import metric_label, score_format
 from multiberts.stats.presentation import drawing
-from multiberts.stats.presentation.words import SOURCES, method_names
+from multiberts.stats.presentation.words import SOURCES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -249,8 +249,7 @@ def forest_figure(
         units = {score_format(item.metric, True) for item in ([last] if last else items)}
         unit = units.pop() if len(units) == 1 else ""
         drawing.show_unit(axes.xaxis, unit)
-        kinds = method_names([item.ci for item in items])
-        level = f"{items[0].confidence_level:.0%} CI ({kinds}; filled: it excludes 0)"
+        level = f"{items[0].confidence_level:.0%} CI (filled: it excludes 0)"
         names = [*comparisons, *([last.evaluation_set] if last else [])]
         label = f"{heading('difference', unit)}, {level}"
         called = {item.name for item in items}
@@ -329,14 +328,17 @@ def bias_figure(arms: Sequence[OccupationScores], label: str, title: str = "") -
 
     Thick lines are fitted to the means; a true slope is dotted, on top.
     """
-    with canvas(4.6, 3.2 + 0.25 * len(arms)) as (figure, axes):
+    with canvas(4.7, 3.5 + 0.25 * len(arms)) as (figure, axes):
         axes.axhline(0, color=GREY, linewidth=0.6)
         for index, arm in enumerate(arms):
             _draw_occupations(axes, arm, index)
         axes.set_xlabel("women in the occupation (%)")
         axes.set_ylabel(label)
         axes.set_title(title)
-        drawing.legend_below(figure, [axes], 1)
+        named = [f"{arm.name}: slope" for arm in arms]
+        labels = axes.get_legend_handles_labels()[1]
+        first = [label for name in named for label in labels if label.startswith(name)]
+        drawing.legend_below(figure, [axes], 2, first)
     return figure
 
 
@@ -349,34 +351,30 @@ def _draw_occupations(axes: Axes, arm: OccupationScores, index: int) -> None:
         return
     slope = np.polyfit(arm.share, mean, 1)[0]
     interval = "" if arm.interval is None else " ({:z.2f} to {:z.2f})".format(*arm.interval)
-    several = f"; thin: {counted(len(by_seed), 'seed')}" if len(by_seed) > 1 else ""
     ends = np.array([arm.share.min(), arm.share.max()])
-    for values in by_seed if several else ():
-        axes.plot(
-            100 * ends,
-            np.polyval(np.polyfit(arm.share, values, 1), ends),
-            color=colour,
-            linewidth=0.7,
-        )
+    for values in by_seed if len(by_seed) > 1 else ():
+        line = np.polyval(np.polyfit(arm.share, values, 1), ends)
+        axes.plot(100 * ends, line, color=colour, linewidth=0.7, label="one seed")
     axes.plot(
         100 * ends, np.polyval(np.polyfit(arm.share, mean, 1), ends), color=colour, linewidth=2.2,
-        label=f"{arm.name}: slope {slope:z.2f}{interval}{several}",
+        label=f"{arm.name}: slope {slope:z.2f}{interval}",
     )  # fmt: skip
     if arm.truth is not None:
-        axes.plot(
-            100 * ends, mean.mean() + arm.truth * (ends - arm.share.mean()), ":", color="black",
-            linewidth=2, zorder=5, label=f"true slope of {arm.name}: {arm.truth:z.2f}",
-        )  # fmt: skip
+        line = mean.mean() + arm.truth * (ends - arm.share.mean())
+        axes.plot(100 * ends, line, ":", color="black", linewidth=2, zorder=5, label="true slope")
 
 
 def draw_ranking(result: RankingResult) -> Figure:
     """Draws score (or difference from the reference), ranks and group of each arm, starting with the best."""
     level, arms = f"{result.confidence_level:.0%}", result.arms
     against = {item.experiment: item for item in result.differences if result.against}
-    with canvas(7.2, 1.5 + 0.34 * len(arms), 2, width_ratios=[1.4, 1]) as (figure, (left, right)):
+    with canvas(6.6, 1.5 + 0.34 * len(arms), 2, width_ratios=[1.4, 1]) as (figure, (left, right)):
         for row, arm in enumerate(arms):
             if result.against is None:
                 drawing.row(left, row, arm.estimate, arm.ci)
+                left.plot(
+                    arm.seed_scores, [row + 0.25] * len(arm.seeds), ".", color=GREY, markersize=4
+                )
             elif arm.name in against:
                 item = against[arm.name]
                 drawing.row(left, row, item.estimate, item.ci, filled=item.clear)
@@ -387,15 +385,15 @@ def draw_ranking(result: RankingResult) -> Figure:
             )  # fmt: skip
         metric = metric_label(result.metric, result.against is not None)
         drawing.show_unit(left.xaxis, score_format(result.metric))
-        shown = f"{metric}, each with its own {level} interval"
+        shown = f"{metric}, {level} CI of each"
         if result.against is not None:
             left.axvline(0, color=GREY, linewidth=0.9, linestyle=":")
-            shown = f"{metric} minus that of {result.against}, simultaneous {level} interval"
+            shown = f"{metric} minus that of {result.against}, {level} for all"
         right.set_xlim(0.5, len(arms) + 0.5)
         right.set_xticks(sorted({1, (len(arms) + 1) // 2, len(arms)}))
         title = result.name or result.evaluation_set
         drawing.finish_rows(left, [arm.name for arm in arms], shown, title)
-        drawing.finish_rows(right, [""] * len(arms), f"rank, {level} for all together")
+        drawing.finish_rows(right, [""] * len(arms), f"rank, {level} for all")
         if arms[0].groups:
             right.set_title("same letter: tied", loc="right", fontsize=9)
     return figure

@@ -39,13 +39,13 @@ class ReportSection:
       name: file name without extension, and heading in Markdown.
       caption: description, which also serves readers who cannot see a figure.
       make: function that makes the table or figure; raises UserError if the data do not allow it.
-      is_wide: whether a figure of a comparison is placed below its text instead of beside it.
+      is_detail: whether a page folds the figure of a comparison with its other intervals and tests.
     """
 
     name: str
     caption: str
     make: Callable[[], Table | Figure]
-    is_wide: bool = False
+    is_detail: bool = False
 
 
 @dataclass(frozen=True)

@@ -909,12 +909,9 @@ def ranking_methods(result: RankingResult) -> str:
 
 
 def ranking_caption(result: RankingResult) -> str:
-    """Describes the figure of a ranking with its numbers, for readers who cannot see it."""
-    score = partial(_score, result.arms[0].ci, result.metric)
-    arms = "; ".join(
-        f"{arm.name} {score(arm.estimate)}, rank {rank_text(arm)}"
-        f"{filled(', group {}', ''.join(arm.groups))}"
-        for arm in result.arms
-    )
+    """Describes the figure of a ranking, whose numbers are in the table."""
     where, level = filled(" on {}", result.name), f"{result.confidence_level:.0%}"
-    return f"Ranking by {metric_name(result.metric)}{where} with {level} rank intervals: {arms}"
+    return (
+        f"Ranking by {metric_name(result.metric)}{where}: scores with their own {level} intervals, ranks "
+        f"with {level} intervals that hold for all arms together"
+    )

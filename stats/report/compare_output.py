@@ -12,6 +12,7 @@ from multiberts.evaluate.readers.rows import ArmTable, described
 from multiberts.runs import console
 from multiberts.runs.errors import counted
 from multiberts.stats.compare.checks import are_repeats
+from multiberts.stats.compare.result import Comparison
 from multiberts.stats.formats import NONE, Cell, with_decimals
 from multiberts.stats.metric_names import metric_name, score_format
 from multiberts.stats.presentation import planning, words
@@ -137,7 +138,7 @@ def as_text(compared: ComparedArms, read: str) -> str:
 
     `-v` adds the chance that one seed misleads, the gain of twice the seeds, and limits.
     """
-    items, is_long = compared.comparisons, console.is_verbose()
+    items = compared.comparisons
     means = means_of(compared.items)
     told, passed_over = told_in_words(compared.items)
     if means:
@@ -151,7 +152,14 @@ def as_text(compared: ComparedArms, read: str) -> str:
     for reported in compared.items:
         for text in words.warnings(reported.comparison, len(items) == 1, reported.answers):
             warned.setdefault(text, {})[reported.comparison.evaluation_set] = None
-    findings = (reported.finding(pairing=False).removeprefix(about).lstrip() for reported in told)
+    # Of many arms a sentence each is enough.
+    are_many = len({item.experiment.name for item in items if item.experiment}) > 1
+    findings = (
+        words.lead(reported.comparison, reported.adjusted, reported.answers)
+        if are_many
+        else reported.finding(pairing=False).removeprefix(about).lstrip()
+        for reported in told
+    )
     parts = ["\n".join(findings)]
     if table is not None:
         shown = [table.aligned(), *filter(None, [unclear_beyond_zero(compared.items)])]
@@ -170,7 +178,16 @@ def as_text(compared: ComparedArms, read: str) -> str:
                 None, [about, *_many_arms(compared, about, table), *_last(compared, warned, read)]
             )
         )
-    is_one_of_many = len(items) > 1 and len(means) != 1
+    if not are_many:
+        parts += _advice(told, items, is_one_of_many=len(items) > 1 and len(means) != 1)
+    parts += _last(compared, warned, read)
+    return "\n\n".join(part for part in parts if part)
+
+
+def _advice(
+    told: Sequence[ReportedComparison], items: Sequence[Comparison], *, is_one_of_many: bool
+) -> Iterator[str]:
+    """Yields the intervals to report, and the seeds or examples needed."""
     has_several = len({reported.comparison.metric for reported in told}) > 1
     names = (
         reported.comparison.name + f", {metric_name(reported.comparison.metric)}" * has_several
@@ -178,17 +195,16 @@ def as_text(compared: ComparedArms, read: str) -> str:
     )
     leads = [f"{name}: " * is_one_of_many for name in names]
     reports = [words.interval_to_report(reported.comparison) for reported in told]
-    parts += [lead + text for lead, text in zip(leads, reports, strict=True) if text]
+    yield from (lead + text for lead, text in zip(leads, reports, strict=True) if text)
     limits = [*filter(None, dict.fromkeys(map(words.unseen_failures, items)))]
     for lead, reported in zip(leads, told, strict=True):
         item = reported.comparison
         needs = [planning.what_is_needed(item, reported.adjusted, reported.answers)]
-        if is_long:
+        if console.is_verbose():
             needs = planning.needs_in_words(item, reported.adjusted, reported.answers)
-        parts += [lead + text for text in needs if text and text not in limits]
-    parts += limits if is_long else []
-    parts += _last(compared, warned, read)
-    return "\n\n".join(part for part in parts if part)
+        yield from (lead + text for text in needs if text and text not in limits)
+    if console.is_verbose():
+        yield from limits
 
 
 def _last(

@@ -514,6 +514,7 @@ def _seeds_and_difference(
             f"on {item.evaluation_set}: t {words.estimate_text(item, item.ci)}, "
             f"percentile {words.estimate_text(item, item.intervals['percentile'])}",
             partial(figures.sources_figure, [item]),
+            is_detail=True,
         )
     for figure in filter(None, (each.figure() for each in answers)):
         yield replace(figure, name=f"{stem}-{figure.name}")
@@ -538,10 +539,8 @@ def _bias_picture(
     bias = OCCUPATION_MEASURES[measure].averaged == "bias"
     label = "bias score of the occupation" if bias else "P(feminine pronoun)"
     names = " and ".join(arm.name for arm in arms)
-    heading = f"{item.evaluation_set}: occupations, mean of seeds"
     yield ReportSection(
         f"{pair.file_stem}-occupations",
         f"{label} against the share of women in the occupation, for {names}",
-        partial(figures.bias_figure, arms, label, heading),
-        is_wide=True,
+        partial(figures.bias_figure, arms, label, item.evaluation_set),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,9 +32,10 @@ from multiberts.stats.presentation.comparison_tables import (
 )
 from multiberts.stats.presentation.provenance import data_facts, made_with
 from multiberts.stats.presentation.reported import ReportedComparison, tally
-from multiberts.stats.presentation.sections import ReportSection, drawn_figure, slug
+from multiberts.stats.presentation.sections import drawn_figure, slug
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.report.analysis import ReportContent
+from multiberts.stats.report.compare_output import scores_by_task
 from multiberts.stats.report.evidence import (
     ComparedArms,
     compared_of,
@@ -230,7 +231,6 @@ def _filters(
         "p": lambda value: format_cell(value, "p"),
         "table": partial(_readable, name_of=name_of),
         "by_unit": _by_unit,
-        "by_width": _by_width,
         "tally": lambda compared: tally(compared.items),
         "tests": lambda item: _tests(item).html(),
         "results": lambda content: sorted(
@@ -239,6 +239,7 @@ def _filters(
         "metrics": _metrics,
         "name": metric_name,
         "warnings": _warnings,
+        "scores_by_task": lambda compared: scores_by_task(compared).html(),
         "row_names": lambda compared: names_of_rows(compared.comparisons),
         "meaning": metric_meaning,
         "label": metric_label,
@@ -278,13 +279,6 @@ def _by_unit(compared: ComparedArms) -> dict[str, list[tuple[int, ReportedCompar
         unit = "in %, differences in points" if shares else "in the metric's own unit"
         by_unit.setdefault(unit, []).append((number, item))
     return by_unit
-
-
-def _by_width(figures: Sequence[ReportSection]) -> tuple[list[ReportSection], list[ReportSection]]:
-    """Returns the wide figures, shown below the text of a comparison, and the others, shown beside it."""
-    return [each for each in figures if each.is_wide], [
-        each for each in figures if not each.is_wide
-    ]
 
 
 def _metrics(content: ReportContent) -> list[str]:
