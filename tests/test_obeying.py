@@ -362,12 +362,12 @@ ATTEMPTS: dict[str, Attempt] = {
             {"t.csv": of_runs().rename(columns={"accuracy": "RTE"}).assign(MRPC=of_runs()["accuracy"])}
         ),
         "compare t.csv",
-        r"Scores of whole runs: .*\n\nAcross 2 tasks, 5 paired seeds",
+        r"Scores of whole runs: .*(?s:.*)Across 2 tasks, 5 paired seeds",
     ),
     "export of a tracker": Attempt(
         written({"wandb.csv": of_tracker()}),
         "compare wandb.csv --score=eval/acc",
-        "Scores of whole runs: .*new is higher than that of base",
+        "Scores of whole runs: .*new is better than base",
     ),
     "labels apart": Attempt(
         _apart(["index", "prediction"], ["index", "gold_label"]),
@@ -527,7 +527,7 @@ ATTEMPTS: dict[str, Attempt] = {
     ),
     "pairs beside accuracy": Attempt(
         _logs({"acc": lambda gold, answer: float(gold == answer), "f1": lambda *pair: [*pair]}),
-        "compare base new --score=f1", "F1 of new",
+        "compare base new --score=f1", "new is better than base: F1 ",
     ),
     "perplexity": Attempt(
         _logs({"word_perplexity": lambda *_: [-12.5, 7], "acc": lambda *pair: float(len({*pair}) == 1)}),
@@ -585,7 +585,7 @@ ATTEMPTS: dict[str, Attempt] = {
     ),
     "three models of one run": Attempt(
         written({"t.csv": pd.concat([frame(arm, [0]).assign(model=arm) for arm in SKILL])}),
-        "compare t.csv", rf"{ONE_RUN}(?s:.*)\n\nAmong 3 arms with one run each",
+        "compare t.csv", rf"{ONE_RUN}(?s:.*)Among 3 arms with one run each",
     ),
     "runs without seeds in one folder": Attempt(
         written({f"runs/{arm}.csv": frame(arm, [0]).drop(columns="seed") for arm in ("base", "new")}),
@@ -629,7 +629,7 @@ ATTEMPTS: dict[str, Attempt] = {
     "other names of all columns": Attempt(
         written({"t.csv": pd.concat([frame(arm, columns=("saat", "beispiel", "wahr", "antwort")).assign(
             netz=arm) for arm in ("base", "new")])}),
-        "compare t.csv", "5 paired seeds .*40 shared examples, accuracy of new",
+        "compare t.csv", "new is better than base: accuracy .* 5 paired seeds and 40 shared examples",
     ),
     "per cent beside shares": Attempt(
         written({"base.csv": scores("base").assign(score=lambda table: table["score"] * 100.0),
@@ -645,7 +645,7 @@ ATTEMPTS: dict[str, Attempt] = {
         two(), "compare bsae.csv new.csv", "bsae.csv does not exist", ends=REFUSAL
     ),
     "another base than there is": Attempt(
-        two(), "compare base.csv new.csv --base=old", "base is lower than that of new", {"base": "new"}
+        two(), "compare base.csv new.csv --base=old", "base is worse than new", {"base": "new"}
     ),
     "a step of files": Attempt(two(), "compare base.csv new.csv --step=60", "5 paired seeds"),
     "losses beside predictions": Attempt(

@@ -66,11 +66,11 @@ class ArmComparisons(RankingResult, Readable):
       >>> result.groups
       (('medium', 'large'), ('small',))
       >>> print(result.table().markdown())
-      | rank | 95% ranks | arm    | mean (%) | 95% CI (%)   | seeds | group |
-      |-----:|-----------|--------|---------:|-------------:|------:|-------|
-      | 1    | 1 to 2    | medium | 79.7     | 77.0 to 82.4 | 5     | a     |
-      | 2    | 1 to 2    | large  | 78.7     | 75.8 to 81.6 | 5     | a     |
-      | 3    | 3         | small  | 60.5     | 56.0 to 64.9 | 5     | b     |
+      | rank | arm    | mean (%) | 95% CI (%)   | 95% ranks | group | seeds |
+      |-----:|--------|---------:|--------------|-----------|-------|------:|
+      | 1    | medium | 79.7     | 77.0 to 82.4 | 1 to 2    | a     | 5     |
+      | 2    | large  | 78.7     | 75.8 to 81.6 | 1 to 2    | a     | 5     |
+      | 3    | small  | 60.5     | 56.0 to 64.9 | 3         | b     | 5     |
       <BLANKLINE>
 
     See also: `compare_arms`.

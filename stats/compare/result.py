@@ -47,10 +47,6 @@ class Readable(KnowsGuesses):
             if item.experiment is not None:
                 seeds = min(len(arm.seeds) for arm in arms)
                 rows.append((*where, "difference", item.estimate, item.ci, seeds, item.p_value))
-                is_by_number = "unpaired" in item.p_values and item.pairing == "seed number"
-                if len(items) == 1 and is_by_number:
-                    interval, p = item.intervals["unpaired"], item.p_values["unpaired"].two_sided
-                    rows.append(("... unpaired", item.estimate, interval, seeds, p))
         intervals = [row[-3] for row in rows]
         tests = [item.ci for item in items if item.experiment is not None]
         level = f"{items[0].confidence_level:.0%} CI ({method_names(intervals)})"

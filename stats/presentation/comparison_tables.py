@@ -138,12 +138,12 @@ def arms_table(result: RankingResult) -> Table:
     records: list[dict[str, Cell]] = [
         {
             "rank": arm.rank,
-            f"{level} ranks": rank_text(arm),
             "arm": arm.name,
             metric: arm.estimate,
             f"{level} CI": arm.ci,
-            "seeds": len(arm.seeds),
+            f"{level} ranks": rank_text(arm),
             **({"group": "".join(arm.groups)} if arm.groups else {}),
+            "seeds": len(arm.seeds),
         }
         for arm in result.arms
     ]

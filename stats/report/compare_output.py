@@ -127,7 +127,7 @@ def as_json(compared: ComparedArms, read: str) -> str:
         rankings = [each for each in of_set if len(of_set) == 1 or each.metric == record["metric"]]
         for arm in rankings[0].arms if rankings else ():
             for role in ("base", "experiment"):
-                if record[role]["name"] == arm.name:
+                if record[role] and record[role]["name"] == arm.name:
                     ranks = [arm.rank_low, arm.rank_high]
                     record[role] |= {"ranks": ranks, "groups": list(arm.groups)}
     return json.dumps(records, indent=2, default=str)
@@ -155,7 +155,7 @@ def as_text(compared: ComparedArms, read: str) -> str:
     # Of many arms a sentence each is enough.
     are_many = len({item.experiment.name for item in items if item.experiment}) > 1
     findings = (
-        words.lead(reported.comparison, reported.adjusted, reported.answers)
+        _short(reported)
         if are_many
         else reported.finding(pairing=False).removeprefix(about).lstrip()
         for reported in told
@@ -173,6 +173,7 @@ def as_text(compared: ComparedArms, read: str) -> str:
     parts += [shown_table.aligned() for shown_table in further]
     parts += dict.fromkeys(f"Note: {shown_table.note}" for shown_table in further)
     if compared.rankings and not (means and means[0].comparison.experiment):
+        about = words.claim(compared.rankings[0].arms, compared.rankings[0].resample)
         return "\n\n".join(
             filter(
                 None, [about, *_many_arms(compared, about, table), *_last(compared, warned, read)]
@@ -207,6 +208,12 @@ def _advice(
         yield from limits
 
 
+def _short(row: ReportedComparison) -> str:
+    """Returns a sentence on a comparison, and those of its answers, for a list of many arms."""
+    answers = (text for each in row.answers for text in each.summary() or each.sentences()[:1])
+    return " ".join([words.lead(row.comparison, row.adjusted, row.answers), *answers])
+
+
 def _last(
     compared: ComparedArms, warned: Mapping[str, Mapping[str, None]], read: str
 ) -> Iterator[str]:
@@ -230,6 +237,7 @@ def _many_arms(compared: ComparedArms, about: str, table: Table | None) -> Itera
     yield ranking.table().aligned()
     if console.is_verbose():
         yield f"Note: {words.ranking_notes(ranking)[0]}"
+        yield from dict.fromkeys(map(words.unseen_failures, compared.comparisons))
     if compared.comparisons[0].experiment is None:
         if others:
             yield scores_by_task(compared).aligned()
@@ -243,8 +251,7 @@ def _many_arms(compared: ComparedArms, about: str, table: Table | None) -> Itera
     if table is not None:
         yield table.aligned()
         yield unclear_beyond_zero(compared.items)
-    leads = (words.lead(row.comparison, row.adjusted, row.answers) for row in told[:_MOST_TOLD])
-    yield "\n".join(leads)
+    yield "\n".join(map(_short, told[:_MOST_TOLD]))
     yield passed_over
 
 
@@ -257,7 +264,10 @@ def scores_by_task(compared: ComparedArms) -> Table:
         named = f", {metric_name(item.metric)}" if len(metrics) > 1 and not item.tasks else ""
         columns[item.evaluation_set + named] = score_format(item.metric)
         scores.setdefault(item.base.name, {})[item.evaluation_set + named] = item.base.estimate
-    records: list[dict[str, Cell]] = [{"arm": name, **cells} for name, cells in scores.items()]
+    records: list[dict[str, Cell]] = [
+        {"arm": name, **{column: cells.get(column) for column in columns}}
+        for name, cells in scores.items()
+    ]
     return Table.from_records(
         records, {name: with_decimals(unit, 1) if unit else "" for name, unit in columns.items()}
     )

@@ -539,8 +539,10 @@ def _bias_picture(
     bias = OCCUPATION_MEASURES[measure].averaged == "bias"
     label = "bias score of the occupation" if bias else "P(feminine pronoun)"
     names = " and ".join(arm.name for arm in arms)
+    known = [f"{arm.truth:z.2f}" for arm in arms if arm.truth is not None]
+    truths = f", dotted the true slopes ({' and '.join(known)})" if known else ""
     yield ReportSection(
         f"{pair.file_stem}-occupations",
-        f"{label} against the share of women in the occupation, for {names}",
+        f"{label} against the share of women in the occupation, for {names}; thin: seeds{truths}",
         partial(figures.bias_figure, arms, label, item.evaluation_set),
     )

@@ -45,7 +45,7 @@ def test_neither_way_of_a_bias_is_better(measure):
 def test_a_metric_that_is_added_to_the_register_is_shown_as_it_says(monkeypatch):
     monkeypatch.setitem(METRICS, NEAR.name, NEAR)
     text = str(compared("within_one"))
-    assert "near hits of experiment is higher" in text and " points" in text
+    assert "near hits 100.0 % against 95.0 %" in text and " points" in text
     assert metric_meaning("within_one") == NEAR.meaning
 
 

@@ -176,10 +176,10 @@ def test_the_command_corrects_for_the_number_of_arms(tmp_path):
     ]
     path, page = tmp_path / "arms.csv", tmp_path / "page.html"
     pd.concat(frames).to_csv(path, index=False)
-    first, second = json.loads(compare_files(results=str(path), margin=10, json=True))
+    first, second = json.loads(compare_files(results=str(path), base="a", margin=10, json=True))
     own = sorted(item["sameness"]["p_not_worse"] for item in (first, second))
     holm = sorted(item["sameness"]["p_not_worse_holm"] for item in (first, second))
     assert holm == pytest.approx([2 * own[0], max(2 * own[0], own[1])])
-    text = compare_files(results=str(path), margin=10, html=str(page))
+    text = compare_files(results=str(path), base="a", margin=10, html=str(page))
     assert "the same within 10.00 points" in text and "after Holm's correction" in text
     assert "the same within 10.00 points" in page.read_text()

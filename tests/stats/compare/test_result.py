@@ -30,12 +30,12 @@ def make(**options):
 def test_print_gives_the_finding_and_a_table():
     result = make(clusters=np.arange(40) // 4).named("old", "new")
     text = str(result)
-    assert re.search("40 .*examples in 10 clusters, .*new is higher .*old", text)
+    assert re.search("new is better than old: .*40 .*examples in 10 clusters, ", text)
     assert re.search(r"Left out, .*: seed 5 of new\.", text)
     rows = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("|")]
-    assert rows[2:] == ["old", "new", "difference", "... unpaired"]
+    assert rows[2:] == ["old", "new", "difference"]
     page = result._repr_html_()
-    assert page.startswith("<p>Across 5 paired seeds") and "<table>" in page
+    assert page.startswith("<p>new is better than old: ") and "<table>" in page
     assert "\\toprule" in result.latex() and "\\midrule" in result.latex()
     assert "Sellam" in result.methods() and "10 clusters" in result.methods()
     assert result.plot().axes
@@ -87,7 +87,7 @@ def test_a_result_is_written_as_the_page_of_the_command(tmp_path):
     family.to_html(page)
     text = page.read_text()
     assert all(name in text for name in ("RTE", "CoLA"))
-    assert '<p class="answer">Across 2 tasks, 5 paired seeds' in text
+    assert '<p class="answer">experiment is better than base: ' in text and "Across 2 tasks" in text
     assert f"{family.adjusted['holm'][0]:.2g}" in text
     arms = compare_arms({"a": BASE, "b": EXPERIMENT[:5], "c": BASE}, n_resamples=60)
     with pytest.raises(DataError, match="ArmComparisons, which has no page; .*--html=PAGE"):
@@ -149,13 +149,16 @@ def test_each_arm_has_the_interval_of_its_own_comparison():
     assert average.base.ci == pytest.approx(average.ci)
 
 
-def test_seeds_paired_by_number_only_show_the_unpaired_answer_beside():
+def test_seeds_paired_by_number_only_name_the_other_design_without_its_numbers():
     by_number = make()
     unpaired = compare(BASE, EXPERIMENT[:5], design="unpaired", n_resamples=60)
     assert by_number.pairing == "seed number"
     assert by_number.intervals["unpaired"] == pytest.approx(unpaired.ci)
     assert by_number.p_values["unpaired"] == pytest.approx(unpaired.p_values["t"])
-    assert "by seed number only" in str(by_number)
+    assert "paired by their numbers" in str(by_number) and "use the unpaired design" in str(
+        by_number
+    )
+    assert str(by_number).count("95 % CI") == 1 and str(by_number).count("p = ") == 1
     parents = [f"seed_{number}" for number in range(6)]
     for name, base, experiment in (
         ("parent", parents[:5], parents),
@@ -163,7 +166,7 @@ def test_seeds_paired_by_number_only_show_the_unpaired_answer_beside():
     ):
         sides = labelled(BASE, **{name: base}), labelled(EXPERIMENT, **{name: experiment})
         known = compare(*sides, n_resamples=60)
-        assert known.pairing == "parent" and "by seed number only" not in str(known)
+        assert known.pairing == "parent" and "by their numbers" not in str(known)
         np.testing.assert_array_equal(known.samples, by_number.samples)
     # One seed whose runs come from elsewhere is enough.
     sides = labelled(BASE, parent=parents[:5]), labelled(EXPERIMENT, parent=["x", *parents[1:]])

@@ -144,7 +144,11 @@ def test_the_command_compares_the_others_and_says_who_is_left_out(tmp_path):
     )  # fmt: skip
     few = {"metric": "precision", "n_resamples": 40}
     text = compare_files(
-        results=old, experiment=[new, broken, third], html=str(tmp_path / "page.html"), **few
+        results=old,
+        experiment=[new, broken, third],
+        html=str(tmp_path / "page.html"),
+        base="old",
+        **few,
     )
     said = "broken against old on old.csv, precision: precision of experiment has no value: it is 0/0 in"
     assert f"Note: Left out: {said}" in text and "third" in text

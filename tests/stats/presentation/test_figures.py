@@ -6,6 +6,7 @@ import xarray
 
 from multiberts.runs.figure_style import COLOURS, LINES, MARKERS, figure_bytes
 from multiberts.stats import compare, slices
+from multiberts.stats.intervals import Interval
 from multiberts.stats.presentation import figures
 
 
@@ -29,12 +30,24 @@ def lines_of(axes):
 
 
 def test_paired_seeds_are_joined(comparison):
-    (axes,) = figures.seed_figure(comparison).axes
+    axes, difference = figures.seed_figure(comparison).axes
     joined = [line[:, 1] for line in lines_of(axes) if len(line) == 2]
     for pair in zip(comparison.base.seed_scores, comparison.experiment.seed_scores, strict=True):
         assert any(np.allclose(line, pair) for line in joined)
     labels = [label.get_text() for label in axes.get_xticklabels()]
     assert labels == ["old\n(5 seeds)", "new\n(5 seeds)"]
+    changes = comparison.experiment.seed_scores - comparison.base.seed_scores
+    drawn = lines_of(difference)
+    assert any(len(line) == 5 and np.allclose(line[:, 1], changes) for line in drawn)
+    assert any(len(line) == 2 and np.allclose(line[:, 1], comparison.ci) for line in drawn)
+
+
+def test_long_names_of_rows_are_wrapped_and_not_clipped(comparison):
+    name = "a-very-long-name-of-a-model " * 4
+    rows = {name: comparison, "b": comparison}
+    (axes,) = figures.forest_figure(rows).axes
+    first = axes.get_yticklabels()[0].get_text()
+    assert len(first.splitlines()) == 2 and first.endswith("…")
 
 
 def test_both_intervals_are_drawn(comparison):
@@ -69,34 +82,27 @@ def test_no_band_leaves_the_bounds_of_the_metric():
         assert heights.min() < 0.75
 
 
-def test_fit_and_truth_lines():
-    share = np.linspace(0, 1, 11)
+def test_every_seed_has_a_line_and_the_truth_is_on_top():
+    share, random = np.linspace(0, 1, 11), np.random.default_rng(0)
+    seeds = 0.5 * share + random.normal(0, 0.05, (3, 11))
     clouds = [
-        figures.OccupationScores("base", share, 0.5 * share, 0.4),
+        figures.OccupationScores("base", share, seeds, 0.4, Interval(0.3, 0.6)),
         figures.OccupationScores("new", share, -0.001 * share),  # 0.00, without a sign
     ]
-    first, second = figures.bias_figure(clouds, "bias").axes
-    texts = [
-        [text.get_text() for text in axes.get_legend().get_texts()] for axes in (first, second)
-    ]
-    band = "95% band over occupations"
-    assert texts == [[band, "fit, slope 0.50", "true slope 0.40"], [band, "fit, slope 0.00"]]
-
-
-def test_the_band_of_the_fit_is_that_of_least_squares():
-    from statsmodels.regression.linear_model import OLS
-
-    random = np.random.default_rng(0)
-    share = random.random(20)
-    values = 0.4 * share + random.normal(0, 0.1, 20)
-    (axes,) = figures.bias_figure([figures.OccupationScores("base", share, values)], "bias").axes
-    (band,) = [item for item in axes.collections if item.get_label() == "95% band over occupations"]
-    corners = band.get_paths()[0].vertices
-    fit = OLS(values, np.column_stack([np.ones(20), share])).fit()
-    for end in (share.min(), share.max()):
-        expected = fit.get_prediction([[1.0, end]]).conf_int()[0]
-        drawn = corners[np.isclose(corners[:, 0], 100 * end), 1]
-        np.testing.assert_allclose([drawn.min(), drawn.max()], expected)
+    (axes,) = figures.bias_figure(clouds, "bias").axes
+    (legend,) = axes.figure.legends
+    texts = [text.get_text() for text in legend.get_texts()]
+    slope = np.polyfit(share, seeds.mean(axis=0), 1)[0]
+    assert texts == [
+        f"base: slope {slope:.2f} (0.30 to 0.60)", "new: slope 0.00", "one seed", "true slope",
+    ]  # fmt: skip
+    lines = axes.get_lines()
+    thin = [line.get_ydata() for line in lines if line.get_label() == "one seed"]
+    fits = [np.polyval(np.polyfit(share, values, 1), [0, 1]) for values in seeds]
+    np.testing.assert_allclose(thin, fits)
+    (truth,) = [line for line in lines if line.get_label() == "true slope"]
+    assert truth.get_zorder() > max(line.get_zorder() for line in lines if line is not truth)
+    assert np.diff(truth.get_ydata()) == pytest.approx(0.4)
 
 
 @pytest.mark.figures

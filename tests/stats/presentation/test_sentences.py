@@ -99,7 +99,7 @@ def test_differences_that_cancel_are_not_called_identical() -> None:
     new[:, :2] = 1 - base[:, :2]
     found = compare(base, new, "mean", n_resamples=40)
     assert found.estimate == found.standard_error == 0
-    assert "mean is the same for" in words.finding(found)
+    assert "have the same mean, 66.7 %" in words.finding(found)
     assert words.interval_to_report(found).startswith("Report ")
     alone = words.finding(compare(base, new, "mean", resample="seeds", n_resamples=40))
     assert "without a difference in any seed" in alone

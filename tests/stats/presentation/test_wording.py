@@ -54,10 +54,15 @@ def test_p_is_how_often_studies_without_a_difference_show_one_this_large(compari
         own = with_p(comparison, two_sided=p)
         sentence = (
             "If both were equally good, a difference this large would come up in "
-            f"{rate} of such studies. The two-sided t test over seeds and examples gives p"
+            f"{rate} of such studies."
         )
         for text in (finding(own), finding(own, 0.9)):
-            assert sentence in text and "chance" not in text and "likely" not in text
+            assert (
+                sentence in text
+                and "the two-sided t test over seeds and examples gives p" in text
+                and "chance" not in text
+                and "likely" not in text
+            )
     early = finding(own, 3e-5, [early_look(own, 6, 3e-5)])
     assert "at this look in fewer than 0.01" in early
     slope = dataclasses.replace(comparison, metric="bias_slope")
@@ -84,7 +89,7 @@ def test_shares_are_in_per_cent_in_sentences_and_from_0_to_1_in_results(comparis
     gain, base = 100 * comparison.estimate, 100 * comparison.base.estimate
     low, high = (100 * end for end in comparison.ci)
     text = str(comparison)
-    assert re.search(f"accuracy of new is higher .*by {gain:.1f} points: ", text)
+    assert re.search(f"new is better than old: accuracy {base + gain:.1f} % against ", text)
     assert (
         f" against {base:.1f} % (difference {gain:.1f} points, 95 % CI {low:.1f} to {high:.1f}"
         in text
@@ -97,7 +102,8 @@ def test_shares_are_in_per_cent_in_sentences_and_from_0_to_1_in_results(comparis
     assert f"old,{comparison.base.estimate}," in comparison.table().csv()
     other = dataclasses.replace(comparison, metric="bias_slope")
     assert re.search(
-        f"bias slope of new is higher .*by {comparison.estimate:.2f}: ", finding(other)
+        f"new increases the bias of old: the bias slope rises from .*difference {comparison.estimate:.2f}",
+        finding(other),
     )
     assert metric_label("my_own_metric") == "my own metric"
 
@@ -112,7 +118,7 @@ def test_the_answer_is_one_sentence_on_the_clearest(comparison):
     assert text.startswith("new against old, 2 comparisons: better on 1, not clear on 1;")
     assert "accuracy on dev, 9" in text and " % against " in text and " points (95 % CI " in text
     assert "p = 0.002 after correction" in text
-    assert re.search(r"5 paired seeds \(5 and 5 runs\) .*40 shared examples\.$", text)
+    assert re.search(r"5 paired seeds and 40 shared examples\.$", text)
     assert text.count(". ") == 0
     lone = ReportedComparison(comparison, 0.3, "not clear")
     alone = answer([lone], lone)
@@ -128,9 +134,7 @@ def test_sides_that_never_differ_have_a_warning():
 def test_equal_warnings_are_equal_texts(comparison):
     few = dataclasses.replace(comparison, seed_floor=1 / 32, below_seed_floor=True)
     other = with_p(few, greater=1e-5)
-    assert warnings(few) != warnings(other)
-    assert warnings(few, numbers=False) == warnings(other, numbers=False)
-    assert "1/32" in warnings(few, numbers=False)[0]
+    assert warnings(few) == warnings(other) and "below 0.062" in warnings(few)[0]
 
 
 def test_arms_whose_answers_are_alike_have_one_warning():

@@ -70,7 +70,7 @@ def test_the_answer_is_that_of_compare(arms: Path) -> None:
         for arm, rows in frame.groupby("model")
     }
     expected = stats.compare(tables["old"], tables["new"])
-    first, second = json.loads(compare_files(results=str(arms), json=True))
+    first, second = json.loads(compare_files(results=str(arms), base="old", json=True))
     assert first["estimate"] == pytest.approx(expected.estimate, abs=1e-15)
     assert (first["ci"]["low"], first["ci"]["high"]) == pytest.approx(tuple(expected.ci), abs=1e-12)
     assert first["p_holm"] == pytest.approx(2 * first["p_value"])
@@ -99,14 +99,13 @@ def test_page_and_record_say_first_what_is_drawn(kind: str, other: str, tmp_path
 
 def test_words_table_and_files(arms: Path, tmp_path: Path) -> None:
     page, table, numbers = tmp_path / "page.html", tmp_path / "table.tex", tmp_path / "all.csv"
-    text = compare_files(results=str(arms), html=str(page), latex=str(table), csv=str(numbers))
+    files = {"html": str(page), "latex": str(table), "csv": str(numbers)}
+    text = compare_files(results=str(arms), base="old", **files)
     assert text.endswith(f"\n\nWritten: {table}, {numbers}, {page}")
-    assert re.search("of new is higher .*old", text) and "due to chance" not in text
+    assert "new is better than old: " in text and "due to chance" not in text
     rows = [line.split("  ")[0] for line in text.splitlines()]
     assert "new against old" in rows and "same against old" in rows
-    # The pair that is the same has no estimate to plan for, the clear one needs no more.
-    assert re.search(r"same against old: .*within one standard error", text)
-    assert "Detecting a true difference" not in text
+    assert "Detecting a true difference" not in text  # one sentence for each of many arms
     assert page.read_text().count("<svg") + page.read_text().count("data:image") >= 5
     assert 'href="tables/' not in page.read_text()
     assert table.read_text().startswith("\\begin{tabular}")
@@ -169,10 +168,10 @@ def test_a_name_has_one_number_in_the_pages_csv_the_file_and_json(tmp_path: Path
         assert name not in flat or value == ("" if number is None else str(number)), name
     # What readers see has the unit beside it.
     shown = f"{100 * float(of_file['estimate']):.1f}"
-    assert re.search(f"higher than .*old by {shown} points: ", text)
-    assert re.search(f"higher than .*old by {shown} points: ", page.read_text())
+    assert re.search(f"new is better than old: .*difference {shown} points, ", text)
+    assert re.search(f"new is better than old: .*difference {shown} points, ", page.read_text())
     assert re.search(
-        r"Base \(%\) +Experiment \(%\) +Difference \(points\) +95% CI \(points\)", text
+        r"Difference \(points\) +95% CI \(points\) +p +Result +Base \(%\) +Experiment \(%\)", text
     )
 
 
@@ -216,20 +215,29 @@ def test_a_side_of_one_class_is_named_in_words_page_json_and_csv(tmp_path: Path)
 def test_three_arms_are_ranked(arms: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     text = compare_files(results=str(arms), html=str(page))
-    assert re.search("Among 3 arms .*5 paired seeds .*300 .*examples, new comes first", text)
-    rows = [line.split()[:5] for line in text.splitlines()]
-    assert ["1", "1", "new"] in [row[:3] for row in rows]
-    assert ["2", "2", "to", "3"] in [row[:4] for row in rows]  # old and same are tied
-    assert re.search("Ranking by mean on arms.csv .*: new ", page.read_text())
-    assert "new comes first" in page.read_text()
-    # The base is not asked to be one of the two.
+    assert re.search(
+        "^new leads clearly by mean.* Among 3 arms .*5 paired seeds .*300 .*examples", text
+    )
+    rows = {
+        row[1]: row
+        for row in map(str.split, text.splitlines())
+        if row and row[0] in ("1", "2", "3")
+    }
+    assert [*rows] in (["new", "same", "old"], ["new", "old", "same"]) and " against " not in text
+    assert rows["new"][6] == "1" and rows["old"][6:9] == ["2", "to", "3"]  # old and same are tied
+    assert "Ranking by mean on arms.csv: " in page.read_text()
+    assert "new leads clearly" in page.read_text()
     every_two = (
         page.read_text().partition("Every two arms: 3 differences")[2].partition("</details>")[0]
     )
     assert re.search(r"<td>new</td><td>same</td>", every_two)
-    first, second = json.loads(compare_files(results=str(arms), json=True))
+    alone = json.loads(compare_files(results=str(arms), json=True))
+    assert [row["base"]["ranks"] for row in alone] == [[2, 3], [1, 1], [2, 3]]
+    first, second = json.loads(compare_files(results=str(arms), base="old", json=True))
     assert (first["experiment"]["ranks"], first["base"]["ranks"]) == ([1, 1], [2, 3])
     assert second["experiment"]["groups"] == second["base"]["groups"] == ["b"]
+    with pytest.raises(UserError, match="3 arms and --margin, .*with a base; .* --base=old"):
+        compare_files(results=str(arms), margin=1.0)
 
 
 def test_paired_arms_without_common_seeds_are_not_ranked(tmp_path: Path) -> None:
@@ -243,10 +251,10 @@ def test_paired_arms_without_common_seeds_are_not_ranked(tmp_path: Path) -> None
     assert "no ranking of all arms" in paired
     unpaired = compare_files(results=paths[0], experiment=paths[1:], design="unpaired")
     assert "3 arms with 3 to 6 seeds" in unpaired and "no ranking" not in unpaired
-    fixed = compare_files(results=paths[0], experiment=paths[1:], design="fixed_baseline")
+    fixed = compare_files(results=paths[0], experiment=paths[1:], design="fixed_baseline", base="a")
     assert "no ranking of all arms" in fixed
     page = tmp_path / "page.html"
-    compare_files(results=paths[0], experiment=paths[1:], html=str(page))
+    compare_files(results=paths[0], experiment=paths[1:], base="a", html=str(page))
     assert "no ranking of all arms" in page.read_text()
     assert ">2 comparisons<" in page.read_text()
     compare_files(results=paths[0], experiment=paths[1:2], html=str(page))
@@ -270,7 +278,7 @@ def test_clusters_widen_the_interval(arms: Path) -> None:
 def test_one_arm_is_described(tmp_path: Path) -> None:
     write_arms(tmp_path / "alone.csv", {"alone": 0.0})
     text = compare_files(results=str(tmp_path / "alone.csv"))
-    assert re.match(r"Across 5 seeds \(5 runs\) .*300 examples, mean of alone", text)
+    assert re.match("Across 5 seeds and 300 examples, mean of alone", text)
 
 
 def test_two_files_and_what_does_not_fit(arms: Path, tmp_path: Path) -> None:
@@ -313,11 +321,9 @@ def test_missing_predictions_are_left_out_of_their_run(arms: Path, tmp_path: Pat
     page = tmp_path / "page.html"
     with pytest.raises(UserError, match="nan at .*missing='omit'"):
         compare_files(results=str(arms))
-    found = json.loads(compare_files(results=str(arms), missing="omit", html=str(page), json=True))
-    assert "seed" in page.read_text()
-    told = compare_files(results=str(arms), missing="omit")
-    numbers = re.findall(r"detectable with 80 % power is about ([\d.]+) ", told)
-    assert len(numbers) == 2 and all(number in page.read_text() for number in numbers)
+    options = {"missing": "omit", "base": "old"}
+    found = json.loads(compare_files(results=str(arms), html=str(page), json=True, **options))
+    assert "detectable with 80 % power is about " in page.read_text()
     tables = {
         arm: rows.pivot(index="seed", columns="id", values="correct")
         for arm, rows in frame.groupby("model")
@@ -343,7 +349,7 @@ def test_arms_without_names_are_called_as_their_files_and_folders(tmp_path: Path
     folder.mkdir()
     for name, path in (("a", folder / "all.csv"), ("b", file)):
         frame[frame["arm_name"] == name].drop(columns="arm_name").to_csv(path, index=False)
-    assert "is higher than that of pythia-1.4b" in compare_files(
+    assert "new is better than pythia-1.4b" in compare_files(
         results=str(folder), experiment=[str(file)]
     )
 
@@ -470,8 +476,9 @@ def test_pasted_tables_have_the_corrected_p_and_the_result(tmp_path: Path) -> No
     """Of seven arms each interval is of one comparison, and p is corrected for six."""
     write_arms(tmp_path / "a.csv", {f"arm {n}": 0.05 * n for n in range(7)}, num_seeds=6)
     path, page, table = (tmp_path / name for name in ("a.csv", "page.html", "table.tex"))
-    text = compare_files(results=str(path), html=str(page), latex=str(table))
-    found = json.loads(compare_files(results=str(path), json=True))
+    files = {"html": str(page), "latex": str(table)}
+    text = compare_files(results=str(path), base="arm 0", **files)
+    found = json.loads(compare_files(results=str(path), base="arm 0", json=True))
     beyond = [row for row in found if row["p_holm"] >= 0.05 > row["p_value"]]
     assert beyond
     latex = table.read_text()
@@ -620,7 +627,7 @@ def test_five_parts_are_printed_and_the_rest_on_request(
     base, new = (str(tmp_path / f"usual_{name}.csv") for name in ("base", "new"))
     text = compare_files(results=base, experiment=[new])
     parts = [part.split()[0] for part in text.split("\n\n") if not part.startswith("Note: ")]
-    assert parts == ["Across", "Compared", "Report", "The", "Read:"]
+    assert parts == ["usual_new", "Compared", "Report", "The", "Read:"]
     request.getfixturevalue("verbose")
     whole = compare_files(results=base, experiment=[new])
     assert "would reduce the standard error" in whole and "would reduce" not in text
@@ -661,7 +668,9 @@ def test_fine_tuning_seeds_of_one_checkpoint_are_seeds(tmp_path: Path) -> None:
     [expected] = json.loads(compare_files(results=str(tmp_path / "table.csv"), json=True))
     assert found["estimate"] == expected["estimate"] and found["ci"] == expected["ci"]
     text = compare_files(results=root, seeds="finetune", html=str(page))
-    assert "learning rate 5e-05 is" in text and "5 paired seeds" in text
+    assert (
+        "between learning rate 5e-05 and learning rate 2e-05" in text and "5 paired seeds" in text
+    )
     assert "about this checkpoint only" in text and "about this checkpoint only" in page.read_text()
     assert "{" not in text
     assert "fine-tuning seeds" in page.read_text() and "pre-training seeds" not in page.read_text()
@@ -717,7 +726,9 @@ def test_runs_are_compared_at_their_last_step_or_those_that_are_named(tmp_path: 
     assert "books: runs of" in last["read"] and "step 80, the last of 10, 80;" in last["read"]
     [early] = json.loads(compare_files(results=root, step=[10], base="news", json=True))
     assert early["estimate"] == pytest.approx(right["books", 10] - right["news", 10])
-    both = json.loads(compare_files(results=root, step=[10, 100], json=True))
+    both = json.loads(
+        compare_files(results=root, step=[10, 100], base="books, 10 steps", json=True)
+    )
     assert [one["experiment"]["name"] for one in both] == ["news, 10 steps", "news, 100 steps"]
     with pytest.raises(UserError, match="no run at step 7, and the known steps are 10, 80, 100"):
         compare_files(results=root, step=[7])
@@ -729,7 +740,7 @@ def test_runs_are_compared_at_their_last_step_or_those_that_are_named(tmp_path: 
 
 
 def test_the_base_is_the_arm_that_is_named(arms: Path) -> None:
-    first, *_ = json.loads(compare_files(results=str(arms), json=True))
+    first, *_ = json.loads(compare_files(results=str(arms), base="old", json=True))
     other = first["experiment"]["name"]
     turned, *_ = json.loads(compare_files(results=str(arms), base=other, json=True))
     assert turned["base"]["name"] == other and turned["estimate"] == -first["estimate"]
@@ -761,7 +772,7 @@ def test_less_loss_is_better_wherever_losses_are(tmp_path: Path) -> None:
         assert found["metric"] == "loss", name
         assert found["estimate"] == pytest.approx((by_seed.loc["new"] - by_seed.loc["old"]).mean())
     text = compare_files(results=str(tmp_path / "own.csv"))
-    assert "loss of new is lower than that of old" in text and "better" in text
+    assert "new is better than old: loss 0." in text and "difference -0." in text
     table.drop(columns="loss").to_csv(tmp_path / "none.csv", index=False)
     with pytest.raises(
         UserError, match="found predictions and no loss of each example; .*score='COLUMN'"

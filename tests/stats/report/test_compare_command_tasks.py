@@ -1,6 +1,7 @@
 """The command `compare` on several tasks: a row for each, and their mean; also in a report."""
 
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -138,9 +139,8 @@ def test_tasks_of_glue_count_by_its_metrics(files):
     named = _answers(files, "all.csv", metric="MRPC:accuracy+f1,CoLA:mcc,accuracy")
     assert named[-1]["estimate"] == pytest.approx(mean["estimate"])
     text = compare_files(results=str(files / "all.csv"), metric="glue", **FEW)
-    assert text.startswith(
-        "Across 3 tasks, 4 paired seeds (4 and 4 runs) and 180 shared examples, mean score"
-    )
+    assert text.startswith("new is better than base: mean score ")
+    assert "Across 3 tasks, 4 paired seeds and 180 shared examples, " in text
     assert "mean of 3 tasks  mean score (%)" in text and "so it is about these tasks" in text
 
 
@@ -175,7 +175,10 @@ def test_a_model_that_lacks_a_task_is_compared_on_the_others(files, tmp_path):
     third = TABLE[TABLE["model"] == "new"].assign(model="third")
     rows = pd.concat([TABLE, third[third["task"] != "RTE"]])
     rows.to_csv(tmp_path / "all.csv", index=False)
-    text = compare_files(results=str(tmp_path / "all.csv"), **FEW)
+    alone = compare_files(results=str(tmp_path / "all.csv"), **FEW)
+    assert "No ranking by the mean over tasks: some arms lack a task." in alone
+    assert re.search(r"^third +\d.* +- +\d", alone, re.MULTILINE)  # the scores by task
+    text = compare_files(results=str(tmp_path / "all.csv"), base="base", **FEW)
     assert "third against base  mean of 2 tasks" in text
     assert "Note: Left out, as there are no predictions: third on RTE." in text
     with pytest.raises(UserError, match="nothing of third on RTE|found 3 arms"):
@@ -206,7 +209,9 @@ def test_a_report_has_the_mean_of_its_tasks_and_opens_with_it(files, tmp_path):
     assert rows["evaluation_set"].tolist() == [*SIZES, "mean of 3 tasks"]
     assert rows["estimate"].iloc[-1] == pytest.approx(abs(mean["estimate"]), abs=1e-12)
     page = (tmp_path / "report" / "index.html").read_text()
-    assert '<p class="answer">Across 3 tasks, 4 paired seeds' in page
+    assert (
+        '<p class="answer">new is better than base: accuracy ' in page and "Across 3 tasks" in page
+    )
     assert "figures/" in page and (tmp_path / "report" / "figures").glob("*-tasks.svg")
 
 
@@ -232,13 +237,12 @@ def test_ranks_are_those_of_the_arm_on_the_task(tmp_path):
     pd.concat(parts).to_csv(tmp_path / "all.csv", index=False)
     records = json.loads(compare_files(results=str(tmp_path / "all.csv"), json=True, **FEW))
     ranks = {
-        (record["evaluation_set"], record[role]["name"]): record[role].get("ranks")
+        (record["evaluation_set"], record["base"]["name"]): record["base"].get("ranks")
         for record in records
-        for role in ("base", "experiment")
     }
     assert ranks["CoLA", "a"] == [1, 1] and ranks["RTE", "b"] == [1, 1]
     assert ranks["CoLA", "b"] == ranks["RTE", "a"] == [2, 3]
-    assert ranks["mean of 2 tasks", "a"] is None
+    assert ranks["mean of 2 tasks", "c"] == [3, 3]
 
 
 def test_several_tasks_are_not_pooled(files):
@@ -255,7 +259,7 @@ def test_seeds_that_the_mean_leaves_out_are_said(files, tmp_path):
     TABLE[~of_few].to_csv(tmp_path / "two.csv", index=False)
     text = compare_files(results=str(tmp_path / "two.csv"), **FEW)
     assert "leaves out seeds 2, 3 of CoLA, MRPC, which another task lacks" in text
-    assert text.startswith("Across 3 tasks, 2 paired seeds")
+    assert "Across 3 tasks, 2 paired seeds" in text
     of_one = (TABLE["task"] == "RTE") & (TABLE["seed"] > 0)
     TABLE[~of_one].to_csv(tmp_path / "one.csv", index=False)
     text = compare_files(results=str(tmp_path / "one.csv"), **FEW)

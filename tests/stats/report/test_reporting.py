@@ -243,9 +243,12 @@ def test_the_page_opens_with_the_primary_comparison_and_its_picture(world, argum
     page = (tmp_path / "report" / "index.html").read_text()
     top = page[page.index("<main>") : page.index('id="summary"')]
     [answer] = re.findall(r'<p class="answer">(.*?)</p>', top, re.DOTALL)
-    assert "cda incr is lower than that of" in answer and "95 % CI" in answer
+    assert (
+        "cda incr reduces the bias of base: the bias slope falls from " in answer
+        and "95 % CI" in answer
+    )
     assert re.search(r">CDA[^<]*: [^<]*winogender</p>\s*<p class=\"answer\"", top, re.IGNORECASE)
-    assert top.count("<svg ") == 1 and "true slope 0.80" in top and "true slope 0.10" in top
+    assert top.count("<svg ") == 1 and "the true slopes (0.80 and 0.10)" in top
     assert "All 5 comparisons: lower on" in top and "2 comparisons: better on 2" in top
     with pytest.raises(UserError, match="primary is 'winogender/f1'"):
         report(
@@ -265,7 +268,7 @@ def test_people_read_names_and_machines_those_of_code(written, arguments, tmp_pa
     names = {"cda_incr": "After CDA", "winogender": "Winogender"}
     report(run_dir=str(tmp_path / "report"), **arguments, names=names)
     named = (tmp_path / "report" / "index.html").read_text()
-    assert "After CDA is lower than that of" in named
+    assert "After CDA reduces the bias of base" in named
     assert "coreference, Winogender" in named
     for folder in (written, tmp_path / "report"):
         rows = read_table(folder / "tables" / "comparisons.csv")
@@ -334,8 +337,8 @@ def test_the_page_is_whole_and_speaks(written):
     assert page.count("<svg ") == len(list((written / "figures").glob("*.svg")))
     for anchor in re.findall(r'href="#([^"]+)"', page):
         assert f'id="{anchor}"' in page
-    assert "cda incr is lower than that of" in page
-    assert re.search(r"5 paired seeds \(10 and 10 runs\) .*24 shared occupations", page)
+    assert "cda incr reduces the bias of base" in page
+    assert "5 paired seeds (10 and 10 runs) and 24 shared occupations" in page
 
 
 def test_arms_with_one_base_are_ranked_with_the_last_of_them(tmp_path, arguments):
@@ -349,15 +352,12 @@ def test_arms_with_one_base_are_ranked_with_the_last_of_them(tmp_path, arguments
     page = (tmp_path / "report" / "index.html").read_text()
     first, second = page.split('<h2 id="comparison-2">')
     assert "Among 3 arms" not in first.split('<h2 id="comparison-1">')[1]
-    assert "pairs, dev: Among 3 arms" in second
+    assert "pairs, dev: " in second and "Among 3 arms" in second
     assert list((tmp_path / "report" / "figures").glob("2-*-ranking-pairs-dev-accuracy.svg"))
-    found = re.search(
-        r"Ranking by accuracy on pairs, dev with 95% rank intervals: ([^\"]+)", second
-    )
-    assert found is not None
     # Without training the answers are guesses; what continues the base is as good as it is.
-    assert re.search(r"; base, step 0 5\d[.\d]* %, rank 3, group b$", found[1])
-    assert found[1].count("rank 1 to 2, group a") == 2
+    of_pairs = second.partition("<p>pairs, dev: ")[2]
+    rows = re.findall(r"<td[^>]*>(1|2|3)</td><td>(.*?)</td>.*?<td>([ab])</td>", of_pairs)
+    assert [row[2] for row in rows[:3]] == ["a", "a", "b"] and rows[2][1] == "base, step 0"
 
 
 def test_arms_that_cannot_be_ranked_are_named(tmp_path, arguments):
@@ -469,7 +469,7 @@ def test_a_warning_of_several_comparisons_stands_once():
     ]
     content = ReportContent([ComparedArms("x", "paired", judged(items))], [], [], [], [])
     ((text, concerned),) = _warnings(content).items()
-    assert "1/8 = 0.12" in text
+    assert "below 0.25" in text
     assert concerned == items
 
 
@@ -576,10 +576,11 @@ def test_without_comparisons_two_procedures_are_compared_and_three_are_ranked(tm
     assert {row["name"]: float(row["estimate"]) for row in rows} == pytest.approx(means)
     page = (tmp_path / "three/index.html").read_text()
     assert re.search(
-        r'class="answer">Among 3 arms with 4 paired seeds each .*poems comes first', page
+        r'class="answer">poems (comes first|leads clearly) .* Among 3 arms with 4 paired seeds each',
+        page,
     )
     assert "all 3 arms are ranked, and none is the base" in page
     said = describe_report(str(tmp_path / "three"))
-    ranked = re.findall(r"^\| (\d) +\| [^|]+\| (\w+)", said, re.MULTILINE)
+    ranked = re.findall(r"^\| (\d) +\| (\w+)", said, re.MULTILINE)
     assert ranked == [("1", "poems"), ("2", "books"), ("3", "news")]
     assert verify(page=str(tmp_path / "three/index.html"), runs=three) == 0

@@ -178,7 +178,7 @@ FORGERIES = {
 CHANGED_PAGES: dict[str, tuple[Callable[[str], str], int, str]] = {
     "digit": (next_digit('id="summary".*?<td class="n"[^>]*>[^<]*?'), 1, "All comparisons: '"),
     "sentence": (replaced("Across 4 paired", "Across 9 paired"), 1, "Across 9"),
-    "word": (replaced("is higher", "is lower"), 0, "is lower"),
+    "word": (replaced("is better", "is worse"), 0, "is worse"),
     "caption": (replaced("(<figcaption>)[^<]*", r"\1Nothing."), 0, "<figcaption>Nothing."),
     "attribute": (replaced('data-state="better"', 'data-state="worse"'), 0, "data-state"),
     "link": (replaced('href="#runs"', 'href="https://example.org"'), 0, "example.org"),
