@@ -16,13 +16,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multiberts.evaluate.metrics.column_metric import Metric
-from multiberts.evaluate.metrics.ranks import RankMetric
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.runs.errors import UserError
 
@@ -41,14 +40,14 @@ class OccupationMeasure(NamedTuple):
     """
 
     averaged: str
-    metric: Metric | RankMetric
+    metric: Metric
 
 
 OCCUPATION_MEASURES = {
     f"{averaged}_{name}": OccupationMeasure(
         averaged,
         dataclasses.replace(
-            METRICS[metric],
+            cast("Metric", METRICS[metric]),
             name=f"{averaged}_{name}",
             label=f"{averaged} {name}",
             meaning=f"{name.capitalize()} of {score} {against} {share}.",

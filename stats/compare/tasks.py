@@ -302,9 +302,9 @@ def rank_means(
                 min(1.0, len(pairs) * item.p_value), {"uncorrected": item.p_value},
             )
         )  # fmt: skip
-    holm = adjusted_p_values([item.p_values["uncorrected"] for item in differences], "holm")
-    for item, p in zip(differences, holm.tolist(), strict=True):
-        item.p_values["holm"] = p
+    holm = adjusted_p_values([each.p_values["uncorrected"] for each in differences], "holm")
+    for difference, p in zip(differences, holm.tolist(), strict=True):
+        difference.p_values["holm"] = p
     return ArmComparisons(
         first.evaluation_set, first.evaluation_set, first.metric, higher, settings.design,
         first.resample, None, ranked(arms, differences, higher is not False), tuple(differences),

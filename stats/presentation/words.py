@@ -41,7 +41,7 @@ _REMOVED = 0.1
 # Maximum number of arms named in a sentence; of more arms, the last name is replaced by a number.
 _MOST_NAMES = 6
 
-# The data cannot tell whether runs of one seed have a common parent.
+# The data do not say whether runs of one seed have a common parent.
 _PAIRED_BY_NUMBER = (
     "Seeds are paired by their numbers; if runs of one number share nothing in training "
     "(initialisation, order of data), "

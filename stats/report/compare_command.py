@@ -269,7 +269,7 @@ def _compare_tasks(
             title = " against ".join(reversed(arm_names))
             arm_pairs += [
                 Pair(
-                    pair, measure, (*arm_names, "")[:2], title, "",
+                    pair, measure, (arm_names[0], "" if ranked else name), title, "",
                     counts=not run_task or pair[0].counts(measure),
                 )
                 for measure in measures

@@ -152,7 +152,7 @@ def as_text(compared: ComparedArms, read: str) -> str:
     for reported in compared.items:
         for text in words.warnings(reported.comparison, len(items) == 1, reported.answers):
             warned.setdefault(text, {})[reported.comparison.evaluation_set] = None
-    # Of many arms a sentence each is enough.
+    # One sentence each is enough for many arms.
     are_many = len({item.experiment.name for item in items if item.experiment}) > 1
     findings = (
         _short(reported)
