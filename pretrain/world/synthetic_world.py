@@ -62,7 +62,8 @@ PRONOUNS_BY_FILE_NAME = {"male": "he", "female": "she", "neutral": "they"}
 TRUTH = {"pronoun_probe/probe_slope": {"base": 1.0, "cda_incr": 0.0}}
 
 
-# Made-up models by procedure: mean of a normal variable, which is above 0 for a right answer. Far apart, so that a first comparison is clear.
+# Made-up models by procedure: mean of a normal variable, which is above 0 for a right answer. They are
+# far apart, so that a first comparison is clear.
 SKILLS = {"base": 0.6, "new": 1.2}
 NUM_MADE_UP_SEEDS = 5
 

@@ -290,6 +290,8 @@ def _compare_tasks(
     how = settings.of_comparison("single" if ranked or not others else settings.design)
     request = Request(title, how, pairs, questions, ranked=ranked)
     [compared] = compare_all([request], for_page=settings.html is not None)
+    if ranked and not compared.rankings:
+        compared.unranked.append(f"Give --base={every_arm[0]} to compare the others with it.")
     if lacking:
         compared.unranked.append(f"Left out, as there are no predictions: {', '.join(lacking)}.")
     return compared
