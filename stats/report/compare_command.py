@@ -55,8 +55,9 @@ class FileComparison(SliceNames):
     Attributes:
       results: predictions or scores, as a table (CSV, TSV, JSON lines, JSON, Parquet), long or with one
         column per run; arrays (`.npz`, `.npy`); a folder of such files, one per seed, whose names say seed,
-        arm and task (`base_seed0.csv`, `base/seed_0/rte.csv`); a folder of finished fine-tuning runs; outputs
-        of lm-evaluation-harness, Inspect, HELM or Hugging Face `datasets`, one folder per seed.
+        arm and task (`base_seed0.csv`, `base/seed_0/rte.csv`); a folder of finished fine-tuning runs; folders
+        of logs of lm-evaluation-harness, Inspect or HELM, where several logs of one model are repeated
+        evaluations, or seeds if their folders say so (`seed_0`); Hugging Face `datasets`.
       experiment: the same for one or more other arms; or further seeds, if names differ in the seed
         (`base_seed*.csv new_seed*.csv`).
       labels: table of ids and labels, which replace the labels in the files; `example` and `label` may name
@@ -69,8 +70,8 @@ class FileComparison(SliceNames):
       latex: path of a LaTeX table to write.
       csv: path of a CSV file to write, with all numbers.
       json: print all numbers as JSON instead of text.
-      design: `paired` for runs that share their seeds, `unpaired`, `fixed_baseline`. Repeated evaluations,
-        known as logs in order of time, are always unpaired.
+      design: `paired` for runs that share their seeds, `unpaired`, `fixed_baseline`. Repeated evaluations are
+        always unpaired.
       resample: `both`; `examples` holds the seeds fixed, so the result is about these seeds only (default for
         one run of each arm); `seeds` holds the examples fixed (default for one score per run).
       seeds: training stage whose seeds count, for finished runs: `pretrain`, or `finetune`, which compares
