@@ -111,7 +111,8 @@ def score_text(score: float | Interval, metric: str, decimals: int | None = None
 def difference_text(difference: float | Interval, metric: str, decimals: int | None = None) -> str:
     """Formats a difference of scores with its unit for a sentence: `5.900 points`."""
     text = format_cell(difference, with_decimals(score_format(metric, True), decimals))
-    return f"{text} points" if score_format(metric) else text
+    points = " point" if text == "1" else " points"
+    return text + points * bool(score_format(metric))
 
 
 def metric_meaning(metric: str) -> str:

@@ -84,6 +84,12 @@ class Sameness(FurtherAnswer):
     refused: bool = False
     holm: tuple[float, float] | None = None
 
+    def _margin_text(self) -> str:
+        """Returns the margin with its own decimals, such as `0.5 points`."""
+        metric = self.comparison.metric
+        number = f"{self.margin / printed_unit(metric):.6g}"
+        return difference_text(self.margin, metric, len(number.partition(".")[2]))
+
     @property
     def p_same(self) -> float:
         """Returns p of the test of equality, against a difference of the margin or more."""
@@ -176,7 +182,7 @@ class Sameness(FurtherAnswer):
 
     def sentences(self) -> list[str]:
         item = self.comparison
-        margin = difference_text(self.margin, item.metric)
+        margin = self._margin_text()
         base, experiment = (arm.name for arm in arms_of(item))
         p_same, p_not_worse = self._judged
         ci = f"{level_text(self.ci.level)} {estimate_text(item, self.ci)}"
@@ -218,7 +224,7 @@ class Sameness(FurtherAnswer):
             return []
         both = self.higher_is_better is None
         plan = self.plan(target_power=(1 + TARGET_POWER) / 2 if both else TARGET_POWER)
-        margin = difference_text(self.margin, item.metric)
+        margin = self._margin_text()
         experiment = arms_of(item)[-1].name
         claim = f"{experiment} is not worse by {margin}"
         if both:
@@ -237,7 +243,7 @@ class Sameness(FurtherAnswer):
         return [f"{needed} would show that {claim}, 4 times in 5, if both are equally good."]
 
     def methods(self) -> tuple[list[str], list[str]]:
-        margin = difference_text(self.margin, self.comparison.metric)
+        margin = self._margin_text()
         return [
             f"Sameness within a margin of {margin} was tested by two one-sided tests at {self.alpha:g} "
             "(Schuirmann, 1987)."

@@ -16,7 +16,7 @@ from multiberts.stats.formats import heading
 from multiberts.stats.interval_rule import ScoreKind, interval_of_mean
 from multiberts.stats.metric_names import metric_label, score_format
 from multiberts.stats.presentation import drawing
-from multiberts.stats.presentation.words import SOURCES
+from multiberts.stats.presentation.words import SOURCES, drawn_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -86,7 +86,8 @@ def seed_figure(comparison: ComparisonResult) -> Figure:
             drawing.estimate_beside(left, row + 0.27, arm.estimate, arm.ci, COLOURS[row])
         if is_paired:
             left.plot(np.array(dots_at), np.array(scores), color=GREY, linewidth=0.8, zorder=2)
-        names = [f"{arm.name}\n({counted(len(arm.seeds), 'seed')})" for arm in arms]
+        unit = drawn_unit(arms)
+        names = [f"{arm.name}\n({counted(len(arm.seeds), unit)})" for arm in arms]
         left.set_xticks(range(len(arms)), names)
         left.set_xlim(-0.45, len(arms) - 0.45)
         left.set_ylabel(metric_label(comparison.metric))

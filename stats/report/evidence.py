@@ -501,17 +501,17 @@ def pictures_of(
 def _seeds_and_difference(
     item: Comparison, stem: str, answers: Sequence[FurtherAnswer]
 ) -> Iterator[ReportSection]:
+    unit = words.drawn_unit(words.arms_of(item)) if item.base.num_runs > 1 else "run"
     yield ReportSection(
         f"{stem}-seeds",
-        f"{metric_label(item.metric)} of every {'seed' if item.base.num_runs > 1 else 'run'} on "
-        f"{item.evaluation_set}",
+        f"{metric_label(item.metric)} of every {unit} on {item.evaluation_set}",
         partial(figures.seed_figure, item),
     )
     if "percentile" in item.intervals:
         yield ReportSection(
             f"{stem}-difference",
             f"Bootstrap distribution and {item.confidence_level:.0%} intervals of {metric_name(item.metric)} "
-            f"on {item.evaluation_set}: t {words.estimate_text(item, item.ci)}, "
+            f"on {item.evaluation_set}: {item.ci.method} {words.estimate_text(item, item.ci)}, "
             f"percentile {words.estimate_text(item, item.intervals['percentile'])}",
             partial(figures.sources_figure, [item]),
             is_detail=True,
