@@ -598,9 +598,11 @@ def page(counts: list[Counts]) -> str:
 
 def _row(condition: Condition, cells: Sequence[Counts]) -> dict[str, str]:
     """Writes a row: coverage by number of seeds, false claims, and the reason for low coverage."""
-    row = {"data": condition.title} | dict.fromkeys(map(str, (1, 2, 3, 5, 10)), "")
+    columns = {1: "1 seed"} | {seeds: f"{seeds} seeds" for seeds in (2, 3, 5, 10)}
+    row = {"data": condition.title} | dict.fromkeys(columns.values(), "")
     for cell in cells:
-        row[str(cell.seeds)] = f"**{cell.coverage:.3f}**" if cell.is_low else f"{cell.coverage:.3f}"
+        text = f"{cell.coverage:.3f}"
+        row[columns[cell.seeds]] = f"**{text}**" if cell.is_low else text
     claims = [
         f"{name} " + "/".join(f"{cell.claims[name] / cell.trials:.3f}" for cell in cells)
         for name in cells[0].claims
