@@ -617,7 +617,7 @@ def _row(condition: Condition, cells: Sequence[Counts]) -> dict[str, str]:
 def table(counts: list[Counts]) -> str:
     """Replaces the rows of this study in the table of all studies."""
     lines = (DOCS / TABLE).read_text().splitlines(keepends=True)
-    records = [
+    records: list[dict[str, Any]] = [
         {
             "study": STUDY, "data": cell.condition, "seeds": cell.seeds, "method": "recommended",
             "trials": cell.trials, "coverage": round(cell.coverage, 4), "width": cell.width,
