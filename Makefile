@@ -116,7 +116,7 @@ stress: $(VENV)/installed-for-tests
 	$(BIN)/python -m multiberts.tests.stress --stops=$(STOPS)
 
 # Coverage and false claims of every interval by simulation; stopped, it resumes. When an interval has changed: this, then
-# cp results/calibration/calibration.{md,jsonl} docs/
+# cp results/calibration/calibration{.md,.jsonl,_table.csv} docs/, and correct the text of the page.
 calibrate: $(VENV)/installed-for-tests
 	$(BIN)/python -m benchmarks.calibration --gin_param="calibrate.num_processes = 2"
 

@@ -524,7 +524,7 @@ def calibrate(
     num_trials: int = 2000,
     num_processes: int = 1,
 ) -> None:
-    """Simulates all missing cells, then writes counts and page.
+    """Simulates all missing cells, then writes counts, page and table.
 
     Args:
       run_dir: output folder.
@@ -562,9 +562,10 @@ def calibrate(
         files = [f"cells/{number}-{seeds}.json" for number, seeds in cells]
         counts = run.path / "calibration.jsonl"
         write_atomically(counts, "".join((run.path / file).read_text() for file in files))
-        write_atomically(run.path / "calibration.md", page(read_counts(counts)))
-        run.finish(["calibration.jsonl", "calibration.md", *files])
-    console.report(f"See {run.path / 'calibration.md'}")
+        write_atomically(run.path / PAGE, page(read_counts(counts)))
+        write_atomically(run.path / TABLE, table(read_counts(counts)))
+        run.finish([counts.name, PAGE, TABLE, *files])
+    console.report(f"See {run.path / PAGE}")
 
 
 def _in_processes(job: partial[None], cells: list[tuple[int, int]], number: int) -> Iterable[None]:
@@ -580,107 +581,58 @@ def read_counts(file: Path) -> list[Counts]:
     return [Counts(**json.loads(line)) for line in file.read_text().splitlines()]
 
 
-# --- The page --------------------------------------------------------------------------------------------
+# --- The page and the table ------------------------------------------------------------------------------
 
-PAGE = """# Calibration of intervals and tests
-
-<!-- Made by `make calibrate` from calibration.jsonl; do not edit. -->
-
-Does a 95 % interval hold the truth in 95 % of studies, also with few seeds? Studies with a known truth are
-made up and given to the public functions of `multiberts.stats`, {trials} per cell, so that a share near .95
-has a standard error of {error:.3f}. The [appendix](calibration_appendix.md) has an earlier and larger
-study: more data (real answers, too), other intervals and those of other programs.
-
-## Recommendations
-
-- **Report `result.ci`.** On ordinary data it covers at least {wanted} in {good} of {ordinary} cells, lowest
-  {lowest:.3f} ({where}). Its test errs at .05 in at most {errs:.3f} of the trials.
-- **Two seeds are allowed.** The interval is then wide, as it must be: {two:.1f} times that of ten seeds
-  where seeds dominate, and that of three {three:.1f} times.
-- **Do not report the percentile interval of few seeds**, nor standard errors over examples alone (most
-  evaluation programs), for new seeds: the [appendix](calibration_appendix.md) has their coverage.
-- **If training can fail**, look at the seeds. With one in ten at chance the interval covers {failing} with
-  3/5/10 seeds. A failed seed is flagged in {shown} of the misses; in most others no seed happened to fail,
-  so that nothing in the data shows it. Such a result is about seeds that train; report the rate of failures
-  of all runs you made.
-- **Skewed seeds and seeds of two kinds** look alike by chance, and the interval is then too short: see the
-  table, and [statistics.md](statistics.md#skewed-seeds) for what was tried.
-- **Several tests:** Holm's correction; see *slices*, *tasks*, *arms* and *early looks*.
-
-## Coverage
-
-Of the recommended interval, by number of seeds; bold where it is below {wanted} by more than the Monte
-Carlo error, with the reason that docs and results give. *Below, above*: shares of the intervals that lie
-below the truth, and above. *False claims*: shares of trials, by number of seeds; without a word, p < .05
-where there is no difference. *Width*: the median, in the metric's own unit. *Flag*: the largest share of
-trials in which some seed is called failed.
-
-{table}
-## Again
-
-`make calibrate` makes counts ([calibration.jsonl](calibration.jsonl)) and page in results/calibration/, in
-about half an hour of CPU time; stopped, it goes on. It is run whenever an interval changes, and both files
-are then copied here. What the data are, a few lines of `CONDITIONS` in `benchmarks/calibration.py` say.
-"""
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE, TABLE = "calibration.md", "calibration_table.csv"
+STUDY = "calibration"  # Other rows of the table are from finished studies, whose programs are gone.
 
 
 def page(counts: list[Counts]) -> str:
-    """Writes the page of counts for the conditions in `CONDITIONS`."""
+    """Replaces the first table of the page by one made from counts; the text is written by hand."""
     cells = {(cell.condition, cell.seeds): cell for cell in counts}
-    ordinary = [cell for cell in counts if cell.condition.startswith("ordinary")]
-    lowest = min(ordinary, key=lambda cell: cell.coverage)
-    two, three, ten = (
-        cells["ordinary: mean of scores, paired, seeds dominate", seeds].width
-        for seeds in (2, 3, 10)
-    )
-    failing = [cells["failing: one seed in ten, single", seeds] for seeds in FEW]
-    trials = counts[0].trials
-    rows = [_row(c, {seeds: cells[c.title, seeds] for seeds in c.seeds}) for c in CONDITIONS]
-    return PAGE.format(
-        trials=f"{trials:,}",
-        error=monte_carlo_error(0.95, trials),
-        wanted=WANTED,
-        good=sum(not cell.is_low for cell in ordinary),
-        ordinary=len(ordinary),
-        lowest=lowest.coverage,
-        where=f"{lowest.condition.removeprefix('ordinary: ')}, {lowest.seeds} seeds",
-        errs=max(sum(cell.claims.values()) for cell in ordinary) / trials,
-        two=two / ten,
-        three=three / ten,
-        failing="/".join(f"{cell.coverage:.2f}" for cell in failing),
-        shown="/".join(
-            f"{cell.flagged_misses / max(cell.trials - cell.covered, 1):.0%}" for cell in failing
-        ),
-        table=Table.from_records(rows, {}).markdown(),
-    )
+    records = [_row(c, [cells[c.title, seeds] for seeds in c.seeds]) for c in CONDITIONS]
+    before, _, rest = (DOCS / PAGE).read_text().partition("| data ")
+    return before + Table.from_records(records, {}).markdown() + rest[rest.index("\n\n") + 1 :]
 
 
-def _row(condition: Condition, cells: Mapping[int, Counts]) -> dict[str, str]:
-    """Writes the table row of a condition."""
-    every, row = list(cells.values()), {"data": condition.title}
-    for seeds in (1, 2, 3, 5, 10):
-        text = f"{cells[seeds].coverage:.3f}" if seeds in cells else ""
-        row[str(seeds)] = f"**{text}**" if seeds in cells and cells[seeds].is_low else text
-    total = sum(cell.intervals for cell in every)
-    methods = sum((Counter(cell.methods) for cell in every), Counter[str]())
-    claims = {
-        name: "/".join(f"{cell.claims[name] / cell.trials:.3f}" for cell in every)
-        for name in every[0].claims
-    }
-    below, above = sum(cell.below for cell in every), sum(cell.above for cell in every)
-    is_low = any(cell.is_low for cell in every)
+def _row(condition: Condition, cells: Sequence[Counts]) -> dict[str, str]:
+    """Writes a row: coverage by number of seeds, false claims, and the reason for low coverage."""
+    columns = {1: "1 seed"} | {seeds: f"{seeds} seeds" for seeds in (2, 3, 5, 10)}
+    row = {"data": condition.title} | dict.fromkeys(columns.values(), "")
+    for cell in cells:
+        text = f"{cell.coverage:.3f}"
+        row[columns[cell.seeds]] = f"**{text}**" if cell.is_low else text
+    claims = [
+        f"{name} " + "/".join(f"{cell.claims[name] / cell.trials:.3f}" for cell in cells)
+        for name in cells[0].claims
+    ]
+    is_low = any(cell.is_low for cell in cells)
     return row | {
-        "below, above": f"{below / total:.3f}, {above / total:.3f}",
-        "false claims": "; ".join(f"{name} {text}" for name, text in claims.items()).removeprefix(
-            "p < .05 "
-        ),
-        "width": "/".join(f"{cell.width:.2g}" for cell in every),
-        "interval": ", ".join(
-            f"{name} {n / total:.2f}" for name, n in methods.most_common() if n > total / 200
-        ),
-        "flag": f"{max(cell.flagged / cell.trials for cell in every):.3f}",
+        "false claims": "; ".join(claims).removeprefix("p < .05 "),
         "reason": (condition.reason or "unexplained") if is_low else "",
     }
+
+
+def table(counts: list[Counts]) -> str:
+    """Replaces the rows of this study in the table of all studies."""
+    lines = (DOCS / TABLE).read_text().splitlines(keepends=True)
+    records: list[dict[str, Any]] = [
+        {
+            "study": STUDY, "data": cell.condition, "seeds": cell.seeds, "method": "recommended",
+            "trials": cell.trials, "coverage": round(cell.coverage, 4), "width": cell.width,
+            "width_over_recommended": 1.0, "below": cell.below / cell.intervals,
+            "above": cell.above / cell.intervals, "flagged": cell.flagged / cell.trials,
+            "intervals": _shares(cell.methods, cell.intervals), "errors": _shares(cell.claims, cell.trials),
+        }
+        for cell in counts
+    ]  # fmt: skip
+    finished = [line for line in lines[1:] if not line.startswith(f"{STUDY},")]
+    return Table.from_records(records, {}).csv() + "".join(finished)
+
+
+def _shares(counts: Mapping[str, int], total: int) -> str:
+    return "; ".join(f"{name} {number / total:.3f}" for name, number in counts.items())
 
 
 if __name__ == "__main__":

@@ -304,7 +304,7 @@ def _cluster_term(deviation: Array, sizes: Array) -> Term:
     large cluster pulls the score towards its mean. If all cluster means vary equally, Satterthwaite's
     degrees of freedom are those of the few large clusters; if examples vary within clusters, they are
     nearly G - 1. The geometric mean of the two covers .93 to .97 in simulations of both kinds
-    (docs/statistics.md). Clusters of equal size have the plain mean square with G - 1.
+    (docs/calibration.md). Clusters of equal size have the plain mean square with G - 1.
 
     Reference: Bell & McCaffrey (2002), Bias reduction in standard errors for linear regression with
     multi-stage samples.
@@ -385,12 +385,12 @@ def _cautious(groups: list[list[Term]], subtracted: list[Term]) -> Any:
     then follows the other one, which has many: with three seeds that carry nine tenths of the variance, 7.7
     % of tests at the 5 % level would err. If seeds and examples both vary, we therefore assume that each
     mean square lies at the lower quartile of its distribution. Generalised intervals, which draw mean
-    squares from their whole range, are about as wide (docs/statistics.md).
+    squares from their whole range, are about as wide (docs/calibration.md).
 
     With five seeds or more the quantile .40, and a mean square below the residual's pooled with it, would
     give intervals that are 2 to 5 % narrower and cover .944 at 95 %. We do not use this, because tests at
     lower levels, such as Holm's, would err too often: with five seeds twice as often as nominal at .01 and
-    eight times at .001, against 1.2 and 2.5 times (table in docs/statistics.md).
+    eight times at .001, against 1.2 and 2.5 times (table in docs/calibration.md).
     """
     if len(groups) == 1:
         return _freedom(groups, subtracted)

@@ -76,7 +76,7 @@ def seed_sources(
       scores: score of each run [runs].
       seeds: seed of each run by source [runs].
       confidence_level: level of the intervals, which are fiducial, as in `Plan`. They assume normal effects
-        of seeds: if seeds of a source can fail, they cover far less (docs/seed_sources.md).
+        of seeds: if seeds of a source can fail, they cover far less (docs/studies.md).
 
     Raises:
       DataError: another design, one source, fewer than three seeds of a source, or equal scores.

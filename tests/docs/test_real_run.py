@@ -73,7 +73,7 @@ def test_the_page_says_when_and_from_what_the_tables_are() -> None:
 
 
 def test_the_page_on_the_stages_quotes_the_table() -> None:
-    text = " ".join((ROOT / "docs/pipeline.md").read_text(encoding="utf-8").split())
+    text = " ".join((ROOT / "docs/stages.md").read_text(encoding="utf-8").split())
     found = {f"{row['evaluation_set']} {row['metric']}": row for row in rows_of(FOLDERS[0])}
     for name, words in {
         "coreference/gap f1": "({:.1f} points, 95 % interval {:.1f} to {:.1f})",

@@ -1,26 +1,26 @@
 """The short form of `make calibrate`: every condition end to end, its worlds, and the page."""
 
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from multiberts.benchmarks.calibration import (
     CONDITIONS,
+    DOCS,
     Counts,
     calibrate,
     compared,
     page,
     read_counts,
     scores,
+    table,
 )
 from multiberts.runs.errors import UserError
 from multiberts.stats import compare
 
 pytestmark = pytest.mark.seconds
 
-DOCS = Path(__file__).parents[2] / "docs"
 CELLS = [(condition.title, seeds) for condition in CONDITIONS for seeds in condition.seeds]
 
 
@@ -37,10 +37,12 @@ def test_a_run_that_was_cut_goes_on_and_ends_the_same_with_any_number_of_process
         assert cell.covered + cell.below + cell.above == cell.intervals >= cell.trials == 2
         assert sum(cell.methods.values()) == cell.intervals and cell.width > 0
     assert page(counts) == (tmp_path / "whole" / "calibration.md").read_text()
+    assert table(counts) == (tmp_path / "whole" / "calibration_table.csv").read_text()
     cut = tmp_path / "cut"
     shutil.copytree(tmp_path / "whole", cut)
     # As a kill leaves it: no marker, no page, some cells missing, one half written.
-    for name in ("DONE", "calibration.md", "calibration.jsonl"):
+    outputs = ("calibration.md", "calibration_table.csv", "calibration.jsonl")
+    for name in ("DONE", *outputs):
         (cut / name).unlink()
     first, *others = sorted((cut / "cells").iterdir())
     for file in others[::9]:
@@ -49,7 +51,7 @@ def test_a_run_that_was_cut_goes_on_and_ends_the_same_with_any_number_of_process
     before = first.stat().st_mtime_ns
     calibrate(run_dir=str(cut), num_trials=2, num_processes=2)
     assert first.stat().st_mtime_ns == before
-    for name in ("calibration.md", "calibration.jsonl"):
+    for name in outputs:
         assert (cut / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     with pytest.raises(UserError, match="num_trials"):
         calibrate(run_dir=str(cut), num_trials=3)
@@ -57,7 +59,8 @@ def test_a_run_that_was_cut_goes_on_and_ends_the_same_with_any_number_of_process
 
 def test_counts_of_other_code_are_another_study(tmp_path, monkeypatch):
     monkeypatch.setattr("multiberts.benchmarks.calibration.CONDITIONS", CONDITIONS[:0])
-    monkeypatch.setattr("multiberts.benchmarks.calibration.page", lambda counts: "")
+    for name in ("page", "table"):
+        monkeypatch.setattr(f"multiberts.benchmarks.calibration.{name}", lambda counts: "")
     calibrate(run_dir=str(tmp_path / "run"))
     (tmp_path / "stats").mkdir()
     (tmp_path / "stats" / "__init__.py").write_text("# an interval that is mended\n")
@@ -111,10 +114,40 @@ def test_the_mean_of_scores_has_variance_one(tail, design):
     assert np.var(means) == pytest.approx(1, abs=4 * np.sqrt(3.5 / 2000))
 
 
-def test_the_page_is_made_from_the_counts_beside_it():
+def test_page_and_table_are_made_from_the_counts_beside_them():
     counts = read_counts(DOCS / "calibration.jsonl")
     assert [(cell.condition, cell.seeds) for cell in counts] == CELLS
     assert page(counts) == (DOCS / "calibration.md").read_text()
+    assert table(counts) == (DOCS / "calibration_table.csv").read_text()
+
+
+def test_the_text_of_the_page_has_the_numbers_of_the_counts():
+    text = " ".join((DOCS / "calibration.md").read_text().partition("| data ")[0].split())
+    cells = {(cell.condition, cell.seeds): cell for cell in read_counts(DOCS / "calibration.jsonl")}
+
+    def coverage(title, *numbers):
+        return "/".join(f"{cells[title, seeds].coverage:.2f}" for seeds in numbers)
+
+    ordinary = {key: cell for key, cell in cells.items() if key[0].startswith("ordinary: ")}
+    (name, seeds), lowest = min(ordinary.items(), key=lambda item: item[1].coverage)
+    lowest_name = f"({name.removeprefix('ordinary: ')}, {seeds} seeds)"
+    high = sum(not cell.is_low for cell in ordinary.values())
+    errors = max(sum(cell.claims.values()) / cell.trials for cell in ordinary.values())
+    dominate = "ordinary: mean of scores, paired, seeds dominate"
+    two, three = (cells[dominate, n].width / cells[dominate, 10].width for n in (2, 3))
+    near = "near the ends: accuracy .97, logits of seeds vary by 1.2, 1,000 examples, single"
+    assert {cell.trials for cell in cells.values()} == {2000} and "2,000 studies per cell" in text
+    for words in (
+        f"at least 0.93 in {high} of {len(ordinary)} cells",
+        f"lowest {lowest.coverage:.3f} {lowest_name}",
+        f"at most {errors:.3f} of the studies",
+        f"{two:.1f} times as wide as with ten seeds, and with three seeds {three:.1f} times",
+        f"covers {coverage('failing: one seed in ten, single', 3, 5, 10)} with 3/5/10 seeds",
+        f"covers {coverage('borrowed spread: half the true one, against 1 or 5 seeds', 1)}.",
+        f"per arm cover {coverage('unlike seeds: unpaired, ratio of standard deviations 10', 2)} ",
+        f"covers {coverage(near, 5)} to {coverage(near, 3)};",
+    ):
+        assert words in text
 
 
 def test_what_readme_promises_holds_in_the_counts():
