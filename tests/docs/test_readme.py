@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/pipeline.md")
+PAGES = ("README.md", "docs/stages.md")
 # Installs, runs of make, and what needs the demo, which tests of its own run in small.
 NOT_RUN = ("pip install", "make ", "multiberts launch")
 
