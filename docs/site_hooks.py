@@ -53,6 +53,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     )
 
 
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Marks flags, which the style keeps from being cut after their hyphens."""
+    return re.sub(r"<code>(--[^\s<]+</code>)", r'<code class="flag">\1', html)
+
+
 _BLOCK = re.compile(r"```python\n(.*?)```", flags=re.DOTALL)
 
 
