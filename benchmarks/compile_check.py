@@ -549,7 +549,7 @@ at the clock of the chip, as a share of its peak. It counts the whole last layer
 base-512 5.7 % fewer products). The ceiling is the share that the same estimate grants one bfloat16 product of two matrices of 8192 x
 8192, alone: no program of these products can be above it. The compiler for GPUs estimates no
 cycles, and chooses the tiles of products without the device, on which it would try them; kernels are what the
-host launches in a step. CPU seconds are those of compiling, on a busy machine. [What was tried for speed](engine_speed.md) has more.
+host launches in a step. CPU seconds are those of compiling, on a busy machine. [Engines and speed](engines.md) has more.
 
 | model, length | target | devices | compiles | CPU s | GB of memory per device | M cycles | MFU | ceiling | kernels | transfers per step |
 |---|---|---|---|---|---|---|---|---|---|---|

@@ -1,11 +1,9 @@
-"""Pages that mkdocs builds from the code: each command with its parameters, and the gallery's pictures."""
+"""Built from the code by mkdocs: the page of commands, and the pictures that the tutorial's blocks draw."""
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import re
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
     from mkdocs.structure.pages import Page
 
 PAGE = "reference/commands.md"
-GALLERY = "gallery.md"
+TUTORIAL = "tutorial.md"
 
 INTRODUCTION = """# Commands
 
@@ -35,19 +33,19 @@ bindings on the command line, and these over files.
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the page of commands and the gallery's pictures."""
+    """Adds the page of commands and the tutorial's pictures."""
     from mkdocs.structure.files import File
 
     files.append(File.generated(config, PAGE, content="\n".join(commands_page())))
-    for pictures in drawn(Path(config.docs_dir, GALLERY).read_text(encoding="utf-8")):
+    for pictures in drawn(Path(config.docs_dir, TUTORIAL).read_text(encoding="utf-8")):
         for path, content in pictures.items():
             files.append(File.generated(config, path, content=content))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Shows below each block of the gallery what it draws."""
-    if page.file.src_uri != GALLERY:
+    """Shows below each block of the tutorial what it draws."""
+    if page.file.src_uri != TUTORIAL:
         return markdown
     pictures = iter(drawn(markdown))
     return _BLOCK.sub(
@@ -55,33 +53,33 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     )
 
 
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Marks flags, which the style keeps from being cut after their hyphens."""
+    return re.sub(r"<code>(--[^\s<]+</code>)", r'<code class="flag">\1', html)
+
+
 _BLOCK = re.compile(r"```python\n(.*?)```", flags=re.DOTALL)
 
 
 def drawn(markdown: str) -> list[dict[str, bytes]]:
-    """Runs a page's blocks in their order, in an empty folder.
+    """Runs a page's blocks in order.
 
     Returns:
-      For each block what it draws: by path in the site, a PNG.
+      For each block, its figures: {path in the site: PNG}.
     """
     names: dict[str, Any] = {}
-    found: list[dict[str, bytes]] = []
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        for block in _BLOCK.findall(markdown):
-            before = dict(names)
-            exec(compile(block, GALLERY, "exec"), names)
-            new = {name: value for name, value in names.items() if before.get(name) is not value}
-            figures = {name: value for name, value in new.items() if isinstance(value, Figure)}
-            for value in new.values():
-                if isinstance(value, dict):
-                    figures |= {k: item for k, item in value.items() if isinstance(item, Figure)}
-            found.append(
-                {
-                    f"gallery/{name}.png": figure_bytes(figure, "png")
-                    for name, figure in figures.items()
-                }
-            )
-    return found
+    figures: list[dict[str, bytes]] = []
+    for block in _BLOCK.findall(markdown):
+        before = dict(names)
+        exec(compile(block, TUTORIAL, "exec"), names)
+        figures.append(
+            {
+                f"tutorial/{name}.png": figure_bytes(value, "png")
+                for name, value in names.items()
+                if isinstance(value, Figure) and before.get(name) is not value
+            }
+        )
+    return figures
 
 
 def commands_page() -> Iterator[str]:

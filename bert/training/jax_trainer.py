@@ -218,7 +218,7 @@ def shards_at_once(count: int, length: int) -> int:
 
     Shards of short sequences are small: at 128 a step of BERT-Base takes 0.74 of the cycles so, by the
     compiler for v5e, and 0.27 of the kernels for H200. A gradient of each is kept until all are clipped,
-    so there are at most four. At 512 one shard has enough to do (docs/engine_speed.md).
+    so there are at most four. At 512 one shard has enough to do (docs/engines.md).
     """
     return math.gcd(count, SHARDS_AT_ONCE) if length <= SHORT else 1
 

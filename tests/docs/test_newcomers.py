@@ -1,17 +1,25 @@
-"""Newcomers: five of them type what README and docs say and get their answer; the notebook runs, and
-the page on Pythia says what its samples give.
+"""Newcomers: five of them type what README and docs say and get their answer; the notebook shows what it
+computes (`python tests/docs/test_newcomers.py` writes it anew), and the page on Pythia what its samples give.
 """
 
 from __future__ import annotations
 
+import ast
+import base64
 import contextlib
+import io
 import json
 import re
 import shlex
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+from matplotlib import pyplot as plt
 from scipy.stats import norm, ttest_ind, ttest_rel
 
 from multiberts import stats
@@ -19,19 +27,69 @@ from multiberts.stats.report.compare_command import compare_files
 from multiberts.tests import warm
 
 ROOT = Path(__file__).resolve().parents[2]
+NOTEBOOK = ROOT / "docs/five_seeds.ipynb"
 SAMPLES = ROOT / "tests/samples/lm_eval"
 
 
+def outputs(printed: str, value: object, number: int) -> Iterator[dict[str, Any]]:
+    """Yields what a cell of the notebook shows: lines, pictures, and its last value."""
+    if printed:
+        yield {
+            "name": "stdout",
+            "output_type": "stream",
+            "text": printed.splitlines(keepends=True),
+        }
+    for figure in map(plt.figure, plt.get_fignums()):
+        content = io.BytesIO()
+        figure.savefig(content, format="png", bbox_inches="tight")
+        picture = base64.b64encode(content.getvalue()).decode()
+        yield {"data": {"image/png": picture}, "metadata": {}, "output_type": "display_data"}
+    plt.close("all")
+    if value is not None:
+        data = {"text/plain": repr(value).splitlines(keepends=True)}
+        if isinstance(value, pd.DataFrame):
+            data |= {"text/html": value.to_html().splitlines(keepends=True)}
+        yield {
+            "data": data,
+            "execution_count": number,
+            "metadata": {},
+            "output_type": "execute_result",
+        }
+
+
+def notebook_as_run(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Runs the notebook in a folder; returns it with what its cells show now, and their names."""
+    notebook = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
+    names: dict[str, Any] = {}
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    with contextlib.chdir(folder):
+        for number, cell in enumerate(cells, start=1):
+            *body, last = ast.parse("".join(cell["source"])).body
+            with contextlib.redirect_stdout(io.StringIO()) as printed:
+                exec(compile(ast.Module(body, []), "cell", "exec"), names)
+                if isinstance(last, ast.Expr):
+                    value = eval(compile(ast.Expression(last.value), "cell", "eval"), names)
+                else:
+                    value = exec(compile(ast.Module([last], []), "cell", "exec"), names)
+            cell["execution_count"] = number
+            cell["outputs"] = list(outputs(printed.getvalue(), value, number))
+    return notebook, names
+
+
 @pytest.mark.slow
-def test_the_notebook_runs(tmp_path: Path) -> None:
-    notebook = json.loads((ROOT / "docs/five_seeds.ipynb").read_text(encoding="utf-8"))
-    names: dict[str, object] = {}
-    with contextlib.chdir(tmp_path):
-        for place, cell in enumerate(notebook["cells"]):
-            if cell["cell_type"] == "code":
-                assert cell["outputs"] == []  # they would go stale
-                exec(compile("".join(cell["source"]), f"cell {place}", "exec"), names)
-        assert Path("difference.png").stat().st_size > 1000
+def test_the_notebook_shows_what_it_computes(tmp_path: Path) -> None:
+    notebook, names = notebook_as_run(tmp_path)
+    shown, computed = (
+        [
+            {key: value for key, value in output.items() if key != "data"}
+            | {"data": [line for line in output.get("data", {}).items() if line[0] != "image/png"]}
+            for cell in cells
+            for output in cell.get("outputs", [])
+        ]
+        for cells in (json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"], notebook["cells"])
+    )
+    assert json.dumps(shown, sort_keys=True) == json.dumps(computed, sort_keys=True)
+    assert (tmp_path / "difference.png").stat().st_size > 1000
     result = names["result"]
     assert isinstance(result, stats.Comparison) and result.ci.low < 0.05 < result.ci.high
 
@@ -48,7 +106,7 @@ def row(difference: float, low: float, high: float, p: float) -> tuple[float, ..
 
 
 def test_the_page_on_pythia_says_what_its_samples_give() -> None:
-    page = (ROOT / "docs/pythia.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/real_tasks.md").read_text(encoding="utf-8")
     shown = compare_files(
         results=str(SAMPLES / "step1000"), experiment=[str(SAMPLES / "step143000")]
     )
@@ -227,3 +285,9 @@ def test_an_engineer_compares_learning_rates_on_texts_of_their_own(pretrained: P
     said = typed("multiberts compare results/sweep --seeds=finetune --html=answer.html", pretrained)
     assert "accuracy of" in said and "this checkpoint only" in said
     assert "accuracy of" in (pretrained / "answer.html").read_text(encoding="utf-8")
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        text = json.dumps(notebook_as_run(Path(folder))[0], indent=1, ensure_ascii=False)
+    NOTEBOOK.write_text(text + "\n", encoding="utf-8")

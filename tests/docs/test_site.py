@@ -13,13 +13,25 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 # Pages whose blocks other tests run, with what the blocks should give.
-ELSEWHERE = {"docs/gallery.md", "docs/paper.md", "docs/statistics.md", "docs/tasks.md"}
+ELSEWHERE = {"docs/paper.md", "docs/statistics.md", "docs/tasks.md", "docs/tutorial.md"}
 
 
 def pages_with_blocks() -> list[str]:
     pages = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
     names = {str(page.relative_to(ROOT)) for page in pages if "```python" in page.read_text()}
     return sorted(names - ELSEWHERE)
+
+
+def test_the_tutorial_shows_what_its_blocks_draw() -> None:
+    spec = importlib.util.spec_from_file_location("site_hooks", DOCS / "site_hooks.py")
+    assert spec is not None and spec.loader is not None
+    hooks = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hooks)
+    pictures = hooks.drawn((DOCS / "tutorial.md").read_text(encoding="utf-8"))
+    assert [len(drawn) for drawn in pictures] == [0, 0, 1, 1, 1, 1, 1, 1]
+    files = [content for drawn in pictures for content in drawn.values()]
+    assert all(content.startswith(b"\x89PNG") for content in files)
+    assert len(set(files)) == len(files)
 
 
 @pytest.mark.parametrize("page", pages_with_blocks())

@@ -22,7 +22,12 @@ if __name__ == "__main__":
         write_status_page(collect_status(root), root / "status.html")
         browser = Browser(Path(folder) / "profile")
         try:
-            browser.open(Path(folder) / root / "status.html", width=1200, height=1100)
+            page = Path(folder) / root / "status.html"
+            browser.open(page, width=1200)
+            # Down to the end of the first log.
+            height = browser.run("document.querySelector('pre').getBoundingClientRect().bottom")
+            browser.open(page, width=1200, height=int(height) + 8)
+            browser.run("document.documentElement.style.overflow = 'hidden'; 0")  # no scroll bar
             browser.picture(PICTURE)
         finally:
             browser.close()

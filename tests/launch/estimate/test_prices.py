@@ -60,7 +60,7 @@ def test_shares_are_those_of_the_compile_table() -> None:
 
 
 def test_the_page_has_the_figures_of_the_file() -> None:
-    page = Path(__file__).resolve().parents[3] / "docs" / "launch_estimates.md"
+    page = Path(__file__).resolve().parents[3] / "docs" / "status_and_cost.md"
     rows = re.findall(r"^\| (\w+(?:-\d+)?) \| (\d.*) \|$", page.read_text(), re.MULTILINE)
     assert len(rows) == 7
     prices = load_prices()
