@@ -67,7 +67,7 @@ class ArmComparisons(RankingResult, Readable):
       (('medium', 'large'), ('small',))
       >>> print(result.table().markdown())
       | rank | arm    | mean (%) | 95% CI (%)   | 95% ranks | group | seeds |
-      |-----:|--------|---------:|--------------|-----------|-------|------:|
+      |-----:|--------|---------:|-------------:|-----------|-------|------:|
       | 1    | medium | 79.7     | 77.0 to 82.4 | 1 to 2    | a     | 5     |
       | 2    | large  | 78.7     | 75.8 to 81.6 | 1 to 2    | a     | 5     |
       | 3    | small  | 60.5     | 56.0 to 64.9 | 3         | b     | 5     |

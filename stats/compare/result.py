@@ -196,7 +196,7 @@ class Comparison(ComparisonResult, Readable):
       >>> round(result.estimate, 3), result.base.seeds, result.p_value
       (0.667, (0, 1, 2), None)
       >>> print(result)
-      Across 3 seeds (3 runs) and 4 examples, accuracy of base is 66.7 % (95 % CI 17.4 to 95.0 %).
+      Across 3 seeds and 4 examples, accuracy of base is 66.7 % (95 % CI 17.4 to 95.0 %).
       <BLANKLINE>
       |      | accuracy (%) | 95% CI (Wilson) (%) | seeds |
       |------|-------------:|--------------------:|------:|
