@@ -24,7 +24,19 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-_NAMES = ("Set", "Task", "Procedure")  # columns with names in code
+# Columns with names in code.
+_NAMES = (
+    "Set",
+    "Task",
+    "Procedure",
+    "Source",
+    "Base",
+    "Experiment",
+    "Size",
+    "Smaller",
+    "Larger",
+    "From",
+)
 _COLOURS_OF_THE_PAGE = {
     "#000000": "--ink", "black": "--ink", "#ffffff": "--ground", "white": "--ground", "#f2f2f2": "--raised",
     GREY: "--soft",
@@ -37,6 +49,7 @@ class ReportSection:
 
     Attributes:
       name: file name without extension, and heading in Markdown.
+      title: heading on the page and in its contents; empty: the name without underscores.
       caption: description, which also serves readers who cannot see a figure.
       make: function that makes the table or figure; raises UserError if the data do not allow it.
       is_wide: whether a figure of a comparison is placed below its text instead of beside it.
@@ -46,6 +59,7 @@ class ReportSection:
     caption: str
     make: Callable[[], Table | Figure]
     is_wide: bool = False
+    title: str = ""
 
 
 @dataclass(frozen=True)
@@ -54,7 +68,7 @@ class Report:
 
     Attributes:
       sections: sections in the order of the page.
-      findings: sentences on the main results, shown before the sections.
+      findings: the main results, most important first, shown before the sections.
       further_files: functions by file name that make further text files, called after the sections are made.
     """
 
@@ -98,7 +112,11 @@ def write_report(
             texts = {"md": content.markdown(), "tex": content.latex(), "csv": content.csv()}
             files |= {f"tables/{name}.{ending}": text.encode() for ending, text in texts.items()}
             shown = texts["md"].rstrip("\n")
-            html = _with_readable_names(content).html(f"table-{slug(name)}")
+            # Few rows of many columns are shown on their side, which fits narrow screens.
+            on_side = len(content.rows) < 6 and len(content.columns) > 9
+            html = _with_readable_names(content).html(
+                "" if on_side else f"table-{slug(name)}", on_side
+            )
             blocks.append((section, html, len(content.rows)))
         else:
             shown = f"![{name}](figures/{name}.{kind})"
@@ -110,9 +128,9 @@ def write_report(
         lines += [f"- {name}: {reason}" for name, reason in left_out.items()]
     page = render(
         Path(__file__).with_name("sections.html.j2"),
-        {"slug": slug},
+        {"slug": slug, "heading": _heading},
         title=report.title,
-        findings=[with_minus(each) for each in report.findings],
+        findings=list(map(with_minus, report.findings)),
         blocks=blocks,
         left_out=left_out,
         made_with={**(made_by or {}), **made_with()},
@@ -146,6 +164,12 @@ def _with_readable_names(table: Table) -> Table:
     return replace(table, rows=[[*map(cell, table.columns, row)] for row in table.rows])
 
 
+def _heading(section: ReportSection) -> str:
+    """Returns the heading of a section on the page."""
+    title = section.title or readable(section.name, {})
+    return title[:1].upper() + title[1:]
+
+
 def _figure_html(svg: str, section: ReportSection) -> str:
     """Returns the HTML of a figure section in the page's colours."""
     text = svg[svg.index("<svg") :]
@@ -169,7 +193,9 @@ def _figure_html(svg: str, section: ReportSection) -> str:
     label = f'role="img" aria-label="{caption}" class="figure" style="min-width: {0.8 * float(width):.0f}px" '
     drawn = text.replace("<svg ", f"<svg {label}", 1)
     scrolls = '<div class="scroll" tabindex="0" role="group" aria-label="Figure">'
-    return f"<figure>{scrolls}{drawn}</div><figcaption>{caption}</figcaption></figure>"
+    # A heading that says all needs no caption below the figure.
+    shown = f"<figcaption>{caption}</figcaption>" * (section.caption != f"{section.title}.")
+    return f"<figure>{scrolls}{drawn}</div>{shown}</figure>"
 
 
 def slug(text: str) -> str:

@@ -119,11 +119,12 @@ class Table:
         )
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", *note]) + "\n"
 
-    def html(self, identity: str = "") -> str:
+    def html(self, identity: str = "", on_side: bool = False) -> str:
         """Writes an HTML table; cells of numeric columns have the class `n`.
 
         Args:
           identity: id of the table for sorting by the page's script; empty: not sortable.
+          on_side: whether rows become columns, named by the text in their first cells.
         """
         numeric = self._numeric()
         rows = [
@@ -133,11 +134,20 @@ class Table:
             ]
             for texts, row in zip(self.texts(), self.rows, strict=True)
         ]
+        headings = list(zip(self.headings, numeric, strict=True))
+        if on_side:
+            names = numeric.index(True) if True in numeric else 1
+            columns = [tuple(self.headings), *self.texts()]
+            headings = [(", ".join(each[:names]), place > 0) for place, each in enumerate(columns)]
+            rows = [
+                [(text, None, place > 0) for place, text in enumerate(row)]
+                for row in zip(*(each[names:] for each in columns), strict=True)
+            ]
         return render(
             Path(__file__).with_name("table.html.j2"),
             {"minus": with_minus},
             identity=identity,
-            headings=list(zip(self.headings, numeric, strict=True)),
+            headings=headings,
             rows=rows,
         )
 

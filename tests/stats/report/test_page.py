@@ -349,6 +349,39 @@ def test_listed_examples_are_sorted_and_filtered(browser: Browser, sections_page
     assert browser.requests == [sections_page.resolve().as_uri()] and browser.complaints == []
 
 
+def test_long_tables_are_turned_by_fifty_rows(browser: Browser, tmp_path: Path) -> None:
+    rows = [(f"{place}m", place * 7 % 120) for place in range(120)]
+    table = Table(("Example", "Rank"), rows)
+    section = ReportSection("ranks", "Ranks of examples.", lambda: table)
+    write_sections(tmp_path / "report", Report("Ranks", [section]))
+    browser.open(tmp_path / "report/index.html")
+    shown = (
+        "[...document.querySelectorAll('#table-ranks tbody tr')].filter(row => !row.hidden)"
+        ".map(row => Number(row.cells[1].innerText))"
+    )
+    status = "document.querySelector('.pages [role=status]').innerText"
+    back, forth = (f"document.querySelectorAll('.pages button')[{place}]" for place in (0, 1))
+    assert len(browser.run(shown)) == 50 and browser.run(status) == "Rows 1 to 50 of 120"
+    assert browser.run(f"{back}.disabled")
+    browser.run("document.querySelectorAll('#table-ranks th button')[1].click(); 0")
+    browser.run(f"{forth}.click(); {forth}.click(); 0")
+    assert browser.run(shown) == [*range(100, 120)]
+    assert browser.run(status) == "Rows 101 to 120 of 120" and browser.run(f"{forth}.disabled")
+    field = "document.querySelector('.filter input')"
+    browser.run(f"{field}.value = '7m'; {field}.dispatchEvent(new Event('input')); 0")
+    assert browser.run("document.querySelector('.pages').hidden")
+    assert len(browser.run(shown)) == 12
+    browser.run(f"{field}.value = ''; {field}.dispatchEvent(new Event('input')); 0")
+    assert browser.run(shown) == [*range(50)]
+    assert "tables/ranks.csv" in browser.run("document.querySelector('section').innerText")
+    browser.call("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        browser.open(tmp_path / "report/index.html")
+        assert len(browser.run(shown)) == 120
+    finally:
+        browser.call("Emulation.setScriptExecutionDisabled", value=False)
+
+
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [400, 1400])
 def test_nothing_keeps_people_from_reading_sections(
