@@ -6,6 +6,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from multiberts.stats.formats import Cell, with_minus
 from multiberts.stats.metric_names import metric_name
 from multiberts.stats.presentation.provenance import made_with
 from multiberts.stats.presentation.readable_names import readable
-from multiberts.stats.presentation.table_writer import Table
+from multiberts.stats.presentation.table_writer import SCORE, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -97,9 +98,10 @@ def write_report(
     if directory.exists() and not (directory / "index.md").is_file():
         raise UserError(f"{directory} exists and is not a report of this kind; give another folder")
     left_out: dict[str, str] = {}
+    reasons: dict[str, list[str]] = {}  # headings of the sections left out
     lines = [f"# {report.title}", "", *(line for each in report.findings for line in (each, ""))]
-    # (section, HTML, number of rows of a table)
-    blocks: list[tuple[ReportSection, str, int | None]] = []
+    # (section, HTML, table or None)
+    blocks: list[tuple[ReportSection, str, Table | None]] = []
     files: dict[str, bytes] = {}
     for section in report.sections:
         name = section.name
@@ -107,6 +109,7 @@ def write_report(
             content = section.make()
         except UserError as error:
             left_out[name] = str(error)
+            reasons.setdefault(str(error), []).append(_heading(section))
             continue
         if isinstance(content, Table):
             texts = {"md": content.markdown(), "tex": content.latex(), "csv": content.csv()}
@@ -117,7 +120,7 @@ def write_report(
             html = _with_readable_names(content).html(
                 "" if on_side else f"table-{slug(name)}", on_side
             )
-            blocks.append((section, html, len(content.rows)))
+            blocks.append((section, html, content))
         else:
             shown = f"![{name}](figures/{name}.{kind})"
             html, files[f"figures/{name}.{kind}"] = drawn_figure(section, content, kind)
@@ -128,11 +131,11 @@ def write_report(
         lines += [f"- {name}: {reason}" for name, reason in left_out.items()]
     page = render(
         Path(__file__).with_name("sections.html.j2"),
-        {"slug": slug, "heading": _heading},
+        {"slug": slug, "heading": _heading, "readable": partial(readable, names={})},
         title=report.title,
         findings=list(map(with_minus, report.findings)),
         blocks=blocks,
-        left_out=left_out,
+        reasons=reasons,
         made_with={**(made_by or {}), **made_with()},
     )
     files["index.md"] = ("\n".join(lines).rstrip() + "\n").encode()
@@ -157,7 +160,7 @@ def _with_readable_names(table: Table) -> Table:
     def cell(column: str, value: Cell) -> Cell:
         if not isinstance(value, str):
             return value
-        if column == "Metric":
+        if column == "Metric" and SCORE not in table.formats.values():
             return metric_name(value)
         return readable(value, {}) if column in _NAMES else value
 
