@@ -193,7 +193,9 @@ def _figure_html(svg: str, section: ReportSection) -> str:
     caption = escape(with_minus(section.caption))
     # Scroll wide figures on narrow screens instead of shrinking text (10 units) below 8 px.
     [width] = re.findall(r'viewBox="0 0 ([\d.]+) ', text[: text.index(">")])
-    label = f'role="img" aria-label="{caption}" class="figure" style="min-width: {0.8 * float(width):.0f}px" '
+    wide = " wide" * (float(width) > 8 * 72)
+    style = f"min-width: {0.8 * float(width):.0f}px"
+    label = f'role="img" aria-label="{caption}" class="figure{wide}" style="{style}" '
     drawn = text.replace("<svg ", f"<svg {label}", 1)
     scrolls = '<div class="scroll" tabindex="0" role="group" aria-label="Figure">'
     # A heading that says all needs no caption below the figure.

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     pass
 
 MOST_EXAMPLES = 100  # number of listed decaying examples per pair of sizes
-LONGEST_TEXT = 300  # number of characters shown of each text
+LONGEST_TEXT = 200  # number of characters shown of each text
 IDENTITY = Identity(inputs=("predictions",))
 
 

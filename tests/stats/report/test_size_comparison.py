@@ -90,7 +90,7 @@ def test_every_numbered_table_and_figure_is_there(world, tables):
     for place in ("index.md", "index.html"):
         shown = (root / "report" / "report" / place).read_text()
         assert "from mini to large: accuracy changes by +" in shown and "% get worse" in shown
-    assert "\n\nnli/dev, from mini to medium: accuracy" in describe(str(root / "report"))
+    assert "\n\nnli, dev, from mini to large: accuracy" in describe(str(root / "report"))
     done = json.loads((root / "report" / "DONE").read_text())
     assert "report/index.md" in done["outputs"]
 
