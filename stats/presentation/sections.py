@@ -17,6 +17,7 @@ from multiberts.runs.files import replaced
 from multiberts.runs.web_page.rendering import render
 from multiberts.stats.formats import Cell, with_minus
 from multiberts.stats.metric_names import metric_name
+from multiberts.stats.presentation.hover import mark, with_marks
 from multiberts.stats.presentation.provenance import made_with
 from multiberts.stats.presentation.readable_names import readable
 from multiberts.stats.presentation.table_writer import SCORE, Table
@@ -150,8 +151,10 @@ def write_report(
 
 def drawn_figure(section: ReportSection, figure: Figure, kind: FigureKind) -> tuple[str, bytes]:
     """Returns the HTML of a figure section (as SVG), and the content of the figure's file."""
+    marks = mark(figure)
     svg = figure_bytes(figure)
-    return _figure_html(svg.decode(), section), svg if kind == "svg" else figure_bytes(figure, kind)
+    html = _figure_html(with_marks(svg.decode(), marks), section)
+    return html, svg if kind == "svg" else figure_bytes(figure, kind)
 
 
 def _with_readable_names(table: Table) -> Table:
@@ -177,6 +180,11 @@ def _figure_html(svg: str, section: ReportSection) -> str:
     """Returns the HTML of a figure section in the page's colours."""
     text = svg[svg.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    # Points of one look share their style, and hundredths of a pixel do, which keeps pages small.
+    text = re.sub(
+        r'<g (clip-path="[^"]*")>\s*((?:<use .*?(?:/>|</use>)\s*){2,})</g>', _with_one_style, text
+    )
+    text = re.sub(r'\b([dxy]="[^"]*")', lambda match: re.sub(r"(\.\d\d)\d+", r"\1", match[1]), text)
     # Remove unused ids of groups; the section's name makes other ids unique in the page.
     text = re.sub(r'<g id="[^"]*"', "<g", text)
     prefix = f"f{zlib.crc32(section.name.encode()):x}"
@@ -201,6 +209,14 @@ def _figure_html(svg: str, section: ReportSection) -> str:
     # A heading that says all needs no caption below the figure.
     shown = f"<figcaption>{caption}</figcaption>" * (section.caption != f"{section.title}.")
     return f"<figure>{scrolls}{drawn}</div>{shown}</figure>"
+
+
+def _with_one_style(points: re.Match[str]) -> str:
+    styles = set(re.findall(r' style="[^"]*"', points[2]))
+    if len(styles) != 1:
+        return points[0]
+    [style] = styles
+    return f"<g {points[1]}{style}>{points[2].replace(style, '')}</g>"
 
 
 def slug(text: str) -> str:

@@ -16,7 +16,7 @@ from multiberts.runs.errors import UserError
 from multiberts.runs.figure_style import COLOURS, canvas, width_of_names
 from multiberts.runs.identity import Identity
 from multiberts.runs.parameters import check_arguments
-from multiberts.stats.formats import Cell, format_cell
+from multiberts.stats.formats import PERCENT, Cell, format_cell
 from multiberts.stats.metric_names import metric_name
 from multiberts.stats.presentation import drawing
 from multiberts.stats.presentation.readable_names import readable
@@ -204,7 +204,7 @@ def _figure(shares: SeedSources) -> Figure:
         for row, source in enumerate(sources):
             filled = source.total_ci.low > 0
             drawing.row(axes, row, source.total, source.total_ci, colour=COLOURS[0], filled=filled)
-        drawing.finish_rows(axes, names, "Share of the variance, others fixed")
+        drawing.finish_rows(axes, names, "share of the variance, others fixed (%)")
         axes.set_xlim(-0.03, 1.03)
-        axes.set_xticks(np.linspace(0, 1, 5), [format_cell(x, ".0%") for x in np.linspace(0, 1, 5)])
+        drawing.show_unit(axes.xaxis, PERCENT)
     return figure
