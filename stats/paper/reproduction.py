@@ -8,11 +8,13 @@ Tables and figures that the runs do not allow are left out with a reason.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from multiberts.runs import console
 from multiberts.runs.errors import UserError
 from multiberts.runs.figure_style import FigureKind
 from multiberts.runs.identity import Identity, Values
@@ -313,7 +315,11 @@ def _power(catalogue: Catalogue) -> Figure:
     components = arms[0].difference_components(arms[1], measure)
     size = arms[0].measured(measure)[0].sizes["example"]
     number = len(arms[0].run_scores(measure).seeds)
-    plan = components.plan(number, num_examples=size)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        plan = components.plan(number, num_examples=size)
+    for warning in caught:
+        console.note_once(f"figure of power: {warning.message}")
     least = plan.minimum_detectable_effect()
     effects = [float(f"{least * factor:.2g}") for factor in (0.75, 1, 1.25, 1.5)]
     title = f"{arms[1].procedure} against {arms[0].procedure}, {metric_name(measure)}"

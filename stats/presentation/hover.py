@@ -141,5 +141,5 @@ def _number(axis: Axis, value: float) -> str:
     try:
         number = float(text.replace("\N{MINUS SIGN}", "-"))
     except ValueError:
-        return text
+        return " ".join(text.split())
     return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.4g}"

@@ -145,7 +145,7 @@ def test_decaying_examples_are_named_with_their_text(world, tables):
     differences = [float(row["Difference"]) for row in rows]
     assert differences == sorted(differences) and max(differences) < 0
     for row, place in zip(rows, places, strict=True):
-        shown, _, cut = row["About it"].partition("; hypothesis: ")
+        shown, _, cut = row["Text"].partition("; hypothesis: ")
         assert shown == f"label: {place % 2}; kind: easy; premise: sentence number {place}"
         assert cut.startswith("a long long") and len(cut) == LONGEST_TEXT + len("...")
     # All that pass the threshold are listed, those that are exactly at it, too.

@@ -1,11 +1,13 @@
 """Figures of a small world: what is drawn is what was found."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from multiberts.runs.figure_style import figure_bytes
 from multiberts.stats.presentation.sections import write_report
 from multiberts.stats.zhong.analysis import analyse_sizes
 from multiberts.stats.zhong.figures import (
@@ -153,3 +155,15 @@ def test_a_pair_without_decay_is_drawn_too():
     left, _ = decay_figure(found.pairs[0]).axes
     assert left.get_title("left") == "decaying: at least 0.00%\n(95% limit; bound 0.00%)"
     assert not left.texts
+
+
+@pytest.mark.figures
+def test_long_names_are_not_clipped(analysis):
+    long = "a rather long name of a task with many conditions and a version, second of two"
+    pairs = [replace(pair, task=long) for pair in analysis.pairs]
+    figure = fisher_figure(pairs)
+    figure_bytes(figure)
+    (axes,) = figure.axes
+    for label in axes.get_yticklabels():
+        assert label.get_window_extent().x0 >= 0
+    assert axes.get_window_extent().width >= 200
