@@ -73,7 +73,7 @@ def curves(*, run_dirs: Sequence[PathLike], output_dir: PathLike = "curves") -> 
 
 
 def _grouped(runs: Sequence[RunCurves]) -> dict[str, list[RunCurves]]:
-    """Returns the runs by the name of their group, which has the corpus where it is needed to tell apart."""
+    """Returns the runs by the name of their group, with the corpus if names would be equal otherwise."""
     by_key: dict[tuple[str, str], list[RunCurves]] = {}
     for run in runs:
         parameters = run.record.parameters

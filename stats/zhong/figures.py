@@ -60,10 +60,6 @@ _EXAMPLES = (
     "first. Among all examples with p (BH) up to 0.05, at most 5 % are expected to be examples on which "
     "the sizes do not differ."
 )
-_INDEX = (
-    "The paper's correlation of the two estimated gains. Noise of few seeds pulls it far below the "
-    "true one: use it only to compare tasks of equal numbers of seeds"
-)
 # Captions by the first words of the figure's name.
 _CAPTIONS = {
     "decaying_examples": _EXAMPLES.format("worse"),
@@ -86,8 +82,9 @@ _CAPTIONS = {
     "(Zhong et al., table 1)",
     "momentum": "Whether examples that improve from the small to the middle size improve further: "
     "correlation of the two true gains where the middle size is equally accurate",
-    "momentum_index": _INDEX + " (Zhong et al., tables 6 and 12)",
-    "momentum_index_spearman": _INDEX + " (ranks)",  # not in the paper
+    "momentum_index": "The paper's correlation of the two estimated gains. Noise of few seeds pulls it far "
+    "below the true one: use it only to compare tasks of equal numbers of seeds (Zhong et al., tables 6 "
+    "and 12)",
     "figure_accuracy": "Accuracy by size: a dot per pre-training seed, the means and the votes",
     "figure_histogram": "How many examples are right in what share of the seeds "
     "(Zhong et al., figure 2a)",

@@ -18,7 +18,7 @@ from multiberts.stats.intervals import Interval
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.zhong.analysis import FISHER_LEVELS, InstanceAnalysis, PairOfSizes
 from multiberts.stats.zhong.decomposition import Decomposition, LossPart, part
-from multiberts.stats.zhong.size_momentum import Correlation, MomentumIndex
+from multiberts.stats.zhong.size_momentum import MomentumIndex
 
 Records = Iterable[dict[str, Cell]]
 
@@ -193,8 +193,8 @@ def _momentum(analysis: InstanceAnalysis) -> Records:
             }  # fmt: skip
 
 
-def _index(kind: Correlation, analysis: InstanceAnalysis) -> Records:
-    for task, triples in analysis.momentum_indices[kind].items():
+def _index(analysis: InstanceAnalysis) -> Records:
+    for task, triples in analysis.momentum_indices.items():
         for names, item in triples.items():
             for bucket, count, value in (
                 *zip(_bucket_names(item), item.counts, item.correlation, strict=True),
@@ -242,8 +242,7 @@ _TABLES = {
     "decomposition": _Kind("Loss, bias and variances", _decomposition, 2, ".4f"),
     "disagreement": _Kind("Pairs of runs that disagree", _disagreement, 2, ".2%"),
     "momentum": _Kind("Momentum", _momentum, 4, ".2f"),
-    "momentum_index": _Kind("Index of momentum", partial(_index, "pearson"), 4, ".2f"),
-    "momentum_index_spearman": _Kind("Index of momentum, by ranks", partial(_index, "spearman"), 4, ".2f"),
+    "momentum_index": _Kind("Index of momentum", _index, 4, ".2f"),
 }  # fmt: skip
 
 

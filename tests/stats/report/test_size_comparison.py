@@ -160,9 +160,8 @@ def test_decaying_examples_are_named_with_their_text(world, tables):
 def test_momentum_has_an_interval_and_the_papers_index_has_none(tables):
     (row,) = tables["momentum"]
     assert float(row["r (95% CI) low"]) < float(row["r (95% CI) high"])
-    for name in ("momentum_index", "momentum_index_spearman"):
-        assert tables[name][-1]["Accuracy of the middle"] == "all"
-        assert not [column for column in tables[name][0] if "CI" in column]
+    assert tables["momentum_index"][-1]["Accuracy of the middle"] == "all"
+    assert not [column for column in tables["momentum_index"][0] if "CI" in column]
 
 
 def test_the_variances_are_of_all_runs(world, tables):

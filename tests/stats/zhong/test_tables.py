@@ -20,7 +20,7 @@ def test_tables_hold_the_results(analysis):
     tables = all_tables(analysis)
     assert list(tables) == [
         "accuracy", "decay", "bounds", "relative_bias", "thresholds", "seeds", "improvement", "fisher",
-        "decomposition", "disagreement", "momentum", "momentum_index", "momentum_index_spearman",
+        "decomposition", "disagreement", "momentum", "momentum_index",
     ]  # fmt: skip
     rows = list(csv.DictReader(io.StringIO(tables["decay"].csv())))
     assert len(rows) == 6
