@@ -117,7 +117,7 @@ def one_world(random: np.random.Generator, num_examples: int) -> Iterator[tuple[
     for item in analysis.by_seeds["world", "mini", "large"]:
         if item.num_seeds in (2, 6, 10):
             yield from _of_number(item, of_votes)
-    index = analysis.momentum_indices["pearson"]["world"][SIZES]
+    index = analysis.momentum_indices["world"][SIZES]
     exact = momentum_index(*(correct[None] for correct in accuracy))
     for bucket in range(10):
         yield (

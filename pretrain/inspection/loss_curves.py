@@ -1,4 +1,4 @@
-"""Loss curves of several runs in one figure, and their held-out accuracy with the spread of seeds.
+"""Loss curves of runs by group, and the held-out accuracy of each group with its spread over seeds.
 
 multiberts show results/seed_0 results/seed_1 --output_dir=results/curves
 """
@@ -6,22 +6,20 @@ multiberts show results/seed_0 results/seed_1 --output_dir=results/curves
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from multiberts.bert.training.log import METRICS, read_metrics
-from multiberts.pretrain.inspection.batch_view import read_run_record
-from multiberts.runs.errors import UserError
+from multiberts.pretrain.inspection.batch_view import RunRecord, read_run_record
+from multiberts.runs.errors import UserError, counted
 from multiberts.runs.figure_style import COLOURS, LINES, canvas, figure_bytes
 from multiberts.runs.files import PathLike, write_atomically
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 HELD_OUT_LOSS = "held_out_masked_lm_loss"
 HELD_OUT_ACCURACY = "held_out_masked_lm_accuracy"
@@ -40,7 +38,7 @@ class RunCurves:
       held_out: steps, losses and accuracies on held-out text, float64 [evaluations, 3].
     """
 
-    name: str
+    record: RunRecord
     training: np.ndarray
     held_out: np.ndarray
 
@@ -48,56 +46,81 @@ class RunCurves:
 def curves(*, run_dirs: Sequence[PathLike], output_dir: PathLike = "curves") -> str:
     """Draws the loss curves of runs and sums up their held-out masked-word accuracy.
 
-    Writes `loss.png` and `held_out.json` in `output_dir`.
+    Runs of one procedure, number of steps and corpus form a group: their mean and standard deviation are
+    over the runs' seeds. Writes `loss.png` and `held_out.json` in `output_dir`.
 
     Args:
       run_dirs: pre-training runs, finished or not.
       output_dir: folder for the files.
 
     Returns:
-      Text: the accuracy of each run at the last step that all have, their mean, and the standard
-      deviation between runs (n - 1) with its share of the mean; last where the picture is.
+      Text: for each group the accuracy of each run at the last step that its runs have in common, their
+      mean, and the standard deviation between runs (n - 1); last where the picture is.
     """
-    runs = [_read(run_dir) for run_dir in run_dirs]
-    # Several runs may share a name, such as those of two lengths of training: it gets the directory.
-    names = [run.name for run in runs]
-    runs = [
-        dataclasses.replace(run, name=f"{run.name} ({run_dir})")
-        if names.count(run.name) > 1
-        else run
-        for run, run_dir in zip(runs, run_dirs, strict=True)
-    ]
     if len({Path(run_dir).resolve() for run_dir in run_dirs}) < len(run_dirs):
         raise UserError("a run is named twice; give each once, or its spread is too small")
-    if not runs:
+    if not run_dirs:
         raise UserError("no run is named; give directories of pre-training runs")
-    _draw(runs, Path(output_dir))
-
-    # Held-out accuracy at the last step that all runs have.
-    common = set.intersection(*({int(step) for step in run.held_out[:, 0]} for run in runs))
-    summary: dict[str, Any] = {"step": None, "runs": {}}
-    lines = ["no step with held-out evaluation is common to all runs"]
-    if common:
-        step = max(common)
-        by_run = {run.name: float(run.held_out[run.held_out[:, 0] == step][0, 2]) for run in runs}
-        accuracies = np.array([*by_run.values()])
-        mean, low, high = (float(f(accuracies)) for f in (np.mean, np.min, np.max))
-        deviation = float(accuracies.std(ddof=1)) if len(runs) > 1 else None
-        summary = {"step": step, "runs": by_run, "mean": mean, "standard_deviation": deviation}
-        summary |= {"lowest": low, "highest": high}
-        width = max(map(len, by_run))
-        lines = [
-            f"held-out masked-word accuracy at step {step}",
-            *(f"  {name:{width}}  {value:.4f}" for name, value in by_run.items()),
-            f"mean {mean:.4f}",
-        ]
-        if deviation is not None:
-            lines[-1] += (
-                f", standard deviation between {len(runs)} runs {deviation:.4f} "
-                f"({deviation / mean if mean else math.nan:.1%} of the mean), range {low:.4f} to {high:.4f}"
-            )
-    write_atomically(Path(output_dir) / "held_out.json", json.dumps(summary, indent=1) + "\n")
+    groups = _grouped([_read(run_dir) for run_dir in run_dirs])
+    _draw(groups, Path(output_dir))
+    lines = ["runs are grouped by procedure, number of steps and corpus"]
+    summaries = {}
+    for name, runs in groups.items():
+        summaries[name], text = _summary(runs)
+        lines += [f"{name}: {text[0]}", *text[1:]]
+    write_atomically(Path(output_dir) / "held_out.json", json.dumps(summaries, indent=1) + "\n")
     return "\n".join([*lines, f"{Path(output_dir) / 'loss.png'} has the curves"])
+
+
+def _grouped(runs: Sequence[RunCurves]) -> dict[str, list[RunCurves]]:
+    """Returns the runs by the name of their group, with the corpus if names would be equal otherwise."""
+    by_key: dict[tuple[str, str], list[RunCurves]] = {}
+    for run in runs:
+        parameters = run.record.parameters
+        steps = f", {parameters['num_steps']:,} steps" if "num_steps" in parameters else ""
+        corpus, content = run.record.inputs.get("corpus", ("", ""))
+        by_key.setdefault((f"{parameters['procedure']}{steps}", content), []).append(run)
+    names = [name for name, _ in by_key]
+    groups = {}
+    for (name, _), members in by_key.items():
+        corpus, _ = members[0].record.inputs.get("corpus", ("", ""))
+        groups[f"{name}, corpus {corpus}" if names.count(name) > 1 else name] = members
+    return groups
+
+
+def _summary(runs: Sequence[RunCurves]) -> tuple[dict[str, Any], list[str]]:
+    """Returns the held-out accuracies of a group at its last common step, as numbers and as lines."""
+    held_out = _stacked([run.held_out for run in runs])  # [runs, steps, 3]
+    if not held_out.size:
+        text = "no step with held-out evaluation" + " is common to all runs" * (len(runs) > 1)
+        return {"step": None, "runs": {}}, [f"{counted(len(runs), 'run')}, {text}"]
+    step, accuracies = int(held_out[0, -1, 0]), held_out[:, -1, 2]
+    names = [run.record.name for run in runs]
+    by_run = {
+        f"{name} ({run.record.path})" if names.count(name) > 1 else name: float(accuracy)
+        for name, run, accuracy in zip(names, runs, accuracies, strict=True)
+    }
+    mean, low, high = (float(f(accuracies)) for f in (np.mean, np.min, np.max))
+    deviation = float(accuracies.std(ddof=1)) if len(runs) > 1 else None
+    width = max(map(len, by_run))
+    lines = [
+        f"held-out masked-word accuracy at step {step}",
+        *(f"  {name:{width}}  {value:.4f}" for name, value in by_run.items()),
+        f"  mean {mean:.4f}",
+    ]
+    if deviation is not None:
+        lines[-1] += (
+            f", standard deviation between {len(runs)} runs {deviation:.4f} "
+            f"({deviation / mean if mean else math.nan:.1%} of the mean), range {low:.4f} to {high:.4f}"
+        )
+    summary = {"step": step, "runs": by_run, "mean": mean, "standard_deviation": deviation}
+    return summary | {"lowest": low, "highest": high}, lines
+
+
+def _stacked(logs: Sequence[np.ndarray]) -> np.ndarray:
+    """Returns the lines of the steps that all logs have, [logs, common steps, columns]."""
+    steps = functools.reduce(np.intersect1d, [log[:, 0] for log in logs])
+    return np.stack([log[np.isin(log[:, 0], steps)] for log in logs])
 
 
 def _read(run_dir: PathLike) -> RunCurves:
@@ -116,46 +139,50 @@ def _read(run_dir: PathLike) -> RunCurves:
             held_out.append((line["step"], *found))
     if not training:
         raise UserError(f"{run_dir} has logged no loss yet; wait for its first line in {METRICS}")
-    return RunCurves(
-        record.name, np.array(training, float), np.array(held_out, float).reshape(-1, 3)
-    )
+    return RunCurves(record, np.array(training, float), np.array(held_out, float).reshape(-1, 3))
 
 
-def _draw(runs: Sequence[RunCurves], output_dir: Path) -> None:
-    held_out = any(len(run.held_out) for run in runs)
-    panels = 2 if held_out else 1
-    with canvas(4.5 * panels, 3.8, columns=panels, squeeze=False) as (figure, [axes]):
-        for number, run in enumerate(runs):
-            style = {
-                "color": COLOURS[number % len(COLOURS)],
-                "linestyle": LINES[number % len(LINES)],
-            }
-            steps, losses = _smoothed(run.training)
-            width = {"linewidth": 1.0, "alpha": 0.6} if held_out else {"linewidth": 1.4}
-            axes[0].plot(steps, losses, **width, **style)
-            if held_out:
-                axes[0].plot(run.held_out[:, 0], run.held_out[:, 1], linewidth=1.8, **style)
-                axes[1].plot(run.held_out[:, 0], run.held_out[:, 2], linewidth=1.8, **style)
-            axes[-1].lines[-1].set_label(run.name)
-        shown = " (thin: trained on, thick: held out)" if held_out else " on the text trained on"
-        _label(axes[0], f"Masked-word loss{shown}", "nats per word")
-        if held_out:
-            _label(axes[1], "Held-out masked-word accuracy", "share of words")
-        axes[-1].legend()
+def _draw(groups: Mapping[str, Sequence[RunCurves]], output_dir: Path) -> None:
+    panels = [("Masked-word loss, text trained on", "nats per word", "training", 1)]
+    if any(len(run.held_out) for runs in groups.values() for run in runs):
+        panels += [
+            ("Masked-word loss, held-out text", "nats per word", "held_out", 1),
+            ("Masked-word accuracy, held-out text", "words right (%)", "held_out", 2),
+        ]
+    with canvas(4.5 * len(panels), 4.1, len(panels), squeeze=False) as (figure, [every]):
+        for axes, (title, unit, log, column) in zip(every, panels, strict=True):
+            scale = 100 if "%" in unit else 1
+            for number, (name, runs) in enumerate(groups.items()):
+                logs = [getattr(run, log)[:, [0, column]] for run in runs]
+                longest = max(map(len, logs))
+                logs = [_smoothed(each, -(-longest // _MOST_POINTS)) for each in logs]
+                colour, line = COLOURS[number % len(COLOURS)], LINES[number % len(LINES)]
+                for steps, values in (each.T for each in logs):
+                    axes.plot(steps, scale * values, color=colour, linewidth=0.6, alpha=0.6)
+                common = _stacked(logs)
+                if not common.size:
+                    continue
+                steps, values = common[0, :, 0], scale * common[:, :, 1]
+                mean, label = values.mean(axis=0), f"{name} ({counted(len(runs), 'run')})"
+                axes.plot(steps, mean, color=colour, linewidth=1.8, linestyle=line, label=label)
+                if len(runs) > 1:
+                    spread = values.std(axis=0, ddof=1)
+                    axes.fill_between(
+                        steps, mean - spread, mean + spread, color=colour, alpha=0.18, linewidth=0
+                    )
+            axes.set_title(title)
+            axes.set_xlabel("step")
+            axes.set_ylabel(unit)
+        title = "thick: mean of the runs; band: one SD; thin: each run"
+        figure.legend(*every[0].get_legend_handles_labels(), loc="outside lower left", title=title,
+                      alignment="left", title_fontsize=9)  # fmt: skip
     write_atomically(output_dir / "loss.png", figure_bytes(figure, "png"))
 
 
-def _label(axes: Axes, title: str, unit: str) -> None:
-    axes.set_title(title)
-    axes.set_xlabel("step")
-    axes.set_ylabel(unit)
-
-
-def _smoothed(curve: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Means of neighbouring lines, so that a curve has a readable number: steps, values [points]."""
-    parts = np.array_split(curve, min(_MOST_POINTS, len(curve)))
-    means = np.array([part.mean(axis=0) for part in parts])
-    return means[:, 0], means[:, 1]
+def _smoothed(curve: np.ndarray, size: int) -> np.ndarray:
+    """Returns the means of every `size` lines [points, 2]."""
+    parts = [curve[first : first + size] for first in range(0, len(curve), max(1, size))]
+    return np.array([part.mean(axis=0) for part in parts]).reshape(-1, 2)
 
 
 def describe_training(run_dir: PathLike) -> str:

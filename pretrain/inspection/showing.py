@@ -30,7 +30,8 @@ def show(
     """Sums up a corpus, spells out the batch of a training step, or draws the loss curves of runs.
 
     A corpus: its sizes, lengths and masks. Pre-training runs: their losses in `loss.png` and their held-out
-    accuracies in `held_out.json`. With a step: the batch of that step, made again from the run's seeds.
+    accuracies in `held_out.json`, with mean and spread by procedure, number of steps and corpus. With a
+    step: the batch of that step, made again from the run's seeds.
 
     Args:
       paths: a corpus, or pre-training runs, finished or not.

@@ -29,3 +29,29 @@ for (const shown of document.querySelectorAll("[data-copied]")) {
   });
   shown.before(button);
 }
+
+// Entries of a figure's legend hide and show their parts.
+for (const svg of document.querySelectorAll("svg.figure")) {
+  for (const text of svg.querySelectorAll("[data-entry] text")) {
+    const number = text.parentElement.dataset.entry;
+    const parts = svg.querySelectorAll(`[data-series="${number}"]`);
+    if (!parts.length) continue;
+    const entry = text.parentElement;
+    const toggle = () => {
+      const hides = entry.getAttribute("aria-pressed") === "true";
+      entry.setAttribute("aria-pressed", !hides);
+      for (const part of parts) part.style.display = hides ? "none" : "";
+      for (const part of svg.querySelectorAll(`[data-entry="${number}"]`)) part.style.opacity = hides ? 0.4 : "";
+    };
+    svg.setAttribute("role", "group");
+    entry.setAttribute("role", "button");
+    entry.setAttribute("aria-pressed", "true");
+    entry.setAttribute("tabindex", "0");
+    entry.addEventListener("click", toggle);
+    entry.addEventListener("keydown", event => {
+      if (event.key !== "Enter" && event.key !== " ") return;
+      event.preventDefault();
+      toggle();
+    });
+  }
+}

@@ -6,11 +6,40 @@ const memory = {
   set(name, value) { try { sessionStorage.setItem(this.key(name), value); } catch { /* kept nowhere */ } },
 };
 
+// Shows the rows of a long table that fit its filter, fifty at a time.
+const PAGE = 50;
+const pagesOf = table => {
+  const bar = document.createElement("div");
+  const [back, shown, next] = ["button", "span", "button"].map(tag => bar.appendChild(document.createElement(tag)));
+  bar.className = "pages soft";
+  back.type = next.type = "button";
+  back.textContent = "Previous";
+  next.textContent = "Next";
+  shown.role = "status";
+  table.parentElement.after(bar);
+  let first = 0;
+  table.turnTo = start => {
+    first = start;
+    const rows = [...table.querySelectorAll("tbody tr:not(.group)")];
+    const fitting = rows.filter(row => !row.misfit);
+    for (const row of rows) row.hidden = true;
+    for (const row of fitting.slice(first, first + PAGE)) row.hidden = false;
+    for (const group of table.querySelectorAll("tr.group")) group.hidden = ![...group.parentElement.rows].some(row => row !== group && !row.hidden);
+    shown.textContent = `Rows ${first + 1} to ${Math.min(first + PAGE, fitting.length)} of ${fitting.length}`;
+    bar.hidden = fitting.length <= PAGE;
+    back.disabled = first === 0;
+    next.disabled = first + PAGE >= fitting.length;
+  };
+  const turnBy = rows => { table.turnTo(first + rows); table.scrollIntoView(); };
+  back.addEventListener("click", () => turnBy(-PAGE));
+  next.addEventListener("click", () => turnBy(PAGE));
+};
+
 for (const bar of document.querySelectorAll("[data-filters]")) {
   const name = bar.dataset.filters;
   const target = document.getElementById(name);
   const rows = [...target.querySelectorAll("tbody tr:not(.group)")];
-  const groups = [...target.querySelectorAll("tr.group")];
+  pagesOf(target);
   const groupOf = row => row.parentElement.querySelector("tr.group");
   const [input, select] = [bar.querySelector("input"), bar.querySelector("select")];
   const shown = bar.querySelector("[role=status]");
@@ -21,10 +50,10 @@ for (const bar of document.querySelectorAll("[data-filters]")) {
     for (const row of rows) {
       const text = (row.textContent + " " + (groupOf(row)?.textContent ?? "") + " " + (row.querySelector("[title]")?.title ?? "")).toLowerCase();
       const fits = words.every(word => text.includes(word)) && (!select?.value || row.dataset.state === select.value);
-      row.hidden = !fits;
+      row.misfit = !fits;
       count += fits;
     }
-    for (const group of groups) group.hidden = ![...group.parentElement.rows].some(row => row !== group && !row.hidden);
+    target.turnTo(0);
     shown.textContent = count === rows.length ? `${count} ${noun}` : `${count} of ${rows.length} ${noun}`;
     memory.set(name, JSON.stringify([input.value, select?.value ?? ""]));
   };
@@ -79,6 +108,7 @@ for (const heading of document.querySelectorAll("th[data-sorts]")) {
       const rows = [...body.querySelectorAll("tr:not(.group)")];
       body.append(...rows.sort((a, b) => compare(valueOf(a.cells[index]), valueOf(b.cells[index]), sign)));
     }
+    table.turnTo?.(0);
     memory.set(table.id + "-order", JSON.stringify([index, direction]));
   };
   button.addEventListener("click", () => sort(heading.getAttribute("aria-sort") === "ascending" ? "descending" : "ascending"));

@@ -19,9 +19,11 @@ from multiberts.runs.errors import counted
 from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS, canvas
 from multiberts.stats.compare.tasks import TaskComparisons
 from multiberts.stats.errors import DataError
+from multiberts.stats.metric_names import metric_label, metric_name, score_format
 from multiberts.stats.paper.tables import COMPONENT_NAMES, CORRECTION_NAMES
 from multiberts.stats.presentation import drawing
 from multiberts.stats.presentation.figures import bias_figure, forest_figure
+from multiberts.stats.presentation.readable_names import readable
 from multiberts.stats.report.prediction_sets import PredictionSet, RunScores
 from multiberts.stats.runs_table import sorted_seeds
 from multiberts.stats.variance.components import VarianceComponents
@@ -81,7 +83,8 @@ def score_figure(panels: Sequence[ScorePanel], title: str = "", one_scale: bool 
             if one_scale:
                 axes.label_outer()
         # Procedures first, then references, in the order of `names`.
-        drawing.legend_below(figure, grid.flat[: len(panels)], 1 if columns < 3 else 3, names)
+        first = [readable(name, {}) for name in names]
+        drawing.legend_below(figure, grid.flat[: len(panels)], 1 if columns < 3 else 3, first)
         drawing.title_above(figure, title)
     return figure
 
@@ -90,19 +93,25 @@ def _draw_scores(axes: Axes, panel: ScorePanel, names: Sequence[str]) -> None:
     for position, arm in enumerate(panel.arms):
         drawing.dots(
             axes, arm.seed_scores, position, names.index(arm.name), spread=1.8, alpha=0.85,
-            box=0.62 if len(arm.seeds) >= _ENOUGH_SEEDS else 0.0, label=arm.name, markersize=5,
+            box=0.62 if len(arm.seeds) >= _ENOUGH_SEEDS else 0.0, label=readable(arm.name, {}),
+            markersize=5,
         )  # fmt: skip
     if panel.reference is not None:
         axes.axhline(
             panel.reference.mean, color="black", linewidth=1.3, linestyle="--", zorder=2,
-            label=panel.reference.name,
+            label=readable(panel.reference.name, {}),
         )  # fmt: skip
     axes.set_xlim(-0.6, len(panel.arms) - 0.4)
     axes.set_xticks([])
     axes.spines["bottom"].set_visible(False)
     axes.margins(y=0.08)
-    axes.set_ylabel(panel.measure.replace("_", " "))
-    axes.set_title(panel.title, fontsize=10)
+    _show_measure(axes, panel.measure)
+    axes.set_title(readable(panel.title, {}), fontsize=10)
+
+
+def _show_measure(axes: Axes, measure: str) -> None:
+    axes.set_ylabel(metric_label(measure))
+    drawing.show_unit(axes.yaxis, score_format(measure))
 
 
 def seeds_figure(arms: Sequence[RunScores], measure: str) -> Figure:
@@ -137,13 +146,13 @@ def seeds_figure(arms: Sequence[RunScores], measure: str) -> Figure:
         axes.set_xticks(list(column.values()), [str(seed) for seed in column])
         axes.set_xlim(-0.7, len(column) - 0.3)
         axes.set_xlabel("pre-training seed")
-        axes.set_ylabel(measure.replace("_", " "))
+        _show_measure(axes, measure)
         figure.legend(loc="outside lower left", ncols=2 if len(arms) > 1 and width > 6 else 1)
     return figure
 
 
 def _draw_seeds(axes: Axes, arm: RunScores, column: Mapping, shift: float, index: int) -> None:
-    colour = COLOURS[index % len(COLOURS)]
+    colour, name = COLOURS[index % len(COLOURS)], readable(arm.name, {})
     means = []
     for seed, scores in arm.by_seed.items():
         position = column[seed] + shift
@@ -157,11 +166,11 @@ def _draw_seeds(axes: Axes, arm: RunScores, column: Mapping, shift: float, index
     number = str(runs[0]) if len(runs) == 1 else f"{runs[0]} to {runs[-1]}"
     axes.plot(
         *zip(*means, strict=True), zorder=4, **drawing.dot_style(index, size=6.5, edge=0.6),
-        label=f"{arm.name}: mean of {number} run{'s' if number != '1' else ''}",
+        label=f"{name}: mean of {number} run{'s' if number != '1' else ''}",
     )  # fmt: skip
     axes.axhline(
         arm.mean, color=colour, linewidth=1.2, linestyle=LINES[(index + 1) % len(LINES)], zorder=1,
-        label=f"{arm.name}: mean of {counted(len(arm.seeds), 'seed')}",
+        label=f"{name}: mean of {counted(len(arm.seeds), 'seed')}",
     )  # fmt: skip
 
 
@@ -192,7 +201,7 @@ def agreement_figure(agreements: Mapping[str, Agreement]) -> Figure:
                         label=f"{seeds} pre-training seed{'s' * (seeds != 'same')}",
                     )  # fmt: skip
         names = [
-            name + (" (r)" if item.kind == "correlation" else "")
+            readable(name, {}) + (" (r)" if item.kind == "correlation" else "")
             for name, item in agreements.items()
         ]
         on_a_scale = any(item.kind == "correlation" for item in agreements.values())
@@ -212,7 +221,7 @@ def family_figure(family: TaskComparisons) -> Figure:
     if first.experiment is None:
         raise DataError("found tasks of a single design, expected comparisons of two arms")
     rows = {
-        f"{task}, {item.metric.replace('_', ' ')}": item
+        f"{readable(task, {})}, {metric_name(item.metric)}": item
         for task, item in family.comparisons.items()
     }
     return forest_figure(
@@ -251,7 +260,8 @@ def variance_figure(
         for axes, (name, numbers) in zip(grid[0], panels, strict=True):
             parts = {key: part.of_mean(*numbers[key]) for key, part in components.items()}
             _draw_shares(axes, parts)
-            drawing.finish_rows(axes, list(components), "share of variance (%)")
+            names = [readable(key, {}) for key in components]
+            drawing.finish_rows(axes, names, "share of variance (%)")
             axes.set_title(name, fontsize=10)
         drawing.legend_below(figure, grid[0, :1], 3)
     return figure

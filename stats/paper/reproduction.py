@@ -8,15 +8,20 @@ Tables and figures that the runs do not allow are left out with a reason.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from multiberts.runs import console
+from multiberts.runs.errors import UserError
 from multiberts.runs.figure_style import FigureKind
 from multiberts.runs.identity import Identity, Values
 from multiberts.runs.parameters import NonNegativeInt, PositiveInt, takes_fields_of
+from multiberts.stats.compare.result import Comparison
 from multiberts.stats.errors import DataError
+from multiberts.stats.metric_names import metric_name, score_text
 from multiberts.stats.paper.catalogue import (
     BIAS,
     EXTRA,
@@ -44,8 +49,10 @@ from multiberts.stats.paper.tables import (
     family_table,
     score_table,
 )
+from multiberts.stats.presentation import words
 from multiberts.stats.presentation.comparison_tables import full_table
 from multiberts.stats.presentation.figures import bootstrap_figure, sources_figure, training_figure
+from multiberts.stats.presentation.readable_names import readable
 from multiberts.stats.presentation.sections import Report, ReportSection, slug
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.report.page_run import write_page_of_runs
@@ -157,14 +164,15 @@ def paper_report(
             f"procedure {catalogue.roles.base!r}; name the base with --base"
         )
     numbers = {"comparisons.csv": lambda: full_table(catalogue.made_comparisons).csv()}
-    return Report("Tables and figures", _sections(catalogue), further_files=numbers)
+    title = "The MultiBERTs paper's tables and figures, from these runs"
+    return Report(title, _sections(catalogue), [*_findings(catalogue)], numbers)
 
 
 def _sections(catalogue: Catalogue) -> Iterator[ReportSection]:
     """Yields every table and figure."""
     base = catalogue.roles.base
     sections: list[Section] = [
-        ("scores", "", "Scores over pre-training seeds, the numbers of figure_scores",
+        ("scores", "", "Scores over pre-training seeds, in numbers",
          lambda: score_table(catalogue.scores)),
         ("winogender_paired", "table 1", "Incremental CDA against base, paired",
          lambda: comparison_table(catalogue.paired, "Paired", "less")),
@@ -194,7 +202,7 @@ def _sections(catalogue: Catalogue) -> Iterator[ReportSection]:
          "Scores over pre-training seeds, with the original BERT",
          lambda: score_figure(catalogue.panels)),
         *((f"figure_parts_{slug(name)}", "",
-           f"Scores over pre-training seeds on the parts of {name} by {by}",
+           f"Scores over pre-training seeds on the parts of {readable(name, {})} by {readable(by, {})}",
            partial(lambda *key: score_figure(catalogue.part_panels(*key), key[0], True), name, by))
           for name, by in catalogue.parts.items()),
         ("figure_hans_by_seed", "figure 4",
@@ -226,7 +234,7 @@ def _sections(catalogue: Catalogue) -> Iterator[ReportSection]:
          lambda: sources_figure(catalogue.sources)),
         ("figure_occupations", "", "Bias of occupations against their share of women",
          lambda: occupations_figure(catalogue.biased(base, INCREMENTAL, FULL), BIAS)),
-        *((f"figure_training_{slug(name)}", "", f"Score on {name} during pre-training",
+        *((f"figure_training_{slug(name)}", "", f"Score on {readable(name, {})} during pre-training",
            partial(_training, catalogue.settings.confidence_level, name, steps))
           for name, steps in catalogue.trained.items()),
         ("figure_agreement", "",
@@ -240,8 +248,38 @@ def _sections(catalogue: Catalogue) -> Iterator[ReportSection]:
     ]  # fmt: skip
     for name, number, caption, make in sections:
         if name != "learning_rates" or catalogue.choices:
-            of_paper = f" ({number} of the paper)" if number else ""
-            yield ReportSection(name, f"{caption}{of_paper}.", make)
+            title = f"{caption} ({number} of the paper)" if number else caption
+            yield ReportSection(name, f"{title}.", make, title=title)
+
+
+def _findings(catalogue: Catalogue) -> Iterator[str]:
+    """Yields the two clearest results of each contrast, or the base's scores if there is none."""
+    empty = True
+    for contrast in ("paired", "unpaired", "steps", "original"):
+        try:
+            items: list[Comparison] = getattr(catalogue, contrast)
+        except UserError:
+            continue
+        empty = False
+        clearest = sorted(items, key=lambda item: item.p_value or 0.0)[:2]
+        results = []
+        for item in clearest:
+            arms = words.arms_of(item)[::-1]
+            scores = " against ".join(score_text(arm.estimate, item.metric, 2) for arm in arms)
+            results.append(
+                f"{metric_name(item.metric)} on {readable(item.evaluation_set, {})} {scores}, difference "
+                f"{words.estimate_text(item, item.estimate)} ({words.level_text(item.confidence_level)} "
+                f"{words.estimate_text(item, item.ci)}, {words.p_text(item.p_value or 0.0)})"
+            )
+        names = " against ".join(readable(arm.name, {}) for arm in words.arms_of(clearest[0])[::-1])
+        of_many = f", the clearest of {len(items)}" * (len(items) > 2)
+        yield f"{names}{of_many}: {'; '.join(results)}."
+    if empty:
+        means = [
+            f"{score_text(arms[0].mean, measure, 2)} {metric_name(measure)} on {readable(name, {})}"
+            for (name, measure), arms in catalogue.scores.items()
+        ]
+        yield f"Mean scores over pre-training seeds: {'; '.join(means)}."
 
 
 def _by_seed(prediction_sets: Sequence[PredictionSet], measure: str) -> Figure:
@@ -259,7 +297,7 @@ def _variance(catalogue: Catalogue) -> Figure:
     components, sizes = {}, {}
     for predictions in catalogue.last(catalogue.roles.base).values():
         measure = predictions.measures[0]
-        name = f"{predictions.set_name}, {measure.replace('_', ' ')}"
+        name = f"{predictions.set_name}, {metric_name(measure)}"
         components[name] = predictions.components(measure)
         scores = predictions.run_scores(measure)
         number = len(scores.seeds)
@@ -277,8 +315,12 @@ def _power(catalogue: Catalogue) -> Figure:
     components = arms[0].difference_components(arms[1], measure)
     size = arms[0].measured(measure)[0].sizes["example"]
     number = len(arms[0].run_scores(measure).seeds)
-    plan = components.plan(number, num_examples=size)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        plan = components.plan(number, num_examples=size)
+    for warning in caught:
+        console.note_once(f"figure of power: {warning.message}")
     least = plan.minimum_detectable_effect()
     effects = [float(f"{least * factor:.2g}") for factor in (0.75, 1, 1.25, 1.5)]
-    title = f"{arms[1].procedure} against {arms[0].procedure}, {measure.replace('_', ' ')}"
-    return power_figure(effects, range(2, 2 * max(number, 10) + 1), plan, title=title)
+    title = f"{arms[1].procedure} against {arms[0].procedure}, {metric_name(measure)}"
+    return power_figure(effects, range(2, 2 * max(number, 10) + 1), plan, title=readable(title, {}))

@@ -18,14 +18,14 @@ from multiberts.stats.compare.tasks import TaskComparisons
 from multiberts.stats.errors import DataError
 from multiberts.stats.formats import Cell
 from multiberts.stats.intervals import Interval
-from multiberts.stats.presentation.table_writer import Table
+from multiberts.stats.presentation.table_writer import DIFFERENCE, SCORE, Table
 from multiberts.stats.presentation.words import SOURCES, method_names
 from multiberts.stats.report.prediction_sets import RunScores
 from multiberts.stats.variance.components import VarianceComponents
 from multiberts.stats.zhong.run_agreement import Agreement
 
 Direction = Literal["greater", "less"]
-_PREFIXES = {"Set": "", "Experiment": "experiment ", "Base": "base "}
+_PREFIXES = {"Set": "", "Experiment": "experiment: ", "Base": "base: "}
 CORRECTION_NAMES = {"bonferroni": "Bonferroni", "holm": "Holm", "bh": "BH", "by": "BY"}
 COMPONENT_NAMES = {
     "seed": "pre-training seed",
@@ -78,7 +78,12 @@ def comparison_table(
                 "p below seed floor": item.below_seed_floor if item.seed_floor is not None else None,
             }
         )  # fmt: skip
-    formats = {f"p ({kinds})": ".2g", f"p (published, {direction})": ".3f"}
+    scores = ("Base score", "Experiment score", "Base mean", "Experiment mean")
+    formats = dict.fromkeys(scores, SCORE) | {
+        f"p ({kinds})": "p",
+        f"p (published, {direction})": "p",
+    }
+    formats |= {name: DIFFERENCE for name in records[0] if "ifference" in name}
     return _without_repeats(Table.from_records(records, formats, title))
 
 
@@ -118,7 +123,9 @@ def family_table(family: TaskComparisons) -> Table:
                 f"Difference ({level} CI, {kinds})": item.ci, f"p ({kinds})": item.p_value, **corrected,
             }
         )  # fmt: skip
-    return Table.from_records(records, dict.fromkeys(list(records[0])[6:], ".2g"))
+    columns = list(records[0])
+    formats = dict.fromkeys(columns[2:4], SCORE) | dict.fromkeys(columns[4:6], DIFFERENCE)
+    return Table.from_records(records, formats | dict.fromkeys(columns[6:], "p"))
 
 
 def agreement_table(agreements: Mapping[str, Agreement]) -> Table:
@@ -174,7 +181,7 @@ def score_table(scores: Mapping[tuple[str, str], Sequence[RunScores]]) -> Table:
                 }
             )  # fmt: skip
     columns = list(records[0])[5:] if records else []
-    return Table.from_records(records, dict.fromkeys(columns, ".4f"))
+    return Table.from_records(records, dict.fromkeys(columns, SCORE))
 
 
 def _deviation_of_runs(arm: RunScores) -> float | None:

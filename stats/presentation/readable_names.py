@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 # Separators of procedure and step, and of task and evaluation set, with their readable forms.
 _PARTS = ((", step ", ", step "), ("/", ", "))
+_STAGES = {"pretrain": "pre-training", "finetune": "fine-tuning"}  # of seeds of one source
 
 
 def readable(name: str, names: Mapping[str, str]) -> str:
@@ -20,6 +21,8 @@ def readable(name: str, names: Mapping[str, str]) -> str:
       'After CDA, step 250'
       >>> readable("pronoun_probe/dev", {})
       'pronoun probe, dev'
+      >>> readable("pretrain.dropout_seed", {})
+      'dropout in pre-training'
     """
     if name in names:
         return names[name]
@@ -27,4 +30,7 @@ def readable(name: str, names: Mapping[str, str]) -> str:
         first, separator, ending = name.partition(mark)
         if separator:
             return f"{readable(first, names)}{joint}{readable(ending, names)}"
+    stage, _, source = name.partition(".")
+    if stage in _STAGES and source:
+        name = f"{source.removesuffix('_seed')} in {_STAGES[stage]}"
     return name.replace("_", " ")

@@ -6,6 +6,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,15 +17,28 @@ from multiberts.runs.files import replaced
 from multiberts.runs.web_page.rendering import render
 from multiberts.stats.formats import Cell, with_minus
 from multiberts.stats.metric_names import metric_name
+from multiberts.stats.presentation.hover import mark, with_marks
 from multiberts.stats.presentation.provenance import made_with
 from multiberts.stats.presentation.readable_names import readable
-from multiberts.stats.presentation.table_writer import Table
+from multiberts.stats.presentation.table_writer import SCORE, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-_NAMES = ("Set", "Task", "Procedure")  # columns with names in code
+# Columns with names in code.
+_NAMES = (
+    "Set",
+    "Task",
+    "Procedure",
+    "Source",
+    "Base",
+    "Experiment",
+    "Size",
+    "Smaller",
+    "Larger",
+    "From",
+)
 _COLOURS_OF_THE_PAGE = {
     "#000000": "--ink", "black": "--ink", "#ffffff": "--ground", "white": "--ground", "#f2f2f2": "--raised",
     GREY: "--soft",
@@ -37,6 +51,7 @@ class ReportSection:
 
     Attributes:
       name: file name without extension, and heading in Markdown.
+      title: heading on the page and in its contents; empty: the name without underscores.
       caption: description, which also serves readers who cannot see a figure.
       make: function that makes the table or figure; raises UserError if the data do not allow it.
       is_detail: whether a page folds the figure of a comparison with its other intervals and tests.
@@ -46,6 +61,7 @@ class ReportSection:
     caption: str
     make: Callable[[], Table | Figure]
     is_detail: bool = False
+    title: str = ""
 
 
 @dataclass(frozen=True)
@@ -54,7 +70,7 @@ class Report:
 
     Attributes:
       sections: sections in the order of the page.
-      findings: sentences on the main results, shown before the sections.
+      findings: the main results, most important first, shown before the sections.
       further_files: functions by file name that make further text files, called after the sections are made.
     """
 
@@ -83,9 +99,10 @@ def write_report(
     if directory.exists() and not (directory / "index.md").is_file():
         raise UserError(f"{directory} exists and is not a report of this kind; give another folder")
     left_out: dict[str, str] = {}
+    reasons: dict[str, list[str]] = {}  # headings of the sections left out
     lines = [f"# {report.title}", "", *(line for each in report.findings for line in (each, ""))]
-    # (section, HTML, number of rows of a table)
-    blocks: list[tuple[ReportSection, str, int | None]] = []
+    # (section, HTML, table or None)
+    blocks: list[tuple[ReportSection, str, Table | None]] = []
     files: dict[str, bytes] = {}
     for section in report.sections:
         name = section.name
@@ -93,13 +110,18 @@ def write_report(
             content = section.make()
         except UserError as error:
             left_out[name] = str(error)
+            reasons.setdefault(str(error), []).append(_heading(section))
             continue
         if isinstance(content, Table):
             texts = {"md": content.markdown(), "tex": content.latex(), "csv": content.csv()}
             files |= {f"tables/{name}.{ending}": text.encode() for ending, text in texts.items()}
             shown = texts["md"].rstrip("\n")
-            html = _with_readable_names(content).html(f"table-{slug(name)}")
-            blocks.append((section, html, len(content.rows)))
+            # Few rows of many columns are shown on their side, which fits narrow screens.
+            on_side = len(content.rows) < 6 and len(content.columns) > 9
+            html = _with_readable_names(content).html(
+                "" if on_side else f"table-{slug(name)}", on_side
+            )
+            blocks.append((section, html, content))
         else:
             shown = f"![{name}](figures/{name}.{kind})"
             html, files[f"figures/{name}.{kind}"] = drawn_figure(section, content, kind)
@@ -110,11 +132,11 @@ def write_report(
         lines += [f"- {name}: {reason}" for name, reason in left_out.items()]
     page = render(
         Path(__file__).with_name("sections.html.j2"),
-        {"slug": slug},
+        {"slug": slug, "heading": _heading, "readable": partial(readable, names={})},
         title=report.title,
-        findings=[with_minus(each) for each in report.findings],
+        findings=list(map(with_minus, report.findings)),
         blocks=blocks,
-        left_out=left_out,
+        reasons=reasons,
         made_with={**(made_by or {}), **made_with()},
     )
     files["index.md"] = ("\n".join(lines).rstrip() + "\n").encode()
@@ -129,8 +151,10 @@ def write_report(
 
 def drawn_figure(section: ReportSection, figure: Figure, kind: FigureKind) -> tuple[str, bytes]:
     """Returns the HTML of a figure section (as SVG), and the content of the figure's file."""
+    marks = mark(figure)
     svg = figure_bytes(figure)
-    return _figure_html(svg.decode(), section), svg if kind == "svg" else figure_bytes(figure, kind)
+    html = _figure_html(with_marks(svg.decode(), marks), section)
+    return html, svg if kind == "svg" else figure_bytes(figure, kind)
 
 
 def _with_readable_names(table: Table) -> Table:
@@ -139,17 +163,28 @@ def _with_readable_names(table: Table) -> Table:
     def cell(column: str, value: Cell) -> Cell:
         if not isinstance(value, str):
             return value
-        if column == "Metric":
+        if column == "Metric" and SCORE not in table.formats.values():
             return metric_name(value)
         return readable(value, {}) if column in _NAMES else value
 
     return replace(table, rows=[[*map(cell, table.columns, row)] for row in table.rows])
 
 
+def _heading(section: ReportSection) -> str:
+    """Returns the heading of a section on the page."""
+    title = section.title or readable(section.name, {})
+    return title[:1].upper() + title[1:]
+
+
 def _figure_html(svg: str, section: ReportSection) -> str:
     """Returns the HTML of a figure section in the page's colours."""
     text = svg[svg.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    # Points of one look share their style, and hundredths of a pixel do, which keeps pages small.
+    text = re.sub(
+        r'<g (clip-path="[^"]*")>\s*((?:<use .*?(?:/>|</use>)\s*){2,})</g>', _with_one_style, text
+    )
+    text = re.sub(r'\b([dxy]="[^"]*")', lambda match: re.sub(r"(\.\d\d)\d+", r"\1", match[1]), text)
     # Remove unused ids of groups; the section's name makes other ids unique in the page.
     text = re.sub(r'<g id="[^"]*"', "<g", text)
     prefix = f"f{zlib.crc32(section.name.encode()):x}"
@@ -166,10 +201,22 @@ def _figure_html(svg: str, section: ReportSection) -> str:
     caption = escape(with_minus(section.caption))
     # Scroll wide figures on narrow screens instead of shrinking text (10 units) below 8 px.
     [width] = re.findall(r'viewBox="0 0 ([\d.]+) ', text[: text.index(">")])
-    label = f'role="img" aria-label="{caption}" class="figure" style="min-width: {0.8 * float(width):.0f}px" '
+    wide = " wide" * (float(width) > 8 * 72)
+    style = f"min-width: {0.8 * float(width):.0f}px"
+    label = f'role="img" aria-label="{caption}" class="figure{wide}" style="{style}" '
     drawn = text.replace("<svg ", f"<svg {label}", 1)
     scrolls = '<div class="scroll" tabindex="0" role="group" aria-label="Figure">'
-    return f"<figure>{scrolls}{drawn}</div><figcaption>{caption}</figcaption></figure>"
+    # A heading that says all needs no caption below the figure.
+    shown = f"<figcaption>{caption}</figcaption>" * (section.caption != f"{section.title}.")
+    return f"<figure>{scrolls}{drawn}</div>{shown}</figure>"
+
+
+def _with_one_style(points: re.Match[str]) -> str:
+    styles = set(re.findall(r' style="[^"]*"', points[2]))
+    if len(styles) != 1:
+        return points[0]
+    [style] = styles
+    return f"<g {points[1]}{style}>{points[2].replace(style, '')}</g>"
 
 
 def slug(text: str) -> str:

@@ -11,8 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from multiberts.runs.web_page.rendering import render
-from multiberts.stats.formats import NONE, Cell, format_cell, heading, with_minus
+from multiberts.stats.formats import NONE, Cell, format_cell, heading, with_decimals, with_minus
 from multiberts.stats.intervals import Interval
+from multiberts.stats.metric_names import metric_label, score_format
+
+# Formats of numbers in the unit of the metric that the row's column `Metric` names.
+SCORE, DIFFERENCE = "score", "difference"
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,7 @@ class Table:
     Attributes:
       rows: rows with one cell per column.
       formats: number format by column (see `format_cell`); `PERCENT` and `POINTS` add their unit to the
-        heading.
+        heading, and with `SCORE` or `DIFFERENCE` the metric has its unit.
       title: line above the table, or empty.
       note: line below the table, or empty.
     """
@@ -73,12 +77,18 @@ class Table:
     def texts(self) -> list[tuple[str, ...]]:
         """Returns the formatted cells, without headings."""
         return [
-            tuple(
-                format_cell(cell, self.formats.get(name, ""))
-                for name, cell in zip(self.columns, row, strict=True)
-            )
-            for row in self.rows
+            tuple(self._text(cells, name) for name in self.columns)
+            for cells in (dict(zip(self.columns, row, strict=True)) for row in self.rows)
         ]
+
+    def _text(self, cells: Mapping[str, Cell], name: str) -> str:
+        number_format = self.formats.get(name, "")
+        if number_format in (SCORE, DIFFERENCE):
+            unit = score_format(str(cells["Metric"]), number_format == DIFFERENCE)
+            number_format = with_decimals(unit, 2 if unit else 3)
+        elif name == "Metric" and SCORE in self.formats.values():
+            return metric_label(str(cells[name]))
+        return format_cell(cells[name], number_format)
 
     def markdown(self) -> str:
         """Writes a Markdown table with padded columns."""
@@ -119,11 +129,12 @@ class Table:
         )
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", *note]) + "\n"
 
-    def html(self, identity: str = "") -> str:
+    def html(self, identity: str = "", on_side: bool = False) -> str:
         """Writes an HTML table; cells of numeric columns have the class `n`.
 
         Args:
           identity: id of the table for sorting by the page's script; empty: not sortable.
+          on_side: whether rows become columns, named by the text in their first cells.
         """
         numeric = self._numeric()
         rows = [
@@ -133,11 +144,20 @@ class Table:
             ]
             for texts, row in zip(self.texts(), self.rows, strict=True)
         ]
+        headings = list(zip(self.headings, numeric, strict=True))
+        if on_side:
+            names = numeric.index(True) if True in numeric else 1
+            columns = [tuple(self.headings), *self.texts()]
+            headings = [(", ".join(each[:names]), place > 0) for place, each in enumerate(columns)]
+            rows = [
+                [(text, None, place > 0) for place, text in enumerate(row)]
+                for row in zip(*(each[names:] for each in columns), strict=True)
+            ]
         return render(
             Path(__file__).with_name("table.html.j2"),
             {"minus": with_minus},
             identity=identity,
-            headings=list(zip(self.headings, numeric, strict=True)),
+            headings=headings,
             rows=rows,
         )
 

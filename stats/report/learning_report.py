@@ -5,7 +5,7 @@ multiberts stats learned --run_dir=results/learned --predictions=results/runs
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,10 +14,12 @@ import numpy as np
 
 from multiberts.evaluate.prediction_files.text_file import example_texts
 from multiberts.runs.errors import UserError, counted
-from multiberts.runs.figure_style import COLOURS, canvas
+from multiberts.runs.figure_style import GREY, canvas
 from multiberts.runs.identity import Identity
 from multiberts.runs.parameters import check_arguments
 from multiberts.stats.formats import Cell
+from multiberts.stats.presentation import drawing
+from multiberts.stats.presentation.readable_names import readable
 from multiberts.stats.presentation.sections import Report, ReportSection, slug
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.report.page_run import write_page_of_runs
@@ -36,21 +38,27 @@ IDENTITY = Identity(inputs=("predictions",))
 class _Learned:
     """One evaluation set of one procedure at several steps."""
 
-    name: str
+    procedure: str
     course: Learning
     data: PredictionSet
-    right: np.ndarray  # bool [seeds, steps, examples]
+    right: np.ndarray  # bool [runs, steps, examples]
     chance: float  # probability of a right answer by guessing among the labels' classes
     most_frequent: float  # share of the most frequent label
+
+    @property
+    def by_half(self) -> np.ndarray:
+        """Returns the share of examples that half of the runs have learned by each step [steps]."""
+        learned_step = self.course.learned_step()
+        return np.array([(learned_step <= step).mean() for step in self.course.steps])
 
 
 def learned(*, run_dir: str, predictions: str | Sequence[str]) -> None:
     """Finds when examples are learned during pre-training, over seeds, and which are forgotten.
 
-    For each procedure and evaluation set with accuracy at two or more steps, the report gives the step by
-    which half of the seeds have permanently learned an example, the differences between seeds, the number of
-    times it was forgotten, and its confidence and variability. The task `masked_words` makes such sets from
-    held-out text. Writes `run_dir/report/`.
+    For each procedure and evaluation set with accuracy at two or more steps, the report gives the step from
+    which half of the runs answer an example correctly up to the end, the differences between runs, the
+    number of times it was forgotten, and its confidence and variability. The task `masked_words` makes such
+    sets from held-out text. Writes `run_dir/report/`.
 
     Args:
       run_dir: run directory of the report.
@@ -66,39 +74,55 @@ def learned(*, run_dir: str, predictions: str | Sequence[str]) -> None:
 
 
 def _report(predictions: str | Sequence[str], runs: Sequence[FinishedRun]) -> Report:
-    by_set: dict[tuple[str, str], list[PredictionSet]] = {}
+    by_set: dict[str, dict[str, list[PredictionSet]]] = {}
     for read in prediction_sets_of_runs(runs)[0]:
         if read.step is not None and "accuracy" in read.measures:
-            by_set.setdefault((read.set_name, read.procedure), []).append(read)
-    sets = [_learned(steps) for steps in by_set.values() if len(steps) > 1]
-    if not sets:
+            by_set.setdefault(read.set_name, {}).setdefault(read.procedure, []).append(read)
+    learned_sets = {
+        name: [_learned(name, steps) for steps in procedures.values() if len(steps) > 1]
+        for name, procedures in by_set.items()
+    }
+    learned_sets = {name: items for name, items in learned_sets.items() if items}
+    if not learned_sets:
         raise UserError(
             f"{predictions}: found no evaluation set with accuracy at two steps of one procedure; predict "
             "with checkpoints of several steps"
         )
-    sections = []
-    for item in sets:
-        name = slug(item.name)
-        sections += [
-            ReportSection(f"{name}-learned", _CURVE.format(item.name), partial(_curves, item)),
-            ReportSection(f"{name}-map", _MAP.format(item.name), partial(_map, item)),
-            ReportSection(f"{name}-examples", _EXAMPLES.format(item.name), partial(_table, item)),
-        ]
-    return Report("Examples along training", sections, [_finding(item) for item in sets])
+    sections = [
+        ReportSection("learned", _SUMMARY, partial(_summary, learned_sets), title="By step")
+    ]
+    for name, items in learned_sets.items():
+        title = readable(name, {})
+        for part, caption, make, of_part in (
+            ("curves", _CURVES, _curves, "examples that are right"),
+            ("map", _MAP, _map, "easy and hard examples"),
+            ("examples", _EXAMPLES, _table, "each example"),
+        ):
+            sections.append(
+                ReportSection(
+                    f"{slug(name)}-{part}",
+                    caption,
+                    partial(make, items),
+                    title=f"{title}: {of_part}",
+                )
+            )
+    findings = [_finding(readable(name, {}), items) for name, items in learned_sets.items()]
+    findings += ["Learned: right from a step up to the last one, in half of the runs."]
+    findings += [_guesses(readable(name, {}), items[0]) for name, items in learned_sets.items()]
+    return Report("When examples are learned", sections, findings)
 
 
-def _learned(sets: Sequence[PredictionSet]) -> _Learned:
-    """Stacks the runs of one evaluation set as [seeds, steps, examples]."""
+def _learned(set_name: str, sets: Sequence[PredictionSet]) -> _Learned:
+    """Stacks the runs of one evaluation set as [runs, steps, examples]."""
     ordered = sorted(sets, key=lambda each: each.step or 0)
-    name = f"{ordered[0].set_name}, {ordered[0].procedure}"
     by_step = [each.data.sortby(["pretrain_seed", "finetune_seed"]) for each in ordered]
     first = by_step[0]
     for each, data in zip(ordered, by_step, strict=True):
         coordinates = ("pretrain_seed", "finetune_seed", "example_id")
         if not all(np.array_equal(data[level], first[level]) for level in coordinates):
             raise UserError(
-                f"{name}: step {each.step} has other seeds or examples than step {ordered[0].step}; add the "
-                "missing runs, or leave the step out"
+                f"{set_name}, {each.procedure}: step {each.step} has other seeds or examples than step "
+                f"{ordered[0].step}; add the missing runs, or leave the step out"
             )
     right = np.stack([data["prediction"] == data["label"] for data in by_step], axis=1)
     losses = None
@@ -106,93 +130,125 @@ def _learned(sets: Sequence[PredictionSet]) -> _Learned:
         losses = np.stack([data["loss"].astype(np.float64) for data in by_step], axis=1)
     course = learning([each.step or 0 for each in ordered], right, losses)
     _, counts = np.unique(first["label"], return_counts=True)
-    return _Learned(
-        name, course, ordered[0], right, 1 / len(counts), counts.max() / first.sizes["example"]
-    )
+    name, shares = readable(ordered[0].procedure, {}), counts / counts.sum()
+    return _Learned(name, course, ordered[0], right, 1 / len(counts), shares.max())
 
 
-def _finding(item: _Learned) -> str:
-    course, number = item.course, len(item.course.learned)
-    by_all, by_none = ((course.share_learned == share).mean() for share in (1, 0))
-    classes = round(1 / item.chance)
+def _finding(name: str, items: Sequence[_Learned]) -> str:
+    """Returns how many examples were learned at the end, and when half of them were, by procedure."""
+    parts = []
+    for item in items:
+        steps, shares = item.course.steps, item.by_half
+        half = f", half of them by step {steps[np.argmax(shares >= 0.5)]:,}" * bool(
+            shares[-1] >= 0.5
+        )
+        parts.append(f"{shares[-1]:.0%} by step {steps[-1]:,} with {item.procedure}{half}")
+    examples = counted(items[0].right.shape[2], "example")
+    return f"{name}: of {examples}, runs learned {'; '.join(parts)}."
+
+
+def _guesses(name: str, first: _Learned) -> str:
+    classes = round(1 / first.chance)
     return (
-        f"{item.name}: of {counted(course.learned.shape[1], 'example')}, {by_all:.0%} are right at the last "
-        f"step in all of {counted(number, 'run')} and {by_none:.0%} in none; "
-        f"{(course.forgotten > 0).any(axis=0).mean():.0%} were right and then wrong again in at least one. "
-        f"By chance: guesses among the {classes} class{'es' * (classes > 1)} of the labels are right in all "
-        f"runs for {item.chance**number:.0%} and in none for {(1 - item.chance) ** number:.0%}, and always "
-        f"the most frequent class is right for {item.most_frequent:.0%} in all of them."
+        f"{name}, by chance: guesses among the {classes} class{'es' * (classes > 1)} of the labels pass "
+        f"for learned on {first.course.learned_by_guesses(first.chance):.0%} of the examples, and always the "
+        f"most frequent class is right on {first.most_frequent:.0%}."
     )
 
 
-_CURVE = (
-    "{}: share of examples that are right at each step. Each line is a run; dashed, what guesses among the "
-    "classes of the labels would show."
+_SUMMARY = (
+    "Learned by a step: the share of examples that half of the runs answer correctly from then on, up to the "
+    "last step. Forgotten: examples that were right and then wrong again in at least one run."
+)
+_CURVES = (
+    "Share of examples that are right at each step. Thin lines are runs, thick lines their means; dashed: "
+    "guesses among the classes of the labels."
 )
 _MAP = (
-    "{}: each dot is an example. Confidence: the mean probability of the right answer (or share of right "
+    "Each dot is an example. Confidence: the mean probability of the right answer (or share of right "
     "answers) over steps and runs; variability: its standard deviation over steps. Top left: easy; bottom "
     "left: hard; right: learned on the way."
 )
 _EXAMPLES = (
-    "{}: learned by the step from which on half of the runs (and the first, and all of them) are right up to "
-    "the end; a dash: not at the end. By chance: the probability that guesses among the classes of the "
-    "labels are right at the end in half of the runs, and so count as learned. Forgotten: right answers "
-    "that were followed by a wrong one, per run."
+    "The step from which half of the runs (the first of them; all of them) are right up to the last step; a "
+    "dash: never. Forgotten: right answers followed by a wrong one, per run."
 )
 
 
-def _table(item: _Learned) -> Table:
-    course = item.course
-    first, half, every = (course.learned_step(share) for share in (1e-9, 0.5, 1.0))
-    by_chance = course.learned_by_guesses(item.chance)
-    data = item.data.data
-    texts = example_texts(data, LONGEST_TEXT)
+def _summary(learned_sets: Mapping[str, Sequence[_Learned]]) -> Table:
+    every = [item for items in learned_sets.values() for item in items]
+    steps = sorted({step for item in every for step in item.course.steps.tolist()})
+    records: list[dict[str, Cell]] = []
+    for name, items in learned_sets.items():
+        for item in items:
+            course = item.course
+            shares = dict(zip(course.steps.tolist(), item.by_half.tolist(), strict=True))
+            records.append(
+                {
+                    "Set": name, "Procedure": item.procedure, "Runs": len(item.right),
+                    "Examples": item.right.shape[2],
+                    **{f"Learned by step {step:,}": shares.get(step) for step in steps},
+                    "Right in all runs": float((course.share_learned == 1).mean()),
+                    "Right in none": float((course.share_learned == 0).mean()),
+                    "Forgotten": float((course.forgotten > 0).any(axis=0).mean()),
+                }
+            )  # fmt: skip
+    return Table.from_records(records, dict.fromkeys(list(records[0])[4:], ".0%"))
 
+
+def _table(items: Sequence[_Learned]) -> Table:
     def step(value: float) -> Cell:
         return int(value) if np.isfinite(value) else None
 
-    records: list[dict[str, Cell]] = [
-        {
-            "Example": name,
-            "Learned by half": step(half[row]),
-            "By chance": by_chance,
-            "By the first": step(first[row]),
-            "By all": step(every[row]),
-            "Right at the end": float(course.share_learned[row]),
-            "Forgotten": float(course.forgotten[:, row].mean()),
-            "Confidence": float(course.confidence[row]),
-            "Variability": float(course.variability[row]),
-            "About it": texts[name],
-        }
-        for row, name in enumerate(map(str, data["example_id"].to_numpy()))
-    ]
-    records.sort(
-        key=lambda record: (record["Learned by half"] is None, record["Learned by half"] or 0)
-    )
-    return Table.from_records(records, {"Right at the end": ".0%", "By chance": ".1%"})
+    records: list[dict[str, Cell]] = []
+    for item in items:
+        course, data = item.course, item.data.data
+        first, half, every = (course.learned_step(share) for share in (1e-9, 0.5, 1.0))
+        texts = example_texts(data, LONGEST_TEXT)
+        for row in np.argsort(half, kind="stable").tolist():
+            name = str(data["example_id"].to_numpy()[row])
+            records.append(
+                {
+                    "Example": name, "Procedure": item.procedure,
+                    "Learned by half": step(half[row]), "By the first": step(first[row]),
+                    "By all": step(every[row]), "Right at the end": float(course.share_learned[row]),
+                    "Forgotten": float(course.forgotten[:, row].mean()),
+                    "Confidence": float(course.confidence[row]),
+                    "Variability": float(course.variability[row]), "Text": texts[name],
+                }
+            )  # fmt: skip
+    formats = dict.fromkeys(("Forgotten", "Confidence", "Variability"), ".2f")
+    return Table.from_records(records, {"Right at the end": ".0%", **formats})
 
 
-def _curves(shown: _Learned) -> Figure:
-    with canvas(5.2, 3.2) as (figure, axes):
-        for run in shown.right:
-            axes.plot(
-                shown.course.steps, run.mean(axis=1), color=COLOURS[0], linewidth=1, marker="o"
-            )
-        axes.axhline(shown.chance, color=COLOURS[-1], linewidth=1, linestyle="--")
+def _curves(items: Sequence[_Learned]) -> Figure:
+    with canvas(6.2, 3.6) as (figure, axes):
+        for number, item in enumerate(items):
+            steps, style = item.course.steps, drawing.curve_style(number)
+            for run in item.right:
+                axes.plot(
+                    steps, 100 * run.mean(axis=1), color=style["color"], linewidth=0.7, alpha=0.6
+                )
+            mean = 100 * item.right.mean(axis=(0, 2))
+            axes.plot(steps, mean, linewidth=1.8, label=item.procedure, **style)
+        axes.axhline(
+            100 * items[0].chance, color=GREY, linewidth=1, linestyle="--", label="guesses"
+        )
         axes.set_xlabel("pre-training step")
-        axes.set_ylabel("share of examples that are right")
+        axes.set_ylabel("examples that are right (%)")
+        drawing.legend_below(figure, [axes], 3)
     return figure
 
 
-def _map(item: _Learned) -> Figure:
-    course = item.course
-    with canvas(5.2, 3.8) as (figure, axes):
-        axes.plot(
-            course.variability, course.confidence, linestyle="none", marker="o", markersize=3,
-            color=COLOURS[0], alpha=0.5, markeredgewidth=0,
-        )  # fmt: skip
+def _map(items: Sequence[_Learned]) -> Figure:
+    with canvas(6.2, 3.6) as (figure, axes):
+        for number, item in enumerate(items):
+            axes.plot(
+                item.course.variability, item.course.confidence, alpha=0.6, label=item.procedure,
+                **drawing.dot_style(number, size=4, edge=0),
+            )  # fmt: skip
         axes.set_xlabel("variability")
         axes.set_ylabel("confidence")
         axes.set_ylim(-0.03, 1.03)
+        drawing.legend_below(figure, [axes], 3)
     return figure

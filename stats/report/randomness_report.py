@@ -13,12 +13,13 @@ import numpy as np
 
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
-from multiberts.runs.figure_style import COLOURS, canvas
+from multiberts.runs.figure_style import COLOURS, canvas, width_of_names
 from multiberts.runs.identity import Identity
 from multiberts.runs.parameters import check_arguments
-from multiberts.stats.formats import Cell, format_cell
+from multiberts.stats.formats import PERCENT, Cell, format_cell
 from multiberts.stats.metric_names import metric_name
 from multiberts.stats.presentation import drawing
+from multiberts.stats.presentation.readable_names import readable
 from multiberts.stats.presentation.sections import Report, ReportSection, slug
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.report.page_run import describe, write_page_of_runs
@@ -93,13 +94,16 @@ def _report(
     if not by_set:
         name, reason = next(iter(refused.items()), (str(predictions), f"no set has {metric}"))
         raise UserError(f"{name}: {reason}")
-    sections = [ReportSection("shares", _CAPTION, partial(_table, by_set))]
+    sections = [
+        ReportSection("shares", _CAPTION, partial(_table, by_set), title="Shares of variance")
+    ]
     sections += [
         ReportSection(
             slug(name),
-            f"{name}: share of the variance of a run's score that is left where all other seeds are held "
-            "fixed, with its 95% interval.",
+            "Share of the variance of a run's score that is left where all other seeds are held fixed, with "
+            "its 95% interval.",
             partial(_figure, shares),
+            title=readable(name, {}),
         )
         for name, shares in by_set.items()
     ]
@@ -164,10 +168,13 @@ def _seeds_of(run: FinishedRun) -> dict[str, int | None]:
 
 def _finding(name: str, shares: SeedSources) -> str:
     each = ", ".join(
-        f"{source.name} {source.total:.0%} ({source.total_ci.low:.0%} to {source.total_ci.high:.0%})"
+        f"{readable(source.name, {})} {source.total:.0%} ({format_cell(source.total_ci, '.0%')})"
         for source in shares.sources
     )
-    return f"{name}: share of the variance with all other seeds held fixed: {each}; {shares.num_runs} runs."
+    return (
+        f"{readable(name, {})}: share of the variance with all other seeds held fixed: {each}; "
+        f"{shares.num_runs} runs."
+    )
 
 
 def _table(by_set: dict[str, SeedSources]) -> Table:
@@ -192,13 +199,12 @@ def _table(by_set: dict[str, SeedSources]) -> Table:
 
 def _figure(shares: SeedSources) -> Figure:
     sources = shares.sources
-    with canvas(5.2, 1.1 + 0.45 * len(sources)) as (figure, axes):
+    names = [readable(source.name, {}) for source in sources]
+    with canvas(4.6 + width_of_names(names), 1.1 + 0.45 * len(sources)) as (figure, axes):
         for row, source in enumerate(sources):
             filled = source.total_ci.low > 0
             drawing.row(axes, row, source.total, source.total_ci, colour=COLOURS[0], filled=filled)
-        drawing.finish_rows(
-            axes, [source.name for source in sources], "Share of the variance, others fixed"
-        )
+        drawing.finish_rows(axes, names, "share of the variance, others fixed (%)")
         axes.set_xlim(-0.03, 1.03)
-        axes.set_xticks(np.linspace(0, 1, 5), [format_cell(x, ".0%") for x in np.linspace(0, 1, 5)])
+        drawing.show_unit(axes.xaxis, PERCENT)
     return figure

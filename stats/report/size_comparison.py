@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -32,11 +32,8 @@ from multiberts.stats.zhong.ensembles import ensemble
 from multiberts.stats.zhong.figures import report_of_sizes
 from multiberts.stats.zhong.instance_level import fisher_tests, instance_accuracy
 
-if TYPE_CHECKING:
-    pass
-
 MOST_EXAMPLES = 100  # number of listed decaying examples per pair of sizes
-LONGEST_TEXT = 300  # number of characters shown of each text
+LONGEST_TEXT = 200  # number of characters shown of each text
 IDENTITY = Identity(inputs=("predictions",))
 
 
@@ -152,7 +149,7 @@ def _changed_examples(
                     "Accuracy, larger": float(instance_accuracy(large)[row]),
                     "Difference": float(difference[row]),
                     "p (Fisher)": float(tests.p_values[row]),
-                    "p (BH)": float(tests.adjusted[row]), "About it": texts[name],
+                    "p (BH)": float(tests.adjusted[row]), "Text": texts[name],
                 }
             )  # fmt: skip
     shares = dict.fromkeys(("Accuracy, smaller", "Accuracy, larger", "Difference"), ".0%")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +28,6 @@ from multiberts.stats.zhong.instance_level import (
     threshold_bias,
 )
 from multiberts.stats.zhong.size_momentum import (
-    Correlation,
     Momentum,
     MomentumIndex,
     momentum,
@@ -126,7 +124,7 @@ class InstanceAnalysis:
         level, two runs that differ only in this level.
       pairs: all pairs of a smaller and a larger size by task.
       momenta: momentum by task and triple of sizes, without triples in which a size has one seed.
-      momentum_indices: estimates by the paper's method, by kind of correlation, task and triple.
+      momentum_indices: estimates by the paper's method, by task and triple.
       by_seeds: bounds and Fisher's tests with fewer seeds, by task and pair of sizes.
       curves: variance given bias by task, level and size, without sizes with fewer than 4 seeds.
     """
@@ -135,7 +133,7 @@ class InstanceAnalysis:
     decompositions: Mapping[str, Mapping[str, Decomposition]]
     pairs: Sequence[PairOfSizes]
     momenta: Mapping[str, Mapping[Triple, Momentum]]
-    momentum_indices: Mapping[Correlation, Mapping[str, Mapping[Triple, MomentumIndex]]]
+    momentum_indices: Mapping[str, Mapping[Triple, MomentumIndex]]
     by_seeds: Mapping[tuple[str, str, str], Sequence[FewerSeeds]]
     curves: Mapping[str, Mapping[str, Mapping[str, VarianceCurve]]]
 
@@ -187,14 +185,10 @@ def analyse_sizes(
             for task, sizes in runs.items()
         },
         momentum_indices={
-            kind: {
-                task: {
-                    names: momentum_index(*(sizes[name] for name in names), kind=kind)
-                    for names in triples[task]
-                }
-                for task, sizes in runs.items()
+            task: {
+                names: momentum_index(*(sizes[name] for name in names)) for names in triples[task]
             }
-            for kind in get_args(Correlation)
+            for task, sizes in runs.items()
         },
         by_seeds={
             (task, *names): _by_seeds(votes[task], names)

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS, canvas
+from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS, canvas, width_of_names
+from multiberts.stats.formats import PERCENT
 from multiberts.stats.presentation import drawing
+from multiberts.stats.presentation.readable_names import readable
 from multiberts.stats.presentation.sections import Report, ReportSection
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.zhong.analysis import InstanceAnalysis, PairOfSizes, SizeAccuracy, Triple
@@ -37,24 +39,26 @@ def report_of_sizes(
     """Returns a page with all tables and figures that the data allow.
 
     Args:
-      further: further tables by name, placed first.
+      further: further tables by name, placed after the figures.
     """
-    parts: dict[str, Table | Figure] = {**(further or {}), **all_tables(analysis)}
+    tables = all_tables(analysis)
+    parts: dict[str, Table | Figure] = (
+        {"improvement": tables.pop("improvement")} if analysis.pairs else {}
+    )
     parts |= {f"figure_{name}": figure for name, figure in all_figures(analysis).items()}
-    sections = [
-        ReportSection(name, _caption(name), partial(parts.__getitem__, name)) for name in parts
-    ]
-    return Report("Instance-level analysis", sections, _findings(analysis.pairs))
+    parts |= {**(further or {}), **tables}
+    sections = []
+    for name, part in parts.items():
+        caption = _caption(name)
+        title = part.title if isinstance(part, Table) else caption.removesuffix(".")
+        sections.append(ReportSection(name, caption, partial(parts.__getitem__, name), title=title))
+    return Report("Model sizes compared example by example", sections, _findings(analysis.pairs))
 
 
 _EXAMPLES = (
     "Examples that the larger size is {} on, by at least the threshold of the bound, the clearest "
     "first. Among all examples with p (BH) up to 0.05, at most 5 % are expected to be examples on which "
     "the sizes do not differ."
-)
-_INDEX = (
-    "The paper's correlation of the two estimated gains. Noise of few seeds pulls it far below the "
-    "true one: use it only to compare tasks of equal numbers of seeds"
 )
 # Captions by the first words of the figure's name.
 _CAPTIONS = {
@@ -78,15 +82,15 @@ _CAPTIONS = {
     "(Zhong et al., table 1)",
     "momentum": "Whether examples that improve from the small to the middle size improve further: "
     "correlation of the two true gains where the middle size is equally accurate",
-    "momentum_index": _INDEX + " (Zhong et al., tables 6 and 12)",
-    "momentum_index_spearman": _INDEX + " (ranks)",  # not in the paper
+    "momentum_index": "The paper's correlation of the two estimated gains. Noise of few seeds pulls it far "
+    "below the true one: use it only to compare tasks of equal numbers of seeds (Zhong et al., tables 6 "
+    "and 12)",
     "figure_accuracy": "Accuracy by size: a dot per pre-training seed, the means and the votes",
     "figure_histogram": "How many examples are right in what share of the seeds "
     "(Zhong et al., figure 2a)",
     "figure_bounds": "Lower bounds on the share of examples that get worse with size",
     "figure_fisher": "Examples found worse by Fisher's tests",
     "figure_decomposition": "The loss by size, in parts",
-    "figure_variances": "Variances by size",
     "figure_decay": "How the accuracy of examples changes with size, and what chance alone would give",
     "figure_momentum": "Correlation of the two true gains, with 95% intervals over seeds and examples",
     "figure_variance": "The variance of an example against its bias",
@@ -94,11 +98,14 @@ _CAPTIONS = {
 
 
 def _findings(pairs: Sequence[PairOfSizes]) -> list[str]:
+    # The smallest size against the largest answers first: it is the last pair of the smallest.
+    smallest = {pair.task: pair.small for pair in reversed(pairs)}
+    widest = {pair.task: pair for pair in pairs if pair.small == smallest[pair.task]}
     return [
-        f"{pair.task}, from {pair.small} to {pair.large}: accuracy changes by {100 * pair.gain:+.1f} "
-        f"points; at least {pair.improvement.lower:.1%} of {pair.decay.num_examples} examples get better "
-        f"and at least {pair.decay.lower:.1%} get worse (95% lower confidence limits)."
-        for pair in pairs
+        f"{readable(pair.task, {})}, from {pair.small} to {pair.large}: accuracy changes by "
+        f"{100 * pair.gain:+.1f} points; at least {pair.improvement.lower:.1%} of {pair.decay.num_examples} "
+        f"examples get better and at least {pair.decay.lower:.1%} get worse (95% lower confidence limits)."
+        for pair in [*widest.values(), *(pair for pair in pairs if pair not in widest.values())]
     ]
 
 
@@ -106,7 +113,8 @@ def _caption(name: str) -> str:
     words = name.split("_")
     starts = ("_".join(words[:count]) for count in range(len(words), 0, -1))
     caption = next(_CAPTIONS[start] for start in starts if start in _CAPTIONS).rstrip(".")
-    ending = " ".join(words[2:]) if name.startswith("figure_") else ""
+    ending = readable(" ".join(words[2:]), {}) if name.startswith("figure_") else ""
+    ending = ending.removeprefix("given bias ")
     return f"{caption} ({ending})." if ending else f"{caption}."
 
 
@@ -120,7 +128,6 @@ def all_figures(analysis: InstanceAnalysis) -> dict[str, Figure]:
     }
     if any(analysis.decompositions.values()):
         figures["decomposition"] = decomposition_figure(analysis.decompositions)
-        figures["variances"] = variances_figure(analysis.decompositions)
     for pair in analysis.pairs:
         figures[f"decay_{pair.task}_{pair.small}_{pair.large}"] = decay_figure(pair)
     for task, triples in analysis.momenta.items():
@@ -137,7 +144,7 @@ def all_figures(analysis: InstanceAnalysis) -> dict[str, Figure]:
 
 def accuracy_figure(accuracies: Mapping[str, Mapping[str, SizeAccuracy]]) -> Figure:
     """Draws the accuracy of each size by seed, with lines for the means and (dashed) the ensembles."""
-    with _panels(accuracies, 3.4, "accuracy", 3) as (figure, panels):
+    with _panels(accuracies, 3.4, "accuracy (%)", 3) as (figure, panels):
         for axes, (task, sizes) in zip(panels, accuracies.items(), strict=True):
             positions = np.arange(len(sizes))
             for position, accuracy in zip(positions, sizes.values(), strict=True):
@@ -158,6 +165,7 @@ def accuracy_figure(accuracies: Mapping[str, Mapping[str, SizeAccuracy]]) -> Fig
                     label="fine-tuning runs ensembled",
                 )  # fmt: skip
             _name_sizes(axes, sizes, task)
+            drawing.show_unit(axes.yaxis, PERCENT)
     return figure
 
 
@@ -170,10 +178,11 @@ def histogram_figure(accuracies: Mapping[str, Mapping[str, SizeAccuracy]]) -> Fi
                     100 * bound.shares, np.arange(11) / 10, label=size, linewidth=1.6,
                     color=COLOURS[number % len(COLOURS)], linestyle=LINES[number % len(LINES)],
                 )  # fmt: skip
-            axes.set_xlabel("instance accuracy")
+            axes.set_xlabel("share of the seeds that are right (%)")
+            drawing.show_unit(axes.xaxis, PERCENT)
             axes.set_xlim(0, 1)
             axes.set_ylim(bottom=0)
-            axes.set_title(task)
+            axes.set_title(readable(task, {}))
     return figure
 
 
@@ -194,16 +203,16 @@ def _name_sizes(axes: Axes, sizes: Mapping[str, object], title: str) -> None:
         for label in axes.get_xticklabels():
             label.set(rotation=30, ha="right", rotation_mode="anchor")
     axes.set_xlim(-0.5, len(sizes) - 0.5)
-    axes.set_title(title)
+    axes.set_title(readable(title, {}))
 
 
 def decay_figure(pair: PairOfSizes) -> Figure:
-    """Draws observed differences and random baseline as histograms and CDFs, whose gap is the bound."""
+    """Draws observed differences and random baseline as CDFs, whose gap is the bound, and histograms."""
     with canvas(7.4, 3.4, 2) as (figure, (left, right)):
-        _draw_histogram(left, pair.decay, pair.large, pair.small)
-        _draw_gap(right, pair.decay)
-        drawing.title_above(figure, f"{pair.task}: {pair.large} against {pair.small}")
-        drawing.legend_below(figure, [right], 3)
+        _draw_gap(left, pair.decay)
+        _draw_histogram(right, pair.decay, pair.large, pair.small)
+        drawing.title_above(figure, f"{readable(pair.task, {})}: {pair.large} against {pair.small}")
+        drawing.legend_below(figure, [left], 3)
     return figure
 
 
@@ -223,7 +232,8 @@ def _draw_histogram(axes: Axes, bound: InstanceBound, large: str, small: str) ->
     axes.minorticks_off()
     axes.set_ylim(0, 100)
     axes.axvline(0, color=GREY, linewidth=0.8, linestyle=":")
-    axes.set_xlabel(f"instance accuracy: {large} - {small}")
+    axes.set_xlabel(f"accuracy of the example: {large} - {small} (points)")
+    drawing.show_unit(axes.xaxis, PERCENT)
     axes.set_ylabel("examples (%), logarithmic above 1")
 
 
@@ -264,7 +274,8 @@ def _draw_gap(axes: Axes, bound: InstanceBound) -> None:
         )  # fmt: skip
     axes.set_xlim(-1.03, 0)
     axes.set_ylim(bottom=0)
-    axes.set_xlabel("difference at most")
+    axes.set_xlabel("difference at most (points)")
+    drawing.show_unit(axes.xaxis, PERCENT)
     axes.set_ylabel("examples (%)")
     axes.set_title(
         f"decaying: at least {bound.lower:.2%}\n(95% limit; bound {bound.bound:.2%})", fontsize=10
@@ -275,14 +286,16 @@ def bounds_figure(pairs: Sequence[PairOfSizes]) -> Figure:
     """Draws the decay bounds of each pair of sizes by all methods, one panel per task."""
     tasks = list(dict.fromkeys(pair.task for pair in pairs))
     rows = max(sum(pair.task == task for pair in pairs) for task in tasks)
-    with _panels(tasks, 1.5 + 0.5 * rows, "", 2, left=1.6) as (figure, panels):
+    left = width_of_names(f"{pair.small} to {pair.large}" for pair in pairs)
+    with _panels(tasks, 1.5 + 0.5 * rows, "", 2, left=left) as (figure, panels):
         for axes, task in zip(panels, tasks, strict=True):
             chosen = [pair for pair in pairs if pair.task == task]
             for row, pair in enumerate(chosen):
                 _draw_bounds(axes, row, pair)
             axes.axvline(0, color=GREY, linewidth=0.8, linestyle=":")
             names = [f"{pair.small} to {pair.large}" for pair in chosen]
-            drawing.finish_rows(axes, names, "decaying examples, at least (%)", task)
+            title = readable(task, {})
+            drawing.finish_rows(axes, names, "decaying examples, at least (%)", title)
     return figure
 
 
@@ -305,8 +318,8 @@ def _draw_bounds(axes: Axes, row: int, pair: PairOfSizes) -> None:
 def fisher_figure(pairs: Sequence[PairOfSizes]) -> Figure:
     """Draws the shares of examples found by single tests, per false discovery rate, with the bound."""
     levels = sorted({level for pair in pairs for level in pair.fisher})
-    labels = [f"{pair.task}: {pair.small} to {pair.large}" for pair in pairs]
-    with canvas(6.4, 1.5 + 0.3 * len(pairs)) as (figure, axes):
+    labels = [f"{readable(pair.task, {})}: {pair.small} to {pair.large}" for pair in pairs]
+    with canvas(4.6 + width_of_names(labels), 1.5 + 0.3 * len(pairs)) as (figure, axes):
         rows = np.arange(len(pairs))
         axes.barh(
             rows, [100 * pair.decay.bound for pair in pairs], 0.62, color="#E6E6E6",
@@ -348,28 +361,6 @@ def decomposition_figure(decompositions: Mapping[str, Mapping[str, Decomposition
     return figure
 
 
-def variances_figure(decompositions: Mapping[str, Mapping[str, Decomposition]]) -> Figure:
-    """Draws each variance against size, with standard errors."""
-    chosen = {task: sizes for task, sizes in decompositions.items() if sizes}
-    with _panels(chosen, 3.2, "variance", 3) as (figure, panels):
-        for axes, (task, sizes) in zip(panels, chosen.items(), strict=True):
-            levels = dict.fromkeys(level for split in sizes.values() for level in split.variances)
-            for number, level in enumerate(levels):
-                defined = [
-                    (where, split.parts[level])
-                    for where, split in enumerate(sizes.values())
-                    if level in split.variances
-                ]
-                axes.errorbar(
-                    [where for where, _ in defined], [part.mean for _, part in defined],
-                    [part.standard_error for _, part in defined], capsize=3,
-                    label=f"{level_name(level)} variance", **drawing.curve_style(number),
-                )  # fmt: skip
-            axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
-            _name_sizes(axes, sizes, task)
-    return figure
-
-
 def variance_curve_figure(
     curves: Mapping[str, VarianceCurve], level: str = "finetune_seed", title: str = ""
 ) -> Figure:
@@ -387,19 +378,20 @@ def variance_curve_figure(
         axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
         axes.set_xlabel("squared bias")
         axes.set_ylabel(f"{level_name(level)} variance")
-        axes.set_title(title)
+        axes.set_title(readable(title, {}))
         figure.legend(loc="outside lower left", ncols=min(5, len(curves)))
     return figure
 
 
 def momentum_figure(momenta: Mapping[Triple, Momentum], title: str = "") -> Figure:
     """Draws correlations of two successive improvements with intervals, one row per triple of sizes."""
-    with canvas(6.0, 1.3 + 0.36 * len(momenta)) as (figure, axes):
+    names = [" to ".join(sizes) for sizes in momenta]
+    with canvas(4.6 + width_of_names(names), 1.3 + 0.36 * len(momenta)) as (figure, axes):
         for row, item in enumerate(momenta.values()):
             drawing.row(axes, row, item.r, (item.low, item.high))
         axes.axvline(0, color="black", linewidth=0.9, linestyle=":")
         axes.set_xlim(-1.03, 1.03)
         confidence_level = next(iter(momenta.values())).confidence_level
         label = f"r of true improvements, {confidence_level:.0%} interval (no dot: unknown)"
-        drawing.finish_rows(axes, [" to ".join(names) for names in momenta], label, title)
+        drawing.finish_rows(axes, names, label, readable(title, {}))
     return figure

@@ -32,19 +32,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.runs.errors import counted
-from multiberts.stats.errors import DataError, check_choice
+from multiberts.stats.errors import DataError
 from multiberts.stats.runs_table import Runs, aligned
 from multiberts.stats.variance.crossing import Crossing, Term, VarianceParts
 from multiberts.stats.variance.score_tables import TablePart, score_table
 
 Array = NDArray[np.float64]
-Correlation = Literal["pearson", "spearman"]
 # Variances below this share of the mean square score are rounding errors.
 _ROUNDING = 1e-12
 
@@ -77,14 +75,12 @@ class MomentumIndex:
       correlation: correlation in each bucket [buckets]; NaN if it has no spread or fewer than 3 examples.
       counts: numbers of examples [buckets].
       pooled: mean over buckets, weighted by their numbers of examples.
-      kind: `pearson` or `spearman`.
     """
 
     edges: Array
     correlation: Array
     counts: NDArray[np.int64]
     pooled: float
-    kind: Correlation
 
 
 def momentum(small: Runs, middle: Runs, large: Runs, *, confidence_level: float = 0.95) -> Momentum:
@@ -230,7 +226,6 @@ def momentum_index(
     large: Runs,
     *,
     num_buckets: int = 10,
-    kind: Correlation = "pearson",
     edges: Sequence[float] | None = None,
 ) -> MomentumIndex:
     """Correlates estimates of (middle - small) and (large - middle) in buckets of the middle size.
@@ -238,12 +233,8 @@ def momentum_index(
     Args:
       small: a `RunsTable` or an array [pretrain_seeds, ..., examples].
       num_buckets: number of buckets of equal width from 0 to 1 (10 in the paper), unless `edges` are given.
-      kind: pearson, or spearman (ranks within a bucket).
       edges: increasing limits of the buckets.
     """
-    from scipy.stats import rankdata
-
-    check_choice("kind", kind, Correlation)
     limits = np.linspace(0, 1, num_buckets + 1) if edges is None else np.asarray(edges, float)
     if limits.ndim != 1 or len(limits) < 2 or (np.diff(limits) <= 0).any():
         raise DataError(f"found limits of buckets {limits.tolist()}, expected rising numbers")
@@ -255,10 +246,8 @@ def momentum_index(
     correlation = np.full(len(counts), np.nan)
     for number in np.flatnonzero(counts > 2):
         gains = np.stack([between - before, after - between])[:, bucket == number]
-        if kind == "spearman":
-            gains = np.asarray(rankdata(np.round(gains, 12), axis=1))
         if (gains.std(axis=1) > 1e-9).all():
             correlation[number] = np.corrcoef(*gains)[0, 1]
     defined = np.isfinite(correlation)
     pooled = np.average(correlation[defined], weights=counts[defined]) if defined.any() else np.nan
-    return MomentumIndex(limits, correlation, counts, float(pooled), kind)
+    return MomentumIndex(limits, correlation, counts, float(pooled))

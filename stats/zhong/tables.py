@@ -18,7 +18,7 @@ from multiberts.stats.intervals import Interval
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.zhong.analysis import FISHER_LEVELS, InstanceAnalysis, PairOfSizes
 from multiberts.stats.zhong.decomposition import Decomposition, LossPart, part
-from multiberts.stats.zhong.size_momentum import Correlation, MomentumIndex
+from multiberts.stats.zhong.size_momentum import MomentumIndex
 
 Records = Iterable[dict[str, Cell]]
 
@@ -193,8 +193,8 @@ def _momentum(analysis: InstanceAnalysis) -> Records:
             }  # fmt: skip
 
 
-def _index(kind: Correlation, analysis: InstanceAnalysis) -> Records:
-    for task, triples in analysis.momentum_indices[kind].items():
+def _index(analysis: InstanceAnalysis) -> Records:
+    for task, triples in analysis.momentum_indices.items():
         for names, item in triples.items():
             for bucket, count, value in (
                 *zip(_bucket_names(item), item.counts, item.correlation, strict=True),
@@ -207,7 +207,7 @@ def _index(kind: Correlation, analysis: InstanceAnalysis) -> Records:
 
 
 def _bucket_names(item: MomentumIndex) -> list[str]:
-    return [f"{low:g} to {high:g}" for low, high in itertools.pairwise(item.edges)]
+    return [f"{100 * low:g} to {100 * high:g} %" for low, high in itertools.pairwise(item.edges)]
 
 
 class _Kind(NamedTuple):
@@ -223,7 +223,7 @@ class _Kind(NamedTuple):
 _COUNTS = {"Smallest p": "", **{f"Found at FDR {level:g}": "" for level in FISHER_LEVELS}}
 _TABLES = {
     "accuracy": _Kind("Accuracy by size", _accuracy, 5, ".2%"),
-    "decay": _Kind("Decaying examples, at least", _decay, 3, ".2%", {"Threshold": ".2f"}),
+    "decay": _Kind("Decaying examples, at least", _decay, 3, ".2%", {"Threshold": ".0%"}),
     "bounds": _Kind(
         "Improving examples, at least, from the row's size to the column's",
         partial(_matrix, _all_runs), 2, ".1%",
@@ -232,7 +232,7 @@ _TABLES = {
         "Relative upward bias of the bounds' thresholds", partial(_matrix, _relative_bias), 2, ".1%"
     ),
     "thresholds": _Kind(
-        "Discoveries of decay by threshold", _thresholds, 3, ".2%", {"Difference at most": ".1f"}
+        "Discoveries of decay by threshold", _thresholds, 3, ".2%", {"Difference at most": ".0%"}
     ),
     "seeds": _Kind(
         "Decay by number of seeds of each size", _seeds, 4, ".2%", {"Best rate": "g"}
@@ -242,8 +242,7 @@ _TABLES = {
     "decomposition": _Kind("Loss, bias and variances", _decomposition, 2, ".4f"),
     "disagreement": _Kind("Pairs of runs that disagree", _disagreement, 2, ".2%"),
     "momentum": _Kind("Momentum", _momentum, 4, ".2f"),
-    "momentum_index": _Kind("Index of momentum", partial(_index, "pearson"), 4, ".2f"),
-    "momentum_index_spearman": _Kind("Index of momentum", partial(_index, "spearman"), 4, ".2f"),
+    "momentum_index": _Kind("Index of momentum", _index, 4, ".2f"),
 }  # fmt: skip
 
 

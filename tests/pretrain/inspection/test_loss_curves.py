@@ -1,4 +1,4 @@
-"""Curves of several runs, and the spread of their held-out accuracy."""
+"""Curves of groups of runs, and the spread of their held-out accuracy."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ from multiberts.tests import warm
 ACCURACIES = {0: [0.1, 0.30, 0.40], 1: [0.1, 0.32, 0.44], 2: [0.1, 0.31, 0.39, 0.45]}
 
 
-def _write_run(run: Path, seed: int, accuracies: list[float]) -> Path:
+def _write_run(
+    run: Path, seed: int, accuracies: list[float], procedure: str = "base", corpus: str = "c"
+) -> Path:
     run.mkdir(parents=True)
     (run / "config.gin").write_text(
         "# Frozen by the stage `pretrain`.\n"
         f"pretrain.data_seed = {seed}\npretrain.pretrain_seed = {seed}\n"
-        "pretrain.procedure = 'base'\n"
+        f"pretrain.procedure = '{procedure}'\npretrain.num_steps = 310\n"
+        f"pretrain.corpus = '{corpus}'  # holds {corpus}\n"
     )
     lines = [{"step": step, "loss": 9 - step / 100, "masked_lm_loss": 8 - step / 100}
              for step in range(10, 310, 10)]  # fmt: skip
@@ -45,7 +48,8 @@ def run_dirs(tmp_path: Path) -> list[Path]:
 def test_spread_at_the_last_common_step(run_dirs: list[Path], tmp_path: Path) -> None:
     text = curves(run_dirs=run_dirs, output_dir=tmp_path / "out")
     last = [0.40, 0.44, 0.39]
-    summary = json.loads((tmp_path / "out" / "held_out.json").read_text())
+    [(group, summary)] = json.loads((tmp_path / "out" / "held_out.json").read_text()).items()
+    assert group == "base, 310 steps"
     assert summary["step"] == 200
     assert summary["runs"] == dict(zip([f"base seed {n}" for n in range(3)], last, strict=True))
     assert summary["mean"] == pytest.approx(statistics.mean(last))
@@ -63,8 +67,28 @@ def test_the_figure_is_the_same_each_time(run_dirs: list[Path], tmp_path: Path) 
     assert b"Matplotlib" not in one
     pixels = np.rint(255 * imread(tmp_path / "one" / "loss.png")[..., :3]).astype(int)
     shown = {f"#{red:02X}{green:02X}{blue:02X}" for red, green, blue in pixels.reshape(-1, 3)}
-    assert set(COLOURS[:3]) <= shown  # one colour a run
-    assert not set(COLOURS[3:6]) & shown
+    assert COLOURS[0] in shown and not set(COLOURS[1:6]) & shown  # one colour per group
+
+
+def test_runs_of_another_procedure_or_corpus_have_their_own_mean(
+    run_dirs: list[Path], tmp_path: Path
+) -> None:
+    others = [
+        _write_run(tmp_path / f"{procedure}{seed}", seed, [0.1, 0.2, accuracy], procedure, corpus)
+        for procedure, corpus, accuracy in (("base", "swapped", 0.6), ("cda", "swapped", 0.8))
+        for seed in range(2)
+    ]
+    text = curves(run_dirs=[*run_dirs, *others], output_dir=tmp_path / "out")
+    groups = json.loads((tmp_path / "out" / "held_out.json").read_text())
+    means = {name: pytest.approx(summary["mean"]) for name, summary in groups.items()}
+    assert means == {
+        "base, 310 steps, corpus c": 0.41, "base, 310 steps, corpus swapped": 0.6,
+        "cda, 310 steps": 0.8,
+    }  # fmt: skip
+    assert "runs are grouped by procedure, number of steps and corpus" in text
+    pixels = np.rint(255 * imread(tmp_path / "out" / "loss.png")[..., :3]).astype(int)
+    shown = {f"#{red:02X}{green:02X}{blue:02X}" for red, green, blue in pixels.reshape(-1, 3)}
+    assert set(COLOURS[:3]) <= shown and not set(COLOURS[3:6]) & shown
 
 
 def test_without_held_out_text_there_is_one_panel(run_dirs: list[Path], tmp_path: Path) -> None:
@@ -75,7 +99,7 @@ def test_without_held_out_text_there_is_one_panel(run_dirs: list[Path], tmp_path
         log.write_text("".join(line for line in lines if "held_out" not in line))
     curves(run_dirs=run_dirs, output_dir=tmp_path / "one")
     one, both = (imread(tmp_path / name / "loss.png").shape for name in ("one", "both"))
-    assert (2 * one[1], one[0]) == (both[1], both[0])
+    assert (3 * one[1], one[0]) == (both[1], both[0])
 
 
 def test_one_run_has_no_spread(run_dirs: list[Path], tmp_path: Path) -> None:
@@ -86,9 +110,9 @@ def test_one_run_has_no_spread(run_dirs: list[Path], tmp_path: Path) -> None:
 def test_runs_of_one_name_stay_apart(run_dirs: list[Path], tmp_path: Path) -> None:
     longer = _write_run(tmp_path / "longer", 0, [0.1, 0.2, 0.3])
     curves(run_dirs=[*run_dirs, longer], output_dir=tmp_path / "out")
-    shown = json.loads((tmp_path / "out" / "held_out.json").read_text())["runs"]
+    [summary] = json.loads((tmp_path / "out" / "held_out.json").read_text()).values()
     first = f"base seed 0 ({run_dirs[0]})"
-    assert shown == {
+    assert summary["runs"] == {
         first: 0.40, "base seed 1": 0.44, "base seed 2": 0.39, f"base seed 0 ({longer})": 0.3
     }  # fmt: skip
 

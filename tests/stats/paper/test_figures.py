@@ -166,7 +166,7 @@ def test_intervals_of_the_comparison_are_drawn(sources):
 def test_macro_average_and_corrected_p_values(drawn, family):
     (axes,) = drawn["family"].axes
     labels = [label.get_text() for label in axes.get_yticklabels()]
-    assert labels == ["RTE/dev, accuracy", "STS-B/dev, pearson", "mean of 2 tasks"]
+    assert labels == ["RTE, dev, accuracy", "STS-B, dev, Pearson's correlation", "mean of 2 tasks"]
     np.testing.assert_allclose(points(axes, "D"), [[family.macro_average.estimate, 2]])
     texts = [text.get_text() for text in axes.texts]
     assert texts[-1] == "p (Holm)" and texts[2] == "-"

@@ -51,6 +51,21 @@ def test_what_is_missing_is_named_with_its_reason(written):
     assert "- figure_bias_noise: " in index and "'base_extra_seeds'" in index
 
 
+def test_the_page_answers_first_in_per_cent_and_words(written, prediction_sets):
+    page = (written[0] / "index.html").read_text()
+    (answer,) = re.findall('<p class="answer">(.*?)</p>', page)
+    (item, _) = Catalogue(prediction_sets, settings=SETTINGS).paired
+    scores = [f"{100 * arm.estimate:.2f} %" for arm in (item.experiment, item.base)]
+    assert f"accuracy on coreference, winogender {' against '.join(scores)}, difference" in answer
+    (contents,) = re.findall("<nav.*?</nav>", page, re.DOTALL)
+    assert ">Incremental CDA against base, paired (table 1 of the paper)<" in contents
+    assert not re.search(r">\w*_\w*<", contents)
+    # Table 1 lies on its side: a column per metric, which fits a narrow screen.
+    (first,) = re.findall(r'id="section-2">.*?<table>(.*?)</table>', page, re.DOTALL)
+    assert first.count("<th ") == 3
+    assert f">{100 * item.base.estimate:.2f}</td>" in first
+
+
 def test_comparisons_stand_in_full_in_one_file(written):
     folder, _ = written
     rows = list(csv.DictReader((folder / "comparisons.csv").open()))

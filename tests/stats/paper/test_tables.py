@@ -72,7 +72,7 @@ def check_notations(table):
 def test_comparisons_are_written_in_full(bias):
     table = comparison_table(bias, "Table 2", "less")
     check_notations(table)
-    assert table.title == "Table 2, coreference/winogender, experiment cda_full, base cda_incr"
+    assert table.title == "Table 2, coreference/winogender, experiment: cda_full, base: cda_incr"
     assert [row["Resampled"] for row in read(table)] == [
         "seeds and examples", "seeds and examples", "seeds only", "examples only",
     ]  # fmt: skip
@@ -95,7 +95,7 @@ def test_columns_that_differ_are_kept(prediction_sets, pairs):
         [compare_pair(base, other, base.measures[0], settings=SETTINGS) for base, other in pairs]
     )
     assert [row["Set"] for row in read(table)] == ["RTE/dev", "STS-B/dev"]
-    assert table.title == "experiment 2M steps, base 1M steps"
+    assert table.title == "experiment: 2M steps, base: 1M steps"
     check_notations(table)
 
 

@@ -74,7 +74,7 @@ def test_the_figure_has_a_panel_a_measure_and_every_group(paper):
     assert [panel.measure for panel in panels] == ["accuracy", "bias_correlation", "bias_slope"]
     figure = score_figure(panels)
     texts = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert texts == GROUPS
+    assert texts == [name.replace("_", " ") for name in GROUPS]
     for axes, panel in zip(figure.axes, panels, strict=False):
         drawn = sum(
             len(line.get_xdata()) for line in axes.get_lines() if line.get_marker() in MARKERS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import re
 from pathlib import Path
 
@@ -43,7 +44,7 @@ def test_examples_are_learned_when_the_world_has_it(tmp_path: Path) -> None:
             made_run(tmp_path / "runs", seed, step)
     run = tmp_path / "learned"
     learned(run_dir=str(run), predictions=str(tmp_path / "runs"))
-    with open(run / "report/tables/facts-masked-base-examples.csv") as lines:
+    with open(run / "report/tables/facts-masked-examples.csv") as lines:
         found = {row["Example"]: row for row in csv.DictReader(lines)}
     assert [found[name]["Learned by half"] for name in DUE] == ["10", "30", "", "30"]
     assert [float(found[name]["Forgotten"]) for name in DUE] == [0, 0, 0, 1]
@@ -51,7 +52,14 @@ def test_examples_are_learned_when_the_world_has_it(tmp_path: Path) -> None:
     chances = [1.0, *[np.exp(-2.0)] * 3]
     assert float(found["seldom"]["Confidence"]) == pytest.approx(np.mean(chances))
     said = describe(str(run))
-    assert re.search("4 examples, 75% .*all of 3 runs .*25% in none; 25%", said)
+    assert "of 4 examples, runs learned 75% by step 30 with base, half of them by step 30." in said
+    with open(run / "report/tables/learned.csv") as lines:
+        [row] = csv.DictReader(lines)
+    numbers = {name: float(row[name]) for name in list(row)[4:]}
+    by_step = {"Learned by step 0": 0, "Learned by step 10": 0.25, "Learned by step 20": 0.25}
+    assert numbers == by_step | {
+        "Learned by step 30": 0.75, "Right in all runs": 0.75, "Right in none": 0.25, "Forgotten": 0.25
+    }  # fmt: skip
 
 
 def test_the_page_says_what_guesses_would_show(tmp_path: Path) -> None:
@@ -70,12 +78,28 @@ def test_the_page_says_what_guesses_would_show(tmp_path: Path) -> None:
             write_run(tmp_path / f"runs/{seed}-{step}", facts, "dev", ["accuracy"], **columns)
     run = tmp_path / "learned"
     learned(run_dir=str(run), predictions=str(tmp_path / "runs"))
-    with open(run / "report/tables/facts-dev-base-examples.csv") as lines:
-        assert {row["By chance"] for row in csv.DictReader(lines)} == {"0.5"}
-    assert re.search(
-        "By chance: .*2 classes .*all runs for 12% .*none for 12%, .*most frequent .*75%",
-        describe(str(run)),
-    )
+    said = describe(str(run))
+    assert re.search("by chance: .*2 classes .*learned on 50% .*most frequent .*75%", said)
+
+
+@pytest.mark.figures
+def test_procedures_share_one_chart(tmp_path: Path) -> None:
+    for procedure, step, seed in itertools.product(("base", "cda_full"), (0, 10), range(2)):
+        facts = {
+            "task": "facts", "procedure": procedure, "step": step, "pretrain_seed": seed,
+            "finetune_seed": 0, "learning_rate": 0.0,
+        }  # fmt: skip
+        columns = {"example_ids": ["a", "b"], "labels": np.ones(2), "predictions": np.ones(2)}
+        write_run(
+            tmp_path / f"runs/{procedure}{seed}-{step}", facts, "dev", ["accuracy"], **columns
+        )
+    learned(run_dir=str(tmp_path / "learned"), predictions=str(tmp_path / "runs"))
+    report = tmp_path / "learned/report"
+    assert {path.name for path in (report / "figures").iterdir()} == {
+        "facts-dev-curves.svg", "facts-dev-map.svg"
+    }  # fmt: skip
+    drawn = (report / "figures/facts-dev-curves.svg").read_text()
+    assert ">base<" in drawn and ">cda full<" in drawn
 
 
 def test_steps_with_other_seeds_are_refused(tmp_path: Path) -> None:

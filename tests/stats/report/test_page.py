@@ -12,6 +12,7 @@ import pytest
 import xarray
 
 from multiberts.runs.errors import UserError
+from multiberts.runs.figure_style import COLOURS, canvas
 from multiberts.stats.answers.slicing import slices
 from multiberts.stats.compare.question import compare
 from multiberts.stats.presentation import figures
@@ -320,9 +321,19 @@ def sections_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     def fails() -> Table:
         raise UserError(HOSTILE)
 
+    with canvas(4, 3) as (figure, axes):
+        for place, name in enumerate(("old", HOSTILE)):
+            axes.plot([0, 1000], [0.5, 0.25 + place], "-o", color=COLOURS[place], label=name)
+            axes.plot(
+                [0, 500], [0.1, 0.2], color=COLOURS[place]
+            )  # belongs to the name by its colour
+        axes.barh([0.5], [250], 0.1, color="#E69F00", label="bar")
+        figure.legend(loc="outside lower left")
+
     sections = [
         ReportSection("decaying_examples", HOSTILE, lambda: table),
         ReportSection("figure_seeds", HOSTILE, partial(figures.seed_figure, item)),
+        ReportSection("figure_curves", "Curves by step.", lambda: figure),
         ReportSection("absent", HOSTILE, fails),
     ]
     write_sections(folder, Report(HOSTILE, sections), {"Command": HOSTILE})
@@ -347,6 +358,70 @@ def test_listed_examples_are_sorted_and_filtered(browser: Browser, sections_page
     assert browser.run("document.querySelectorAll('main [onclick]').length") == 0
     assert HOSTILE in browser.run("document.querySelector('#left-out + ul').innerText")
     assert browser.requests == [sections_page.resolve().as_uri()] and browser.complaints == []
+
+
+def test_long_tables_are_turned_by_fifty_rows(browser: Browser, tmp_path: Path) -> None:
+    rows = [(f"{place}m", place * 7 % 120) for place in range(120)]
+    table = Table(("Example", "Rank"), rows)
+    section = ReportSection("ranks", "Ranks of examples.", lambda: table)
+    write_sections(tmp_path / "report", Report("Ranks", [section]))
+    browser.open(tmp_path / "report/index.html")
+    shown = (
+        "[...document.querySelectorAll('#table-ranks tbody tr')].filter(row => !row.hidden)"
+        ".map(row => Number(row.cells[1].innerText))"
+    )
+    status = "document.querySelector('.pages [role=status]').innerText"
+    back, forth = (f"document.querySelectorAll('.pages button')[{place}]" for place in (0, 1))
+    assert len(browser.run(shown)) == 50 and browser.run(status) == "Rows 1 to 50 of 120"
+    assert browser.run(f"{back}.disabled")
+    browser.run("document.querySelectorAll('#table-ranks th button')[1].click(); 0")
+    browser.run(f"{forth}.click(); {forth}.click(); 0")
+    assert browser.run(shown) == [*range(100, 120)]
+    assert browser.run(status) == "Rows 101 to 120 of 120" and browser.run(f"{forth}.disabled")
+    field = "document.querySelector('.filter input')"
+    browser.run(f"{field}.value = '7m'; {field}.dispatchEvent(new Event('input')); 0")
+    assert browser.run("document.querySelector('.pages').hidden")
+    assert len(browser.run(shown)) == 12
+    browser.run(f"{field}.value = ''; {field}.dispatchEvent(new Event('input')); 0")
+    assert browser.run(shown) == [*range(50)]
+    assert "tables/ranks.csv" in browser.run("document.querySelector('section').innerText")
+    browser.call("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        browser.open(tmp_path / "report/index.html")
+        assert len(browser.run(shown)) == 120
+    finally:
+        browser.call("Emulation.setScriptExecutionDisabled", value=False)
+
+
+def test_points_show_values_and_the_legend_hides_its_parts(
+    browser: Browser, sections_page: Path
+) -> None:
+    browser.open(sections_page)
+    svg = "[...document.querySelectorAll('svg.figure')][1]"
+    titles = browser.run(f"[...{svg}.querySelectorAll('use > title')].map(t => t.textContent)")
+    assert titles[:2] == ["old: 0, 0.5", "old: 1,000, 0.25"] and f"{HOSTILE}: 0, 0.5" in titles
+    bars = browser.run(f"[...{svg}.querySelectorAll('g > title')].map(t => t.textContent)")
+    assert "bar: 250" in bars
+    shown = (
+        f"[...{svg}.querySelectorAll('[data-series=\"0\"]')]"
+        ".map(part => getComputedStyle(part).display !== 'none')"
+    )
+    entry = f"{svg}.querySelector('[role=button]')"
+    assert browser.run(shown) == [True, True] and browser.run(f"{svg}.role") == "group"
+    browser.run(f"{entry}.focus(); 0")
+    for kind in ("keyDown", "keyUp"):
+        key = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"}
+        browser.call("Input.dispatchKeyEvent", type=kind, **key)
+    assert browser.run(shown) == [False, False]
+    assert browser.run(f"{entry}.ariaPressed") == "false"
+    browser.run(f"{entry}.dispatchEvent(new MouseEvent('click')); 0")
+    assert browser.run(shown) == [True, True]
+    browser.call("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        browser.open(sections_page)
+        assert browser.run(f"{svg}.role") == "img"
+    finally:
+        browser.call("Emulation.setScriptExecutionDisabled", value=False)
 
 
 @pytest.mark.parametrize("dark", [False, True])

@@ -45,7 +45,7 @@ def test_a_source_that_is_switched_off_has_a_share_of_nothing(tmp_path: Path) ->
     assert numbers["pretrain.dropout_seed"] == [0.0] * 4
     assert numbers["pretrain.initialisation_seed"] == [1.0] * 4
     page = (tmp_path / "shares/report/index.html").read_text()
-    assert "pretrain.dropout_seed 0% (0% to 0%); 12 runs." in page
+    assert "dropout in pre-training 0% (0% to 0%); 12 runs." in page
     limit = "where one seed in ten of a source fails, those of crossed seeds hold its true share in 59 to 85%"
     assert limit in page and limit in describe_shares(str(tmp_path / "shares"))
 

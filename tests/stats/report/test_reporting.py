@@ -299,7 +299,7 @@ def test_the_paper_command_makes_what_it_can_and_says_what_it_cannot(world, tmp_
     assert "## winogender_paired" in page
     assert (tmp_path / "paper" / "DONE").is_file()
     described = describe(str(tmp_path / "paper"))
-    assert re.match(r".*/index\.html: \d+ tables and figures\n  left out winogender", described)
+    assert re.match(r".*/index\.html\n\ncda incr against base: .*, difference .*% CI", described)
     assert "\n  left out original: found no evaluation set" in described
     for file in (tmp_path / "paper" / "report" / "figures").iterdir():
         assert file.suffix == ".pdf" and file.read_bytes().startswith(b"%PDF")

@@ -1,11 +1,13 @@
 """Figures of a small world: what is drawn is what was found."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from multiberts.runs.figure_style import figure_bytes
 from multiberts.stats.presentation.sections import write_report
 from multiberts.stats.zhong.analysis import analyse_sizes
 from multiberts.stats.zhong.figures import (
@@ -19,7 +21,6 @@ from multiberts.stats.zhong.figures import (
     momentum_figure,
     report_of_sizes,
     variance_curve_figure,
-    variances_figure,
 )
 from multiberts.stats.zhong.tables import all_tables
 
@@ -54,20 +55,20 @@ def test_the_page_has_every_table_and_figure(analysis, tmp_path):
 
 def test_decay_figure_marks_the_bound(analysis):
     pair = analysis.pairs[1]
-    left, right = decay_figure(pair).axes
-    drawn = lines_of(right)
+    gap, histograms = decay_figure(pair).axes
+    drawn = lines_of(gap)
     for line, distribution in zip(drawn, (pair.decay.difference, pair.decay.baseline), strict=True):
         inside = distribution.support[distribution.support < 0]
         np.testing.assert_allclose(line[1:-1, 0], inside)
         np.testing.assert_allclose(line[1:-1, 1], 100 * distribution.cdf(inside))
-    arrow: Any = right.texts[-1]
-    assert len(right.texts) == 1
+    arrow: Any = gap.texts[-1]
+    assert len(gap.texts) == 1
     assert arrow.xy[0] == arrow.xyann[0] == pair.decay.threshold
     assert arrow.xy[1] - arrow.xyann[1] == pytest.approx(100 * pair.decay.bound)
     decay = pair.decay
     expected = f"decaying: at least {decay.lower:.2%}\n(95% limit; bound {decay.bound:.2%})"
-    assert right.get_title("left") == expected
-    histogram: Any = left.patches[0]
+    assert gap.get_title("left") == expected
+    histogram: Any = histograms.patches[0]
     steps = histogram.get_data()
     assert steps.values.sum() == pytest.approx(100)
 
@@ -137,15 +138,6 @@ def test_discoveries_stand_before_the_bound(analysis):
     )
 
 
-def test_variances_of_every_level(analysis):
-    axes = variances_figure(analysis.decompositions).axes[0]
-    found = analysis.decompositions["NLI"].values()
-    drawn = [line for line in lines_of(axes) if len(line) == 3]
-    for level in ("pretrain_seed", "finetune_seed"):
-        values = [item.parts[level].mean for item in found]
-        assert any(np.allclose(line[:, 1], values) for line in drawn)
-
-
 def test_curves_of_sizes_differ_in_colour_and_in_line(analysis):
     curves = analysis.curves["NLI"]["finetune_seed"]
     (axes,) = variance_curve_figure(curves).axes
@@ -160,6 +152,18 @@ def test_curves_of_sizes_differ_in_colour_and_in_line(analysis):
 def test_a_pair_without_decay_is_drawn_too():
     sizes = {"small": np.zeros((2, 10), int), "large": np.ones((2, 10), int)}
     found = analyse_sizes({"NLI": sizes}, n_resamples=40, with_curves=False)
-    _, right = decay_figure(found.pairs[0]).axes
-    assert right.get_title("left") == "decaying: at least 0.00%\n(95% limit; bound 0.00%)"
-    assert not right.texts
+    left, _ = decay_figure(found.pairs[0]).axes
+    assert left.get_title("left") == "decaying: at least 0.00%\n(95% limit; bound 0.00%)"
+    assert not left.texts
+
+
+@pytest.mark.figures
+def test_long_names_are_not_clipped(analysis):
+    long = "a rather long name of a task with many conditions and a version, second of two"
+    pairs = [replace(pair, task=long) for pair in analysis.pairs]
+    figure = fisher_figure(pairs)
+    figure_bytes(figure)
+    (axes,) = figure.axes
+    for label in axes.get_yticklabels():
+        assert label.get_window_extent().x0 >= 0
+    assert axes.get_window_extent().width >= 200
