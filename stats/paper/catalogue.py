@@ -22,6 +22,7 @@ from multiberts.stats.compare.question import TaskData
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.compare.tasks import TaskComparisons
 from multiberts.stats.errors import DataError
+from multiberts.stats.metric_names import metric_name
 from multiberts.stats.paper.figures import ScorePanel
 from multiberts.stats.presentation.words import SOURCES
 from multiberts.stats.report.prediction_sets import (
@@ -190,8 +191,8 @@ class Catalogue:
             if BIAS in predictions.measures
         ]
         if not prediction_sets:
-            names = " or ".join(map(repr, procedures))
-            raise DataError(f"found no prediction file of {names} with the measure {BIAS}")
+            names = " or ".join(procedures)
+            raise DataError(f"found no predictions of {names} with the metric {metric_name(BIAS)}")
         return prediction_sets
 
     @property
@@ -264,7 +265,7 @@ class Catalogue:
                     example=np.flatnonzero(predictions.data["label"] == NOT_ENTAILED)
                 )
                 return replace(predictions, evaluation_set=f"{HANS}, not entailed", data=data)
-        raise DataError(f"found no prediction file of the base on the evaluation set {HANS!r}")
+        raise DataError(f"found no predictions of the base on the evaluation set {HANS}")
 
     def part_panels(self, evaluation_set: str, by: str) -> list[ScorePanel]:
         for (_, name), predictions in self.last(self.roles.base).items():
@@ -274,9 +275,7 @@ class Catalogue:
                     ScorePanel(part_name, measure, [part.run_scores(measure, self.roles.base)])
                     for part_name, part in predictions.split(by).items()
                 ]
-        raise DataError(
-            f"found no prediction file of the base on the evaluation set {evaluation_set!r}"
-        )
+        raise DataError(f"found no predictions of the base on the evaluation set {evaluation_set}")
 
     def _compare(
         self,
@@ -333,7 +332,7 @@ class Catalogue:
     ) -> Pairs:
         pairs = [(first[key], second[key]) for key in first if key in second]
         if not pairs:
-            raise DataError(f"found no evaluation set with prediction files of both {arms}")
+            raise DataError(f"found no evaluation set with predictions of both {arms}")
         return pairs
 
     @cached_property

@@ -290,7 +290,7 @@ def _by_seed(prediction_sets: Sequence[PredictionSet], measure: str) -> Figure:
 def _training(level: float, name: str, steps: Sequence[PredictionSet]) -> Figure:
     measure = steps[0].measures[0]
     curve = curve_of_prediction_sets(steps, measure)
-    return training_figure([curve], name, measure, level)
+    return training_figure([curve], readable(name, {}), measure, level)
 
 
 def _variance(catalogue: Catalogue) -> Figure:

@@ -22,7 +22,7 @@ _MOST_POINTS = 300  # more points of one artist get its name only, so that pages
 _NEUTRAL = ("#000000", "#ffffff", "#f2f2f2", GREY)
 
 
-class Mark(NamedTuple):
+class HoverText(NamedTuple):
     """Legend entry of an artist, if any, its text on hover, and that of each of its points."""
 
     entry: int | None
@@ -30,7 +30,7 @@ class Mark(NamedTuple):
     points: list[str]
 
 
-def mark(figure: Figure) -> list[Mark]:
+def mark(figure: Figure) -> list[HoverText]:
     """Sets the ids of artists and legend entries in SVG, and returns the marks of the artists.
 
     Artists without a label belong to the legend entry of their colour.
@@ -44,7 +44,7 @@ def mark(figure: Figure) -> list[Mark]:
             for part in filter(None, (handle, text)):
                 part.set_gid(f"entry-{number}")
     names = [*entries]
-    marks: list[Mark] = []
+    marks: list[HoverText] = []
     for axes in figure.axes:
         bars = {id(bar): group for group in axes.containers for bar in group.get_children()}
         for artist in (*axes.lines, *axes.collections, *axes.patches):
@@ -57,11 +57,11 @@ def mark(figure: Figure) -> list[Mark]:
                 value, points = "", []
             title, *titles = [": ".join(filter(None, (name, each))) for each in (value, *points)]
             artist.set_gid(f"mark-{len(marks)}")
-            marks.append(Mark(entry, title, titles if len(titles) <= _MOST_POINTS else []))
+            marks.append(HoverText(entry, title, titles if len(titles) <= _MOST_POINTS else []))
     return marks
 
 
-def with_marks(svg: str, marks: list[Mark]) -> str:
+def with_marks(svg: str, marks: list[HoverText]) -> str:
     """Returns the SVG with titles of its marks, and `data-series` and `data-entry` in place of ids."""
     parts = re.split(r'(?=<g id=")', svg)
     for place, part in enumerate(parts):

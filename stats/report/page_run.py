@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from multiberts.runs.command_line.command import command_of
 from multiberts.runs.directory import CONFIG, DONE, RunDirectory
 from multiberts.runs.figure_style import FigureKind
 from multiberts.stats.presentation.provenance import data_facts
@@ -26,7 +27,7 @@ def write_page_of_runs(
     """Writes `run_dir/report/`, unless a finished report of the same runs and parameters exists.
 
     Args:
-      stage: name of the command, with `_` instead of `-`.
+      stage: name of the command's function.
       make: function that computes the page; called before anything is written.
       kind: see `write_report`.
     """
@@ -35,9 +36,9 @@ def write_page_of_runs(
     if directory.done:
         return
     report = make()
-    command = f"multiberts {stage.replace('_', '-')} --gin_file={CONFIG}"
     made_by = {
-        "Command": f"{command}, in the folder above this page",
+        "Command": f"multiberts {command_of(stage)} --gin_file={CONFIG} --run_dir=again, in the folder above "
+        "this page",
         **data_facts([run.directory / DONE for run in runs], "the markers of the finished runs"),
     }
     with directory:

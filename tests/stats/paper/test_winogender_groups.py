@@ -107,6 +107,6 @@ def test_refusals(paper, prediction_sets):
     none = [predictions for predictions in prediction_sets if predictions.task == "RTE"]
     with pytest.raises(
         DataError,
-        match="'base' .*bias_correlation",
+        match="of base .*bias correlation",
     ):
         _ = Catalogue(none).winogender_groups

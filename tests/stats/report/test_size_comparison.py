@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from multiberts.stats.report.page_run import describe
 from multiberts.stats.report.size_comparison import LONGEST_TEXT, instances
 from multiberts.stats.zhong.decomposition import decompose
 from multiberts.stats.zhong.instance_level import decay_bound
+from multiberts.tests import warm
 
 pytestmark = pytest.mark.seconds
 
@@ -93,6 +95,16 @@ def test_every_numbered_table_and_figure_is_there(world, tables):
     assert "\n\nnli, dev, from mini to large: accuracy" in describe(str(root / "report"))
     done = json.loads((root / "report" / "DONE").read_text())
     assert "report/index.md" in done["outputs"]
+
+
+def test_the_command_on_the_page_makes_it_again(world, tables):
+    root, _ = world
+    page = (root / "report/report/index.html").read_text()
+    (command,) = re.findall("<td[^>]*>multiberts (stats instances .*?), in the folder", page)
+    done = warm.run(command.split(), root / "report")
+    assert done.returncode == 0, done.stderr
+    again = (root / "report/again/report/index.md").read_text()
+    assert again == (root / "report/report/index.md").read_text()
 
 
 def test_the_bounds_are_those_of_the_library(world, tables):
