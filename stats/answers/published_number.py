@@ -81,21 +81,21 @@ class Reproduction(FurtherAnswer):
         new = f"the {self.of} of {self.num_published} new runs"
         if self.num_published == 1:
             new = "one new run"
-        within = self.ci.low <= self.published <= self.ci.high
         low, high, mean, published = (
             score_text(value, metric) for value in (*self.ci, arm.estimate, self.published)
         )
         warned = [_MEAN_LIMIT] if self.of == "mean" and self.num_published > 1 else []
         drawn = [counted(number, "seed")]
         drawn += [counted(arm.num_examples, "example")] * (arm.num_examples > 1)
+        answer = f"Runs like these seldom give the published {published}: it lies outside"
+        if self.ci.low <= self.published <= self.ci.high:
+            answer = f"These runs do not contradict the published {published}: it lies within"
         return [
-            f"Across {' and '.join(drawn)}, "
-            f"{metric_name(metric)} of {arm.name} is {mean}{' on average' * (number > 1)} ({spread}). With "
-            f"probability {100 * self.ci.level:g} % {new} of the same law, scored on the same examples, "
-            f"lies between {low} and {high}. The published {published} lies "
-            f"{'within' if within else 'outside'} that: a number as far out would come up in "
-            f"{rate_text(self.p_value)} of such studies ({p_text(self.p_value)}, two-sided), so that "
-            f"{'these runs do not contradict it' if within else 'such runs seldom give it'}.",
+            f"{answer} {low} to {high}, where {new} of the same law, scored on the same examples, lies "
+            f"with probability {100 * self.ci.level:g} %. A number as far out would come up in "
+            f"{rate_text(self.p_value)} of such studies ({p_text(self.p_value)}, two-sided).",
+            f"Across {' and '.join(drawn)}, {metric_name(metric)} of {arm.name} is "
+            f"{mean}{' on average' * (number > 1)} ({spread}).",
             *warned,
             *about_seeds(arm, metric, self.ci.level),
             *filter(None, [unseen_failures_of([arm], self.ci.level)]),

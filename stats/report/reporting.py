@@ -164,7 +164,7 @@ def files_of_report(
         runs, requests, settings["truth"], bootstrap, rule, experiment, settings.get("names")
     )
     made_by = {
-        "Command": "multiberts stats --gin_file=config.gin, in the folder of this page",
+        "Command": "multiberts stats --gin_file=config.gin --run_dir=again, in the folder of this page",
         **data_facts([run.directory / DONE for run in runs], "the markers of the finished runs"),
     }
     if not settings["comparisons"]:
