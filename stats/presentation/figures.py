@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -87,7 +88,9 @@ def seed_figure(comparison: ComparisonResult) -> Figure:
         if is_paired:
             left.plot(np.array(dots_at), np.array(scores), color=GREY, linewidth=0.8, zorder=2)
         unit = drawn_unit(arms)
-        names = [f"{arm.name}\n({counted(len(arm.seeds), unit)})" for arm in arms]
+        names = [
+            f"{textwrap.fill(arm.name, 13)}\n({counted(len(arm.seeds), unit)})" for arm in arms
+        ]
         left.set_xticks(range(len(arms)), names)
         left.set_xlim(-0.45, len(arms) - 0.45)
         left.set_ylabel(metric_label(comparison.metric))
