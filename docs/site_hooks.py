@@ -27,10 +27,12 @@ GALLERY = "gallery.md"
 
 INTRODUCTION = """# Commands
 
-`multiberts <command> --help` prints the same as this page. A parameter is a flag (`--name=value`; one
-that is true or false needs no value: `--json`, `--nojson`), a line of a Gin file (`--gin_file=...`:
-`evaluate.run_dir = "scores"`) or such a line on the command line (`--gin_param=...`). Flags win over
-bindings on the command line, and these over files.
+`multiberts <command> --help` describes the common parameters, `--helpfull` all, as this page does. The
+examples run in one folder: start with that of `world`.
+
+A parameter is a flag (`--name=value`; one that is true or false needs no value: `--json`, `--nojson`), a
+line of a Gin file (`--gin_file=...`: `evaluate.run_dir = "scores"`) or such a line on the command line
+(`--gin_param=...`). Flags win over bindings on the command line, and these over files.
 """
 
 
@@ -89,6 +91,7 @@ def commands_page() -> Iterator[str]:
     yield INTRODUCTION
     for name, command in COMMANDS.items():
         yield f"## {name}\n\n`multiberts {name}`: {command.summary}.\n"
+        yield f"```shell\nmultiberts {name} {command.example}\n```\n"
         function = load(command.target)
         yield from _parameters(gin_name_of(function.__name__), function)
     yield "## The experiment\n\nSettings of `multiberts launch`, `launch.<name>` in Gin:\n"
