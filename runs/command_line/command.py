@@ -147,7 +147,7 @@ PURPOSES = {
         "verify": Command(
             "stats.report.verification:verify",
             "make a page again from its predictions, and say which numbers hold",
-            "comparison/report/index.html demo",
+            "comparison/index.html demo",
             ("page", "runs..."),
         ),
         "paper": Command(
