@@ -613,10 +613,14 @@ def help_of(source: Arguments, command: Command, full: bool = True) -> str:
     if full and command.notes:
         parts.append(load(command.notes)())
     if command.example:
-        call = f"{sys.argv[0]} {command.example}"
-        lines = textwrap.wrap(call, _HELP_WIDTH - 4, break_on_hyphens=False, break_long_words=False)
-        parts.append("Example:\n  " + " \\\n    ".join(lines))
+        parts.append(f"Example:\n  {shell_lines(f'{sys.argv[0]} {command.example}')}")
     return "\n\n".join(parts)
+
+
+def shell_lines(call: str) -> str:
+    """Returns a long command line on several, as a shell takes it."""
+    lines = textwrap.wrap(call, _HELP_WIDTH - 6, break_on_hyphens=False, break_long_words=False)
+    return " \\\n    ".join(lines)
 
 
 def _filled(text: str) -> Iterator[str]:
@@ -649,15 +653,19 @@ def parameter_lines(
     meanings = described_function(function)[1]
     for name, parameter in inspect.signature(function).parameters.items():
         if name in annotations:
-            required = parameter.default is parameter.empty
-            kind = "required" if required else f"default {parameter.default!r}"
-            text = described(annotations[name])
-            # The last is the text of a dataclass's default factory.
-            if parameter.default in (None, ()) or repr(parameter.default) == "<factory>":
-                text, kind = text.removesuffix(" or None"), "optional"
-            yield _wrapped(f"{prefix}{name} ({text}; {kind})", "  ", " " * 6)
+            kind = type_and_default(parameter, annotations[name])
+            yield _wrapped(f"{prefix}{name} ({kind})", "  ", " " * 6)
             if name in meanings:
                 yield _wrapped(" ".join(meanings[name]), " " * 6)
+
+
+def type_and_default(parameter: inspect.Parameter, annotation: Any) -> str:
+    if parameter.default is parameter.empty:
+        return f"{described(annotation)}; required"
+    # The last is the text of a dataclass's default factory.
+    if parameter.default in (None, ()) or repr(parameter.default) == "<factory>":
+        return f"{described(annotation).removesuffix(' or None')}; optional"
+    return f"{described(annotation)}; default {parameter.default!r}"
 
 
 def described_function(function: Callable[..., object]) -> tuple[str, dict[str, list[str]], str]:
