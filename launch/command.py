@@ -169,7 +169,13 @@ class SweepArguments(LaunchArguments):
     }
 
     def groups(self) -> Iterator[tuple[str, Callable[..., Any], Mapping[str, Any]]]:
-        yield from super().groups()
+        (heading, *options), *others = super().groups()
+        yield (
+            "Fine-tunes every checkpoint on every task with every rate and seed, and scores the runs.\n\n"
+            f"{heading}",
+            *options,
+        )
+        yield from others
         heading = (
             "For every task, as --name=value or, in a --gin_file, as finetune.name = value (for one task:\n"
             "TASK/finetune.name = value):"

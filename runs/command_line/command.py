@@ -199,7 +199,7 @@ PURPOSES = {
             "--sequence_length=64 --learning_rates=1e-4,3e-4 --finetune_seeds=0,1 "
             "--finetune_steps=0,40",
             common=(
-                "engine workers reap checkpoints tasks learning_rates finetune_seeds "
+                "engine workers checkpoints tasks learning_rates finetune_seeds "
                 "finetune_steps data_dir options batch_size num_epochs "
                 "sequence_length keep"
             ),
@@ -440,7 +440,9 @@ def _overview(group: str = "") -> str:
             f"usage: multiberts {usage} [--parameter=value ...] [--gin_file=...] [--gin_param=...]",
             "",
             *lines,
-            "`multiberts <command> --help` lists a command's parameters. With -q a command prints results,",
+            "`multiberts <command> --help` describes the common parameters and ends with an example;",
+            "--helpfull describes all. The examples use each other's outputs in one folder: start with",
+            "world, then holdout, prepare, pretrain, finetune and sweep. With -q a command prints results,",
             "warnings and errors alone; with -v its parameters and time, too, and where an error came from.",
             "pretrain, finetune, predict and sweep take --engine=tensorflow or --engine=jax.",
         ]
