@@ -202,7 +202,12 @@ format: $(VENV)/installed-for-tests
 # An extra in its pinned versions, beside what requirements.txt installs: every stage and this checkout, which
 # `import multiberts` and the command then find.
 PIP = $(BIN)/pip install --quiet --constraint constraints.txt
+# Checked first: pip refuses Python 3.14 only after some downloads, and names no other Python.
+CHECK_PYTHON = import sys; found = sys.version_info[:2]; (3, 11) <= found < (3, 14) or sys.exit('error: found Python \
+  %d.%d, expected 3.11 to 3.13, which TensorFlow has wheels for; $(if $(wildcard $(VENV)),remove $(VENV) and )give \
+  make PYTHON=python3.13' % found)
 $(VENV)/installed: requirements.txt constraints.txt pyproject.toml
+	@$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -c "$(CHECK_PYTHON)"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --requirement requirements.txt
 	mkdir -p $(VENV)/link

@@ -11,9 +11,16 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.figure import Figure
 
 from multiberts.launch.plan.experiment import Experiment
-from multiberts.runs.command_line.command import COMMANDS, described_function, gin_name_of, load
+from multiberts.runs.command_line.command import (
+    COMMANDS,
+    described_function,
+    gin_name_of,
+    load,
+    shell_lines,
+    type_and_default,
+)
 from multiberts.runs.figure_style import figure_bytes
-from multiberts.runs.parameters import annotations_of, described
+from multiberts.runs.parameters import annotations_of
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -25,10 +32,12 @@ TUTORIAL = "tutorial.md"
 
 INTRODUCTION = """# Commands
 
-`multiberts <command> --help` prints the same as this page. A parameter is a flag (`--name=value`; one
-that is true or false needs no value: `--json`, `--nojson`), a line of a Gin file (`--gin_file=...`:
-`evaluate.run_dir = "scores"`) or such a line on the command line (`--gin_param=...`). Flags win over
-bindings on the command line, and these over files.
+`multiberts <command> --help` describes the common parameters, `--helpfull` all, as this page does. The
+examples run in one folder: start with that of `world`.
+
+A parameter is a flag (`--name=value`; one that is true or false needs no value: `--json`, `--nojson`), a
+line of a Gin file (`--gin_file=...`: `evaluate.run_dir = "scores"`) or such a line on the command line
+(`--gin_param=...`). Flags win over bindings on the command line, and these over files.
 """
 
 
@@ -87,6 +96,7 @@ def commands_page() -> Iterator[str]:
     yield INTRODUCTION
     for name, command in COMMANDS.items():
         yield f"## {name}\n\n`multiberts {name}`: {command.summary}.\n"
+        yield f"```shell\n{shell_lines(f'multiberts {name} {command.example}')}\n```\n"
         function = load(command.target)
         yield from _parameters(gin_name_of(function.__name__), function)
     yield "## The experiment\n\nSettings of `multiberts launch`, `launch.<name>` in Gin:\n"
@@ -94,7 +104,7 @@ def commands_page() -> Iterator[str]:
 
 
 def _parameters(gin_name: str, function: Callable[..., Any]) -> Iterator[str]:
-    """Yields a function's description and a table of its parameters, by their name in Gin."""
+    """Yields a function's description and a list of its parameters."""
     description, meanings, _ = described_function(function)
     annotations = annotations_of(function)
     shown = {
@@ -105,19 +115,9 @@ def _parameters(gin_name: str, function: Callable[..., Any]) -> Iterator[str]:
     yield f"{description}\n"
     if not shown:
         return
-    yield f"| {gin_name}. | type | default | meaning |\n|---|---|---|---|"
+    yield f"Parameters, as `--name=value` or `{gin_name}.name = value`:\n"
     for name, parameter in shown.items():
-        required = parameter.default is parameter.empty
-        default = "required" if required else f"`{_short(parameter.default)}`"
-        cells = [f"`{name}`", described(annotations[name]), default]
-        yield "| " + " | ".join(map(_cell, [*cells, " ".join(meanings.get(name, []))])) + " |"
+        kind = type_and_default(parameter, annotations[name])
+        entry = f"- **`{name}`** ({kind}): {' '.join(meanings.get(name, []))}"
+        yield re.sub("(`[^`]*`)|<", lambda found: found[1] or "&lt;", entry)
     yield ""
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")

@@ -94,14 +94,14 @@ def score(
 
     * `scores.csv`: one row per run, evaluation set and metric. Early checkpoints are sets such as
       `dev@2.5`. `missing_runs` counts the missing runs in the row's grid of runs.
-    * `parts.csv`: the same for parts of the examples (the heuristics of HANS, genders, labels), with the
-      first metric that is a mean over examples; and for every label of a multi-label task (`by` is
-      `class`), with the metrics that are macro averages of them.
+    * `parts.csv`: the same for parts of the examples (the heuristics of HANS, genders, labels), with
+      the first metric that is a mean over examples; and for every label of a multi-label task (`by`
+      is `class`), with the metrics that are macro averages of them.
     * `calibration.csv`: the reliability table of every run with logits.
     * `checks.csv`: warnings: missing, unfinished and repeated runs, missing evaluation sets, mixed
-      vocabularies or training data, sets without labels, which have no score, answers of classes that no
-      label has, answers far below chance, scores that are 0/0, and unknown metrics, such as one of a
-      removed task.
+      vocabularies or training data, sets without labels, which have no score, answers of classes
+      that no label has, answers far below chance, scores that are 0/0, and unknown metrics, such as
+      one of a removed task.
 
     Args:
       run_dir: the directory of this run.

@@ -53,8 +53,8 @@ class FinetuningSettings(TrainingOptions, DataArguments):
       winogender_dir: folder with the Winogender files, or a list of the three files, for coreference and the
         probe.
       labels: label names of a task that is not registered.
-      options: options of the task, such as {"num_hidden_units": 64} for coreference; `multiberts list tasks`
-        lists them.
+      options: options of the task, such as {"num_hidden_units": 64} for coreference;
+        `multiberts finetune --helpfull` describes them.
       task_modules: Python modules that register further tasks, such as ["my_tasks.reviews"], found by
         PYTHONPATH; see docs/tasks.md.
       procedure: name of the checkpoint's pre-training procedure in this run's records; None: the name that

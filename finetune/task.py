@@ -152,7 +152,7 @@ class Task:
       name: the name that users write.
       data: finds the files; raises UserError for unknown, missing or superfluous arguments.
       options: the task's options with their defaults; values must have the type of the default.
-      settings: instead of `options`, a dataclass with the options as fields: `--help` shows their types,
+      settings: instead of `options`, a dataclass with the options as fields: `--helpfull` shows their types,
         defaults, choices and meanings, and values must fit their annotations.
       trains: whether the task trains; if not, one run per checkpoint is enough.
       frozen_encoder: whether the encoder's weights stay fixed.
@@ -304,7 +304,7 @@ def registered_tasks(task_modules: tuple[str, ...] = ()) -> dict[str, Task]:
 
 
 def described_options() -> str:
-    """Returns the tasks' options for `multiberts finetune --help`.
+    """Returns the tasks' options for `multiberts finetune --helpfull`.
 
     Example:
       >>> "max_answer_length (int at least 1; default 30)" in described_options()

@@ -21,7 +21,6 @@ from multiberts.runs.command_line.command import (
     Arguments,
     by_gin_name,
     gin_name_of,
-    parameter_lines,
     parse_gin_flags,
 )
 from multiberts.runs.command_line.gin_files import bindings_of, refuse_unknown_scopes
@@ -36,12 +35,9 @@ commands; what holds for one corpus, procedure or task is in its scope:
     pretrain.num_steps = 600
     cda_incr/pretrain.num_steps = 200
 
-Options of `run`, such as `run.workers = 4`, and its `engine_options` are also the defaults of the other
-commands' options of the same name. The experiment, as --name=value or, in a --gin_file, as
-launch.name = value:
-
-  --root (str; required)
-      the directory that all runs lie below."""
+Options of `run`, such as `run.workers = 4`, and its `engine_options` are also the defaults of the
+other commands' options of the same name. The experiment, besides its root, as --name=value or, in a
+--gin_file, as launch.name = value:"""
 # Settings whose parameters Gin binds under the name of their stage.
 _OF_STAGES = {"world": "make_world", "report": "report", "paper": "paper"}
 # Lists in `launch` whose names are Gin scopes of a stage.
@@ -84,13 +80,12 @@ class LaunchArguments(Arguments):
         settings = _SETTINGS if self.needs_plan else {}
         return {**settings, **self.options(), **self.of_all_tasks}
 
-    def help(self) -> Iterator[str]:
+    def groups(self) -> Iterator[tuple[str, Callable[..., Any], Mapping[str, Any]]]:
         """Ends with the experiment's settings, for a command that needs the plan."""
-        yield f"Options, as --name=value or, in a --gin_file, as {self.gin_name}.name = value:"
-        yield from parameter_lines(self.function, self.options())
+        heading = f"Options, as --name=value or, in a --gin_file, as {self.gin_name}.name = value:"
+        yield heading, self.function, self.options()
         if self.needs_plan:
-            yield from ("", EXPERIMENT)
-            yield from parameter_lines(Experiment, _SETTINGS)
+            yield EXPERIMENT, Experiment, _SETTINGS
 
     def gather(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Parses Gin and makes the plan, if the command needs one."""
@@ -173,18 +168,19 @@ class SweepArguments(LaunchArguments):
         if name not in _SET_BY_EXPERIMENT
     }
 
-    def help(self) -> Iterator[str]:
-        yield "Fine-tunes every checkpoint on every task with every rate and seed, and scores the runs:"
-        yield ""
-        yield "    multiberts sweep --root=sweep --checkpoints=runs --tasks=RTE --data_dir=RTE"
-        yield ""
-        yield from super().help()
-        yield ""
+    def groups(self) -> Iterator[tuple[str, Callable[..., Any], Mapping[str, Any]]]:
+        (heading, *options), *others = super().groups()
         yield (
-            "For every task, as --name=value or, in a --gin_file, as finetune.name = value (for one task: "
+            "Fine-tunes every checkpoint on every task with every rate and seed, and scores the runs.\n\n"
+            f"{heading}",
+            *options,
+        )
+        yield from others
+        heading = (
+            "For every task, as --name=value or, in a --gin_file, as finetune.name = value (for one task:\n"
             "TASK/finetune.name = value):"
         )
-        yield from parameter_lines(finetune, self.of_all_tasks)
+        yield heading, finetune, self.of_all_tasks
 
 
 def _options(

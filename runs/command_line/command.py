@@ -9,6 +9,7 @@ import inspect
 import os
 import re
 import sys
+import textwrap
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -47,7 +48,9 @@ _ALLOW_GIN_IMPORTS = flags.DEFINE_bool(
     "allow_gin_imports", False, "Let Gin files import modules, which runs their code."
 )
 _FOR_PROGRAMS = re.compile(r"(Returns|Raises|Example|Examples):\n")
-_HELP = {"-h", "-help", "--help", "-helpfull", "--helpfull", "-helpshort", "--helpshort"}
+_FULL_HELP = {"-helpfull", "--helpfull"}
+_HELP = {"-h", "-help", "--help", "-helpshort", "--helpshort"} | _FULL_HELP
+_HELP_WIDTH = 100
 
 
 @dataclass(frozen=True)
@@ -57,19 +60,25 @@ class Command:
     Attributes:
       target: `module:function` below `multiberts`, with keyword-only parameters.
       summary: one line for `multiberts --help`.
+      example: arguments of a call, shown at the end of `--help`. The examples use each other's outputs,
+        starting with those of `multiberts world --run_dir=world`.
+      common: optional parameters that `--help` describes, separated by spaces. It only names the others;
+        `--helpfull` describes all. Empty: all.
       positional: parameters that may be given without their names; one that ends in `...` takes all values
         that others leave.
       report: `module:function` below `multiberts`, called with `run_dir` after the command; its text is
         printed.
       gin_name: name in Gin besides the function's; by default the command's name with `_` for spaces.
       arguments: `module:class` below `multiberts`, a subclass of `Arguments`.
-      notes: `module:function` below `multiberts`, whose text ends the command's `--help`.
+      notes: `module:function` below `multiberts`, whose text ends `--helpfull`.
       computes: whether it takes `--engine`; see `runs.environment`.
     """
 
     target: str
     summary: str
+    example: str
     positional: tuple[str, ...] = ()
+    common: str = ""
     report: str | None = None
     gin_name: str | None = None
     arguments: str = "runs.command_line.command:Arguments"
@@ -78,6 +87,10 @@ class Command:
 
 
 _LAUNCH = "launch.command:LaunchArguments"
+_EXPERIMENT = (
+    "corpora procedures pretrain_seeds checkpoints tasks learning_rates finetune_seeds "
+    "finetune_steps"
+)
 
 # Commands by purpose, as `multiberts --help` lists them.
 PURPOSES = {
@@ -85,49 +98,62 @@ PURPOSES = {
         "compare": Command(
             "stats.report.compare_command:compare_files",
             "compare models by their predictions: files in, an answer out",
+            "world/predictions/base.csv world/predictions/new.csv --html=comparison.html",
             ("results", "experiment..."),
+            common=(
+                "experiment base metric html latex csv json design names task margin by "
+                "seed_sd arm seed example prediction score label"
+            ),
         ),
         "reproduce": Command(
             "stats.report.reproduce_command:reproduce_files",
             "say how probable a published number is, given runs of your own",
+            "world/predictions/new.csv --published=0.8 --of=best:5",
             ("results",),
         ),
         "stats": Command(
             "stats.report.reporting:report",
             "compare fine-tuned runs: a page, tables and figures",
+            "--run_dir=comparison --predictions=demo",
             report="stats.report.reporting:describe_report",
         ),
         "stats rates": Command(
             "stats.report.selection:learning_rates",
             "print the best learning rate of each task",
+            "--predictions=sweep",
             gin_name="learning_rates",
         ),
         "stats instances": Command(
             "stats.report.size_comparison:instances",
             "compare model sizes example by example, as Zhong et al. (2021)",
+            "--run_dir=sizes --predictions=sweep --sizes=mini,base",
             report="stats.report.page_run:describe",
             gin_name="instances",
         ),
         "stats learned": Command(
             "stats.report.learning_report:learned",
             "find when pre-training learns each example, and which it forgets",
+            "--run_dir=learned --predictions=sweep",
             report="stats.report.page_run:describe",
             gin_name="learned",
         ),
         "stats shares": Command(
             "stats.report.randomness_report:seed_shares",
             "estimate how much of a score's variance each random seed causes",
+            "--run_dir=shares --predictions=sweep",
             report="stats.report.randomness_report:describe_shares",
             gin_name="seed_shares",
         ),
         "verify": Command(
             "stats.report.verification:verify",
             "make a page again from its predictions, and say which numbers hold",
+            "comparison/index.html demo",
             ("page", "runs..."),
         ),
         "paper": Command(
             "stats.paper.reproduction:paper",
             "make the tables and figures of the MultiBERTs paper from runs",
+            "--run_dir=paper --predictions=demo",
             report="stats.report.page_run:describe",
         ),
     },
@@ -135,16 +161,19 @@ PURPOSES = {
         "import": Command(
             "evaluate.imports.importing:import_predictions",
             "turn predictions of other programs into runs",
+            "--run_dir=imported --layout=files --source=world/predictions/base.csv",
             report="evaluate.imports.importing:describe_imports",
             gin_name="import_predictions",  # `import` begins another kind of line in Gin
         ),
         "export": Command(
             "evaluate.exporting:export",
             "write predictions as Parquet, CSV, or files of SQuAD's scorer",
+            "--path=predictions.csv --predictions=sweep",
         ),
         "evaluate": Command(
             "evaluate.scoring:score",
             "score fine-tuned runs",
+            "--run_dir=scores --predictions=sweep",
             report="evaluate.scoring:describe_scores",
         ),
     },
@@ -152,6 +181,13 @@ PURPOSES = {
         "finetune": Command(
             "finetune.finetuning:finetune",
             "fine-tune one checkpoint on one task",
+            "--run_dir=finetuned --checkpoint=pretrained/checkpoints/step_40 "
+            "--task=facts --data_dir=world/facts --sequence_length=64 --keep=last",
+            common=(
+                "data_dir dataset train_files dev_files evaluation_files labels options "
+                "learning_rate finetune_seed batch_size num_epochs sequence_length "
+                "max_train_examples prediction_epochs keep max_steps compute_dtype devices"
+            ),
             report="evaluate.scoring:describe_run",
             notes="finetune.task:described_options",
             computes=True,
@@ -159,6 +195,14 @@ PURPOSES = {
         "sweep": Command(
             "launch.running:run_plan",
             "fine-tune many checkpoints on many tasks, rates and seeds",
+            "--root=sweep --checkpoints=pretrained --tasks=facts --data_dir=world/facts "
+            "--sequence_length=64 --learning_rates=1e-4,3e-4 --finetune_seeds=0,1 "
+            "--finetune_steps=0,40",
+            common=(
+                "engine workers checkpoints tasks learning_rates finetune_seeds "
+                "finetune_steps data_dir options batch_size num_epochs "
+                "sequence_length keep"
+            ),
             gin_name="run",
             arguments="launch.command:SweepArguments",
             computes=True,
@@ -166,6 +210,7 @@ PURPOSES = {
         "predict": Command(
             "finetune.prediction:predict",
             "predict with a fine-tuned model on new data",
+            "finetuned/model world/facts/dev.tsv --run_dir=predicted",
             ("model", "files..."),
             computes=True,
         ),
@@ -174,22 +219,34 @@ PURPOSES = {
         "prepare": Command(
             "pretrain.corpus.preparation:prepare",
             "turn text into a vocabulary, a token store and instances",
+            "--run_dir=corpus --sources=split/trained.txt --source_format=sentences "
+            "--vocabulary_size=500 --sequence_length=64",
             report="pretrain.inspection.corpus_summary:describe_run",
         ),
         "pretrain": Command(
             "pretrain.training.pretraining:pretrain",
             "pre-train one seed",
+            "--gin_file=configs/pretrain/smoke.gin --run_dir=pretrained --corpus=corpus "
+            "--pretrain_seed=0",
+            common=(
+                "checkpoint_steps procedure initial_checkpoint batch_size sequence_length "
+                "learning_rate warmup_steps gradient_shards save_state_every_steps "
+                "log_every_steps evaluation_corpus evaluate_every_steps compute_dtype "
+                "devices"
+            ),
             report="pretrain.inspection.loss_curves:describe_training",
             computes=True,
         ),
         "show": Command(
             "pretrain.inspection.showing:show",
             "show what a corpus holds, what a training step saw, or how losses fell",
+            "pretrained",
             ("paths...",),
         ),
         "holdout": Command(
             "pretrain.corpus.held_out_documents:hold_out",
             "set aside whole documents of a text",
+            "--run_dir=split --sources=world/corpus.txt --source_format=sentences",
             gin_name="hold_out",
             report="runs.directory:describe_outputs",
         ),
@@ -198,50 +255,63 @@ PURPOSES = {
         "checkpoint inspect": Command(
             "bert.checkpoint.commands:inspect_checkpoint",
             "print a checkpoint's sizes, origin, checksums and variables",
+            "pretrained/checkpoints/step_40",
             ("checkpoint",),
         ),
         "checkpoint convert": Command(
             "bert.checkpoint.commands:convert_checkpoints",
             "write checkpoints in another layout, bit for bit",
+            "pretrained/checkpoints/step_40 converted --to=hugging_face",
             ("sources...", "target"),
         ),
         "checkpoint compare": Command(
             "bert.checkpoint.commands:compare_checkpoints",
             "print how two checkpoints differ",
+            "pretrained/checkpoints/step_0 pretrained/checkpoints/step_40",
             ("first", "second"),
         ),
         "checkpoint audit": Command(
             "bert.checkpoint.audit:audit_checkpoints",
             "check that checkpoints of many seeds and steps are what they say",
+            "pretrained --html=audit.html",
             ("paths...",),
         ),
         "push": Command(
             "finetune.pushing:push",
             "upload checkpoints, predictions and a report to the Hugging Face Hub",
+            "--run_dir=published "
+            '--checkpoints=\'{"seed_0":"pretrained/checkpoints/step_40"}\' '
+            "--predictions=sweep --repository=owner/name",
         ),
     },
     "Whole experiments": {
         "launch plan": Command(
             "launch.status.plan_report:show_plan",
             "print what is left to do, and its hours, dollars and disk",
+            "--gin_file=configs/demo.gin",
+            common=f"budget device workers spot register {_EXPERIMENT}",
             gin_name="plan",
             arguments=_LAUNCH,
         ),
         "launch run": Command(
             "launch.running:run_plan",
             "do what is left (also `multiberts launch` alone)",
+            "--gin_file=configs/demo.gin --pretrain_seeds=0,1 --tasks=pronoun_probe",
+            common=f"engine engine_options workers budget reap {_EXPERIMENT}",
             gin_name="run",
             arguments=_LAUNCH,
         ),
         "launch status": Command(
             "launch.status.command:show_status",
             "show what is running, done and failed",
+            "--root=demo --html=status.html",
             gin_name="status",
             arguments=_LAUNCH,
         ),
         "launch doctor": Command(
             "launch.checkup:doctor",
             "check what works on this machine",
+            "--root=demo",
             gin_name="doctor",
             arguments=_LAUNCH,
         ),
@@ -250,10 +320,13 @@ PURPOSES = {
         "world": Command(
             "pretrain.world.synthetic_world:make_world",
             "write synthetic text and tasks whose truth is known",
+            "--run_dir=world",
             gin_name="make_world",
             report="runs.directory:describe_outputs",
         ),
-        "list": Command("launch.listing:list_names", "list tasks, metrics or Gin files", ("kind",)),
+        "list": Command(
+            "launch.listing:list_names", "list tasks, metrics or Gin files", "tasks", ("kind",)
+        ),
     },
 }
 COMMANDS = {name: command for named in PURPOSES.values() for name, command in named.items()}
@@ -367,7 +440,9 @@ def _overview(group: str = "") -> str:
             f"usage: multiberts {usage} [--parameter=value ...] [--gin_file=...] [--gin_param=...]",
             "",
             *lines,
-            "`multiberts <command> --help` lists a command's parameters. With -q a command prints results,",
+            "`multiberts <command> --help` describes the common parameters and ends with an example;",
+            "--helpfull describes all. The examples use each other's outputs in one folder: start with",
+            "world, then holdout, prepare, pretrain, finetune and sweep. With -q a command prints results,",
             "warnings and errors alone; with -v its parameters and time, too, and where an error came from.",
             "pretrain, finetune, predict and sweep take --engine=tensorflow or --engine=jax.",
         ]
@@ -384,9 +459,12 @@ class Arguments:
     def flags(self) -> Mapping[str, Any]:
         return annotations_of(self.function)
 
-    def help(self) -> Iterator[str]:
-        yield f"Parameters, as --name=value or, in a --gin_file, as {self.gin_name}.name = value:"
-        yield from parameter_lines(self.function, annotations_of(self.function))
+    def groups(self) -> Iterator[tuple[str, Callable[..., Any], Mapping[str, Any]]]:
+        """Yields for each group of parameters a heading, their function and their annotations."""
+        heading = (
+            f"Parameters, as --name=value or, in a --gin_file, as {self.gin_name}.name = value:"
+        )
+        yield heading, self.function, self.flags()
 
     def gather(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Parses Gin and returns the function's arguments; `given`, the values of flags, override Gin."""
@@ -415,7 +493,7 @@ class Arguments:
             sys.exit(result)
 
 
-def run_command(function: Callable[..., object], command: Command = Command("", "")) -> None:
+def run_command(function: Callable[..., object], command: Command = Command("", "", "")) -> None:
     """Binds the command line and Gin to a function's parameters and calls it.
 
     The process exits with 0, with 2 and one line on standard error for bad input, with 75 where it
@@ -428,8 +506,7 @@ def run_command(function: Callable[..., object], command: Command = Command("", 
     """
     source: Arguments = load(command.arguments)(function)
     if asks_for_help(sys.argv[1:]):
-        notes = load(command.notes)() if command.notes else ""
-        console.report(f"{help_of(source, command.positional)}\n\n{notes}".rstrip())
+        console.report(help_of(source, command, not _FULL_HELP.isdisjoint(sys.argv)))
         return
     annotations = source.flags()
     for name, annotation in annotations.items():
@@ -513,18 +590,56 @@ def asks_for_help(arguments: Sequence[str]) -> bool:
     return not _HELP.isdisjoint(arguments)
 
 
-def help_of(source: Arguments, positional: Sequence[str] = ()) -> str:
-    """Returns what `--help` prints: the description, then every parameter with type and meaning."""
+def help_of(source: Arguments, command: Command, full: bool = True) -> str:
+    """Returns what `--help` prints, or `--helpfull`: description, parameters, an example."""
     description, _, notes = described_function(source.function)
-    parameters = inspect.signature(source.function).parameters
+    required = _required(source.function)
     names = []
-    for name in positional:
-        shown = name.upper().replace("...", " ...")
-        is_required = parameters[name.removesuffix("...")].default is inspect.Parameter.empty
-        names.append(shown if is_required else f"[{shown}]")
+    for name in command.positional:
+        text = name.upper().replace("...", " ...")
+        names.append(text if name.removesuffix("...") in required else f"[{text}]")
     usage = " ".join([sys.argv[0], *names, "[--parameter=value ...] [--gin_file=...]"])
-    lines = [f"usage: {usage}", "", description, "", *source.help()]
-    return "\n".join([*lines, "", notes]).rstrip()
+    parts = [f"usage: {usage}", *_filled(description)]
+    common = {*command.common.split(), *required}
+    further: set[str] = set()
+    for heading, function, kinds in source.groups():
+        shown = kinds.keys() & inspect.signature(function).parameters.keys()
+        if command.common and not full:
+            further |= shown - common
+            shown &= common
+        of_shown = {name: kinds[name] for name in shown}
+        parts.append("\n".join([heading, *parameter_lines(function, of_shown)]))
+    if further:
+        parts += _filled(f"Also, described by --helpfull: {', '.join(sorted(further))}.")
+    parts += _filled(notes)
+    if full and command.notes:
+        parts.append(load(command.notes)())
+    if command.example:
+        parts.append(f"Example:\n  {shell_lines(f'{sys.argv[0]} {command.example}')}")
+    return "\n\n".join(parts)
+
+
+def shell_lines(call: str) -> str:
+    """Returns a long command line on several, as a shell takes it."""
+    lines = textwrap.wrap(call, _HELP_WIDTH - 6, break_on_hyphens=False, break_long_words=False)
+    return " \\\n    ".join(lines)
+
+
+def _filled(text: str) -> Iterator[str]:
+    """Yields the paragraphs of a text; those without indented lines are filled anew."""
+    for paragraph in filter(None, text.split("\n\n")):
+        yield paragraph if "\n " in paragraph else _wrapped(paragraph)
+
+
+def _wrapped(text: str, indent: str = "", further_indent: str = "") -> str:
+    return textwrap.fill(
+        text,
+        _HELP_WIDTH,
+        initial_indent=indent,
+        subsequent_indent=further_indent or indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def parameter_lines(
@@ -540,14 +655,19 @@ def parameter_lines(
     meanings = described_function(function)[1]
     for name, parameter in inspect.signature(function).parameters.items():
         if name in annotations:
-            required = parameter.default is parameter.empty
-            kind = "required" if required else f"default {parameter.default!r}"
-            text = described(annotations[name])
-            # The last is the text of a dataclass's default factory.
-            if parameter.default in (None, ()) or repr(parameter.default) == "<factory>":
-                text, kind = text.removesuffix(" or None"), "optional"
-            yield f"  {prefix}{name} ({text}; {kind})"
-            yield from (f"      {line}" for line in meanings.get(name, []))
+            kind = type_and_default(parameter, annotations[name])
+            yield _wrapped(f"{prefix}{name} ({kind})", "  ", " " * 6)
+            if name in meanings:
+                yield _wrapped(" ".join(meanings[name]), " " * 6)
+
+
+def type_and_default(parameter: inspect.Parameter, annotation: Any) -> str:
+    if parameter.default is parameter.empty:
+        return f"{described(annotation)}; required"
+    # The last is the text of a dataclass's default factory.
+    if parameter.default in (None, ()) or repr(parameter.default) == "<factory>":
+        return f"{described(annotation).removesuffix(' or None')}; optional"
+    return f"{described(annotation)}; default {parameter.default!r}"
 
 
 def described_function(function: Callable[..., object]) -> tuple[str, dict[str, list[str]], str]:
@@ -649,12 +769,13 @@ def _one_line_errors() -> Iterator[None]:
         sys.exit(EXIT_USER_ERROR)
 
 
+def _required(function: Callable[..., object]) -> set[str]:
+    parameters = inspect.signature(function).parameters
+    return {name for name, value in parameters.items() if value.default is value.empty}
+
+
 def require_arguments(function: Callable[..., object], given: set[str]) -> None:
-    missing = sorted(
-        name
-        for name, parameter in inspect.signature(function).parameters.items()
-        if parameter.default is parameter.empty and name not in given
-    )
+    missing = sorted(_required(function) - given)
     if missing:
         name = gin_name_of(function.__name__)
         raise UserError(

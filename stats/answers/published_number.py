@@ -113,9 +113,9 @@ def reproduce(
     """Tests whether a published number is plausible under the distribution of these runs.
 
     Scores of seeds are assumed normal: the mean of k new seeds then lies within estimate -+ t x sd x
-      sqrt(1/k + 1/R), with R - 1 degrees of freedom. The best and the median are simulated, with mean and
-      spread drawn from their fiducial distribution.
-    The published runs must have been scored on the same examples.
+    sqrt(1/k + 1/R), with R - 1 degrees of freedom. The best and the median are simulated, with mean and
+    spread drawn from their fiducial distribution. The published runs must have been scored on the same
+    examples.
 
     Args:
       result: comparison of one arm, `compare(runs)`.

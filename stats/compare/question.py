@@ -104,8 +104,8 @@ def compare(
 ) -> Comparison:
     """Compares two arms, or describes one.
 
-    These functions take the result: `same` (equality within a margin), `slices`, `one_seed` (with a
-      borrowed spread of seeds), `early_look`, `reproduce`. `Comparison.named` names the arms.
+    Further functions take the result: `same` (equality within a margin), `slices`, `one_seed` (with a
+    borrowed spread of seeds), `early_look`, `reproduce`. `Comparison.named` names the arms.
 
     Args:
       base: predictions, or example scores, in one of these forms: an array, tensor or nested list [seeds,

@@ -93,7 +93,7 @@ def seed_sources(
     See also: `variance_components`.
 
     Reference: Searle, Casella & McCulloch (1992), Variance Components; Homma & Saltelli (1996), Importance
-        measures in global sensitivity analysis of nonlinear models, for the total share.
+    measures in global sensitivity analysis of nonlinear models, for the total share.
     """
     values = np.asarray(scores, np.float64)
     rows = list(zip(*seeds.values(), strict=True))

@@ -15,7 +15,7 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "configs").rglob("*.gin")),
 ]
-SHARED = {"gin_file", "gin_param", "help", "engine", "allow_gin_imports"}
+SHARED = {"gin_file", "gin_param", "help", "helpfull", "engine", "allow_gin_imports"}
 
 
 def flags_of(name: str) -> set[str]:

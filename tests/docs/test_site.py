@@ -79,3 +79,11 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     commands = (tmp_path / "site" / "reference" / "commands.html").read_text()
     assert "pretrain_seed" in commands and "launch doctor" in commands
+    python = (tmp_path / "site" / "reference" / "python.html").read_text()
+    in_index, after_see_also = (
+        '<a href="#multiberts.stats.same"><code>',
+        'title="same" href="#multiberts.stats.same"',
+    )
+    assert in_index in python and after_see_also in python
+    # Three attributes that share an entry in their docstring have one each.
+    assert "(evaluation_set, metric)" not in python

@@ -160,7 +160,7 @@ def test_what_is_missing_is_named(run_python: RunPython) -> None:
 
 
 def test_help_shows_options_and_the_experiment(run_python: RunPython) -> None:
-    options = launch("plan", "--help")
+    options = launch("plan", "--helpfull")
     assert "--budget (float at least 0; optional)\n      refuse a plan" in options.stdout
     assert "--data (str; optional)\n      folder of" in options.stdout
     assert options.returncode == 0 and options.stderr == ""

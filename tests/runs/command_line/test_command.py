@@ -3,6 +3,7 @@
 import inspect
 import json
 import re
+import shlex
 import subprocess
 import sys
 
@@ -65,13 +66,66 @@ def test_a_stage_that_was_asked_to_stop_exits_with_its_own_status():
     assert process.returncode == 75
 
 
-def test_help_of_every_command_names_its_parameters_and_ends_well():
+def helped(name: str, full: bool, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(sys, "argv", [f"multiberts {name}"])
+    command = COMMANDS[name]
+    return help_of(load(command.arguments)(load(command.target)), command, full)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_fits_two_screens_and_ends_with_the_example(name, monkeypatch):
+    shown = helped(name, False, monkeypatch)
+    assert len(shown.splitlines()) <= 80
+    assert max(map(len, shown.splitlines())) <= 100
+    _, last = shown.split("\n\nExample:\n")
+    assert shlex.split(last.replace("\\\n", "")) == shlex.split(
+        f"multiberts {name} {COMMANDS[name].example}"
+    )
+    for word in ("Traceback", "Raises:", ">>>", "UserError"):
+        assert word not in shown
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_helpfull_describes_every_parameter_and_help_at_least_names_it(name, monkeypatch):
+    source = load(COMMANDS[name].arguments)(load(COMMANDS[name].target))
+    full, short = (helped(name, is_full, monkeypatch) for is_full in (True, False))
+    for heading, function, kinds in source.groups():
+        assert heading in full and heading in short
+        for parameter in kinds.keys() & inspect.signature(function).parameters.keys():
+            assert f"\n  --{parameter} (" in full
+            assert re.search(rf"\b{parameter}\b", short)
+    assert set(COMMANDS[name].common.split()) <= source.flags().keys()
+
+
+# The examples that run one after the other in an empty folder.
+IN_ORDER = (
+    *("world", "compare", "reproduce", "import", "holdout", "prepare", "pretrain", "show"),
+    *("checkpoint inspect", "checkpoint convert", "checkpoint compare", "checkpoint audit"),
+    *("finetune", "predict", "sweep", "evaluate", "export", "stats rates", "stats learned"),
+    *("launch plan", "launch run", "launch status", "stats", "verify", "paper", "list"),
+)
+# They want an account, half a minute of training, two sizes of models, or runs that differ in one seed.
+NOT_RUN = {"push", "launch doctor", "stats instances", "stats shares"}
+
+
+def test_examples_of_help_have_flags_of_their_command():
+    assert {*IN_ORDER} | NOT_RUN == COMMANDS.keys()
     for name, command in COMMANDS.items():
-        shown = help_of(load(command.arguments)(load(command.target)), command.positional)
-        for word in ("Traceback", "Raises:", ">>>", "UserError"):
-            assert word not in shown, name
-        assert len(shown) > 200, name
-        assert "; required)" in shown or "; default " in shown, name
+        flags = load(command.arguments)(load(command.target)).flags().keys() | {"gin_file"}
+        for argument in shlex.split(command.example):
+            if argument.startswith("--"):
+                assert argument[2:].partition("=")[0] in flags, name
+            else:
+                assert command.positional, name
+
+
+@pytest.mark.slow
+def test_examples_of_help_run_one_after_the_other(tmp_path):
+    for name in IN_ORDER:
+        done = warm.run([*name.split(), *shlex.split(COMMANDS[name].example)], tmp_path)
+        assert done.returncode == 0, (name, done.stderr)
+        written = re.findall(r"--(?:run_dir|root|html|path)=(\S+)", COMMANDS[name].example)
+        assert all((tmp_path / path).exists() for path in written), name
 
 
 def call(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -79,7 +133,7 @@ def call(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_help_of_finetune_shows_the_options_of_tasks():
-    shown = call("finetune", "--help").stdout
+    shown = call("finetune", "--helpfull").stdout
     assert "squad-v1.1, questions:\n  doc_stride (int at least 1; default 128)\n      " in shown
     assert "  training_pairs ('pronouns' or 'mentions'; default 'pronouns')\n" in shown
 
