@@ -78,7 +78,7 @@ class StepShape:
     def flops_per_sequence(self) -> int:
         """Returns the number of operations in the matrix products for a sequence.
 
-        Example:
+        Examples:
           >>> [round(SHAPES[name].flops_per_sequence / 1e9, 1) for name in ("base-512", "base-128")]
           [301.4, 69.9]
         """
@@ -274,7 +274,7 @@ def report_row(way: str, shape: StepShape, row: Mapping[str, Any]) -> float | No
 def mfu(shape: StepShape, row: Mapping[str, Any]) -> float | None:
     """Returns the share of the device's peak reached by a method; None if the peak is unknown.
 
-    Example:
+    Examples:
       >>> row = {"seconds": 1.0, "device": "NVIDIA H200"}
       >>> round(mfu(SHAPES["base-512"], row), 4)  # 256 sequences of 301.4 GFLOP, of 989 TFLOP/s
       0.078

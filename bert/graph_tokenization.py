@@ -83,7 +83,7 @@ def graph_words(texts: Any, *, lower_case: bool = True) -> tf.RaggedTensor:
       texts: string [batch], UTF-8.
       lower_case: false for a cased model.
 
-    Example:
+    Examples:
       >>> graph_words(["Na\u00efve, no?", ""]).to_list()
       [[b'naive', b',', b'no', b'?'], []]
     """

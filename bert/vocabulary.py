@@ -88,7 +88,7 @@ class Vocabulary:
       pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
       overriding: file in the same folder whose case differs from that of the pieces, or None.
 
-    Example:
+    Examples:
       >>> path = getfixture("tmp_path") / "vocab.txt"
       >>> _ = path.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\nThe\n")
       >>> vocabulary = Vocabulary.open(path)

@@ -53,7 +53,7 @@ class EvaluationSet:
         `hypothesis`.
       classes: names of the classes by number; None if the predictions are not classes.
 
-    Example:
+    Examples:
       >>> dev = EvaluationSet(
       ...     name="dev",
       ...     example_ids=["reviews/dev/0", "reviews/dev/1"],

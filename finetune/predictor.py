@@ -62,7 +62,7 @@ class Predictor:
       record: record of its fine-tuning, see `bert.checkpoint.fine_tuned`.
       task: the task that it was fine-tuned on.
 
-    Example:
+    Examples:
       >>> from multiberts.runs.errors import UserError
       >>> try:
       ...     Predictor("nowhere")

@@ -46,7 +46,7 @@ Files = dict[str, Path | list[Path]]
 class FinetuningData(abc.ABC):
     """The data of a call: found from the arguments, and read when the model is opened.
 
-    Example:
+    Examples:
       >>> arguments = DataArguments(task="pronoun_probe", data_dir="winogender")
       >>> task_named("pronoun_probe").data(arguments).parameters()
       {}
@@ -84,7 +84,7 @@ class DataArguments:
 
     A task gets lists as tuples, and options with their defaults.
 
-    Example:
+    Examples:
       >>> arguments = DataArguments(task="RTE", data_dir="glue/RTE")
       >>> arguments.refuse("winogender_dir")
       >>> arguments.train_files, arguments.sequence_length
@@ -128,7 +128,7 @@ class NewDataArguments(DataArguments):
       new_files: tables of new examples by set name.
       text_columns, label_column: columns of the tables; empty or None: the usual names.
 
-    Example:
+    Examples:
       >>> files = {"new_files": {"new": "new.tsv"}, "evaluation_files": {"hans": "hans.txt"}}
       >>> NewDataArguments(task="RTE", **files).named_files
       {'new': 'new.tsv', 'hans': 'hans.txt'}
@@ -164,7 +164,7 @@ class Task:
       new_data: as `data`, but for a trained model: new files and evaluation files, without training data.
         None: the task's models cannot predict new data.
 
-    Example:
+    Examples:
       >>> task = task_named("SST-2")
       >>> task.num_train_examples, task.num_dev_examples, task.trains
       (67349, 872, True)
@@ -247,7 +247,7 @@ def task_named(
     Raises:
       UserError: an unknown name without labels, or a module that registers no tasks.
 
-    Example:
+    Examples:
       >>> task_named("RTE").num_train_examples
       2490
       >>> task_named("reviews", labels=["bad", "good"]).name
@@ -273,7 +273,7 @@ def registered_tasks(task_modules: tuple[str, ...] = ()) -> dict[str, Task]:
     Raises:
       UserError: a module cannot be imported, has no `TASKS`, or repeats a name.
 
-    Example:
+    Examples:
       >>> print(*list(registered_tasks())[:3])
       CoLA SST-2 RTE
     """
@@ -306,7 +306,7 @@ def registered_tasks(task_modules: tuple[str, ...] = ()) -> dict[str, Task]:
 def described_options() -> str:
     """Returns the tasks' options for `multiberts finetune --helpfull`.
 
-    Example:
+    Examples:
       >>> "max_answer_length (int at least 1; default 30)" in described_options()
       True
     """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class TrainingOptions:
     """Options of training, as `FinetuningSettings` describes them; the defaults are the published recipe's.
 
-    Example:
+    Examples:
       >>> TrainingOptions(frozen_layers=6) == TrainingOptions()
       False
     """

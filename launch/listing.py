@@ -21,7 +21,7 @@ def list_names(*, kind: Literal["tasks", "metrics", "configs"]) -> str:
     Returns:
       One line per name; metrics grouped by their input.
 
-    Example:
+    Examples:
       >>> list_names(kind="metrics").splitlines()[1].split(maxsplit=1)
       ['accuracy', 'Share of examples whose prediction is right. Also acc.']
     """

@@ -36,7 +36,7 @@ _verbosity = Verbosity.NORMAL
 def take_verbosity(arguments: Sequence[str]) -> list[str]:
     """Sets the verbosity from `-q` or `-v` and returns the other arguments.
 
-    Example:
+    Examples:
       >>> take_verbosity(["-q", "--num_steps=3"])
       ['--num_steps=3']
       >>> take_verbosity([])

@@ -61,7 +61,7 @@ def fingerprint(path: PathLike) -> str:
     Raises:
       UserError: there is nothing at `path`, or it is a run that has not finished.
 
-    Example:
+    Examples:
       >>> from multiberts.runs.files import write_atomically
       >>> write_atomically("text.txt", "one sentence\n")
       >>> fingerprint("text.txt")[:12]
@@ -100,7 +100,7 @@ def read_done(directory: PathLike) -> dict[str, RecordedFile]:
     Raises:
       UserError: the DONE marker is damaged, or names a file outside the directory.
 
-    Example:
+    Examples:
       >>> list(read_done("runs/seed_0"))
       ['predictions/dev.tfrecord', 'run.json']
     """
@@ -117,7 +117,7 @@ def read_done(directory: PathLike) -> dict[str, RecordedFile]:
 def describe_outputs(run_dir: PathLike) -> str:
     """Describes the outputs of a finished run in one line.
 
-    Example:
+    Examples:
       >>> describe_outputs("runs/seed_0")
       'runs/seed_0: 2 files, 0.0 MB: predictions/dev.tfrecord, run.json'
     """
@@ -129,7 +129,7 @@ def describe_outputs(run_dir: PathLike) -> str:
 def read_unfetched(directory: PathLike) -> dict[str, RecordedFile]:
     """Returns the outputs, by name, that exist only in the run's bucket; none without a bucket.
 
-    Example:
+    Examples:
       >>> read_unfetched("runs/seed_0")
       {}
     """
@@ -155,7 +155,7 @@ def read_config(path: PathLike) -> Iterator[tuple[str, Any, str | None]]:
     Raises:
       UserError: a line is not a binding as `RunDirectory` writes it.
 
-    Example:
+    Examples:
       >>> bindings = {name: value for name, value, _ in read_config("runs/seed_0/config.gin")}
       >>> bindings["import_predictions.task"], bindings["import_predictions.pretrain_seed"]
       ('RTE', 0)
@@ -195,7 +195,7 @@ class RunDirectory:
       is_renewed: whether this run replaces a run with other inputs.
       fingerprints: {input name: SHA-256 of its content} (several joined with `+`).
 
-    Example:
+    Examples:
       >>> def count_words(run_dir, text):
       ...     run = RunDirectory(run_dir, stage="count", parameters={}, inputs={"text": text})
       ...     if run.done:

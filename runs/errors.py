@@ -26,7 +26,7 @@ class UserError(Exception):
       Commands print the line on standard error and exit with status 2; nothing has been written. What a file
     holds is cut short in it.
 
-    Example:
+    Examples:
         >>> try:
         ...     raise UserError("text.txt is empty; give a file with text in it")
         ... except UserError as error:
@@ -47,7 +47,7 @@ class UserError(Exception):
 def in_flags(message: str) -> str:
     """Rewrites a message's keywords as command-line flags.
 
-    Example:
+    Examples:
       >>> in_flags("found no labels; name their column, label='COLUMN', or give metric='mean'")
       'found no labels; name their column, --label=COLUMN, or give --metric=mean'
       >>> in_flags("give --gin_param='STEPS = 3'")
@@ -63,7 +63,7 @@ def in_keywords(message: str, which: str = "") -> str:
       message: text with flags such as `--seed=COLUMN`.
       which: added where the message names flags with values.
 
-    Example:
+    Examples:
       >>> in_keywords("found no column of seeds; name it with --seed=COLUMN", " (keywords of stats.read)")
       "found no column of seeds; name it with seed='COLUMN' (keywords of stats.read)"
     """
@@ -79,7 +79,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 def disk_full_line(error: BaseException | None) -> str | None:
     """Returns a message for users if an error is caused by a full disk or quota, else None.
 
-    Example:
+    Examples:
       >>> disk_full_line(OSError(errno.ENOSPC, "No space left on device", "a.npz"))
       'cannot write a.npz: No space left on device; free some space, then run the same command again'
       >>> disk_full_line(OSError(errno.EACCES, "Permission denied")) is None
@@ -113,7 +113,7 @@ def check_values(function: str, rows: Iterable[tuple[str, Any, bool, str]]) -> N
     Raises:
       UserError: naming the parameter, its value and what is expected.
 
-    Example:
+    Examples:
       >>> try:
       ...     check_values("prepare", [("dupe_factor", 0, False, "at least 1, or None")])
       ... except UserError as error:
@@ -133,7 +133,7 @@ def nearest(name: str, choices: Iterable[str], otherwise: str | None = None) -> 
       choices: valid names.
       otherwise: the cure without a similar name; None: the list of all choices.
 
-    Example:
+    Examples:
       >>> nearest("num_stepz", ["num_steps", "model"])
       'did you mean num_steps?'
     """
@@ -152,7 +152,7 @@ def counted(count: float, noun: str, form: str = "") -> str:
       noun: singular noun with a plural in s.
       form: format of the number, as in a format string.
 
-    Example:
+    Examples:
       >>> counted(1, "run"), counted(0, "run"), counted(1200, "pre-training seed", ",")
       ('1 run', '0 runs', '1,200 pre-training seeds')
     """
@@ -162,7 +162,7 @@ def counted(count: float, noun: str, form: str = "") -> str:
 def listed(names: Iterable[Any]) -> str:
     """Quotes names or values of a file for a message: shortened, with a count of the rest.
 
-    Example:
+    Examples:
       >>> listed(["id", "text"]), listed(range(1000))[-16:]
       ('id, text', '51, 52, 947 more')
     """

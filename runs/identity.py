@@ -18,7 +18,7 @@ LATER: Mapping[str, bool] = {"later": True}
 def without_later_defaults(values: Mapping[str, Any], settings: type) -> Values:
     """Returns values by name, without those of `LATER` fields that have their default.
 
-    Example:
+    Examples:
       >>> @dataclasses.dataclass
       ... class Training:
       ...     num_steps: int = 5
@@ -56,7 +56,7 @@ class Identity:
         paths by those of the files that they stand for. Placeholders for outputs of other runs are passed
         through.
 
-    Example:
+    Examples:
       >>> identity = Identity(inputs=("corpus",), speed=("devices",))
       >>> identity.of({"run_dir": "runs/0", "corpus": "text", "seed": 3, "devices": 2})
       ({'seed': 3}, {'corpus': 'text'})

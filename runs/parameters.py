@@ -33,7 +33,7 @@ _WORDS = {"true": True, "false": False, "none": None}
 class Range:
     """The numbers that a parameter takes, stated in its annotation; each bound may be left out.
 
-    Example:
+    Examples:
       >>> Part = Annotated[float, Range(above=0, most=1)]
       >>> fits(1, Part), fits(0, Part), described(Part | None)
       (True, False, 'float above 0 and at most 1 or None')
@@ -71,7 +71,7 @@ def takes_fields_of(
     function, the line `settings: ...` is replaced by the attributes that the docstring of `settings`
     describes, a dataclass with `kw_only=True`.
 
-    Example:
+    Examples:
       >>> import dataclasses
       >>> @dataclasses.dataclass(frozen=True, kw_only=True)
       ... class Greeting:
@@ -182,7 +182,7 @@ def expanded(value: Any) -> Any:
     A text is a path here if it has a slash, and begins with `~` or `$` or has no white space, as shell lines
     have.
 
-    Example:
+    Examples:
       >>> getfixture("monkeypatch").setenv("USER", "ada")
       >>> expanded(["/scratch/$USER/runs", "${USER}/a b.csv", "source $USER/venv/bin/activate"])
       ['/scratch/ada/runs', 'ada/a b.csv', 'source $USER/venv/bin/activate']

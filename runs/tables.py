@@ -133,7 +133,7 @@ def read_rows(
         these rows are skipped, as are blank lines. None: short rows are refused.
       cure: advice for a file of another layout, for messages.
 
-    Example:
+    Examples:
       >>> path = getfixture("tmp_path") / "pairs.tsv"
       >>> _ = path.write_text('id\tlabel\tsentence\na\t1\tThe "end.\n')
       >>> [(row.line, row["sentence"], row.integer("label")) for row in read_rows(path, ["label"])]
@@ -335,7 +335,7 @@ def rows_under_data(content: Any) -> Any:
 
     W&B writes tables so, and pandas with `orient="split"`. Beside other columns `data` is one of them.
 
-    Example:
+    Examples:
       >>> rows_under_data({"columns": ["id", "label"], "data": [[0, "a"]]})
       [{'id': 0, 'label': 'a'}]
     """

@@ -30,7 +30,7 @@ def format_cell(cell: Cell, number_format: str = "") -> str:
         three decimals, four below 0.1, fewer if large; both limits of an interval have the decimals of the
         larger. `with_decimals` sets the decimals. Numbers below 1e-12 are 0.
 
-    Example:
+    Examples:
       >>> format_cell(0.4567, PERCENT), format_cell(0.4567, with_decimals(PERCENT, 1))
       ('45.67', '45.7')
       >>> format_cell(5.6e-16)
@@ -77,7 +77,7 @@ def decimals_for(interval: Interval, number_format: str = "") -> int | None:
     Args:
       interval: interval of a score or difference.
 
-    Example:
+    Examples:
       >>> decimals_for(Interval(0.92, 1.09)), decimals_for(Interval(0.047, 0.071), POINTS)
       (3, 1)
     """

@@ -109,7 +109,7 @@ class UnknownKeyword(DataError, TypeError):
 def knows_guesses(function: Callable[P, R]) -> Callable[P, R]:
     """Makes a function suggest the meaning of unknown keywords.
 
-    Example:
+    Examples:
       >>> @knows_guesses
       ... def interval(confidence_level=0.95): ...
       >>> interval(alpha=0.1)

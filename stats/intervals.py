@@ -25,7 +25,7 @@ class ConfidenceInterval(Interval):
         `Newcombe` for the recommended one; `range` (all possible values) if nothing varies; `percentile`
         for the bootstrap.
 
-    Example:
+    Examples:
       >>> from multiberts import stats
       >>> ci = stats.ConfidenceInterval(0.1, 0.3, 0.95, "t")
       >>> low, high = ci
@@ -60,7 +60,7 @@ class PValues(NamedTuple):
       less: one-sided p, small if it is negative.
       two_sided: two-sided p, small in either case.
 
-    Example:
+    Examples:
       >>> from multiberts import stats
       >>> result = stats.compare([[0, 1, 0], [1, 0, 0]], [[1, 1, 0], [1, 0, 1]])
       >>> result.p_values["sign flip"].greater

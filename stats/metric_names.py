@@ -76,7 +76,7 @@ def metric_label(metric: str, difference: bool = False) -> str:
     Args:
       difference: whether the numbers are differences, which are in points for shares.
 
-    Example:
+    Examples:
       >>> from multiberts.stats.metric_names import metric_label
       >>> metric_label("squad_exact_match"), metric_label("accuracy", True), metric_label("auc")
       ('exact match (%)', 'accuracy (points)', 'AUC')

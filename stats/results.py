@@ -257,7 +257,7 @@ class ComparisonResult(EqualByContent):
         Raises:
           DataError: fewer than three seeds in an arm whose seeds are drawn, or an invalid number.
 
-        Example:
+        Examples:
           >>> import numpy as np
           >>> from multiberts import stats
           >>> base, experiment = np.random.default_rng(0).normal(0, 1, (2, 5, 100))

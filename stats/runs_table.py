@@ -471,7 +471,7 @@ def indices_of(wanted: Sequence[Any], ids: Sequence[Any]) -> tuple[list[int], li
 
     If some are missing, integers and their texts count as the same ids.
 
-    Example:
+    Examples:
       >>> indices_of(["0", "1"], [1, 0]), indices_of(["a"], ["b"])
       (([1, 0], []), ([], ['a']))
     """

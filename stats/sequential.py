@@ -125,7 +125,7 @@ def sequential_decision(
       DataError: the number of p-values differs from that of looks, a p-value is outside [0, 1], no seed is
         planned, or a look has more seeds than planned.
 
-    Example:
+    Examples:
       >>> from multiberts import stats
       >>> decision = stats.sequential_decision([0.2, 0.004], [4, 7], planned_seeds=10)
       >>> decision.shown, decision.look

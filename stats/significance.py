@@ -139,7 +139,7 @@ def adjusted_p_values(p_values: ArrayLike, method: Method) -> Array:
     Raises:
       DataError: an unknown method, or a value outside [0, 1].
 
-    Example:
+    Examples:
       >>> from multiberts import stats
       >>> stats.adjusted_p_values([0.04, 0.01, 0.03], "holm").round(2).tolist()
       [0.06, 0.03, 0.06]

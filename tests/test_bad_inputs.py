@@ -158,7 +158,7 @@ def corrected(row: dict[str, str]) -> list[str] | None:
 def value_as_said(expected: str) -> str | None:
     """Returns a value, as Gin has it, that a line calls right; None where the line has no such value.
 
-    Example:
+    Examples:
       >>> value_as_said("int at least 5 or None"), value_as_said("list of str"), value_as_said("'a' or 'b'")
       ('5', "['nowhere']", "'a'")
     """

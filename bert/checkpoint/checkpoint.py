@@ -488,7 +488,7 @@ def ancestor(provenance: Mapping[str, Any], sha256: str) -> dict[str, Any]:
     Args:
       sha256: fingerprint of the checkpoint (`runs.directory.fingerprint`).
 
-    Example:
+    Examples:
       >>> ancestor({"procedure": "base", "pretrain_seed": 0, "step": 400, "data_seed": 0}, "5f0a")
       {'procedure': 'base', 'pretrain_seed': 0, 'step': 400, 'sha256': '5f0a', 'parent': None}
     """

@@ -58,7 +58,7 @@ class TaskHead:
       labels: names of the outputs, in order; None: no names.
       num_texts: 1 for single texts, 2 for pairs; None for other inputs, or if unknown.
 
-    Example:
+    Examples:
       >>> TaskHead("classification", ("entailment", "not_entailment"), num_texts=2).labels[0]
       'entailment'
     """
@@ -70,7 +70,7 @@ class TaskHead:
     def record(self) -> dict[str, Any]:
         """Returns the field `head` without its variables.
 
-        Example:
+        Examples:
           >>> TaskHead("regression", num_texts=1).record()
           {'kind': 'regression', 'labels': None, 'num_texts': 1}
         """
@@ -105,7 +105,7 @@ def foreign_record(
 def fine_tuned_line(record: Mapping[str, Any]) -> str:
     """Returns a description of the fine-tuning, for `checkpoint inspect` and the card.
 
-    Example:
+    Examples:
       >>> head = {"kind": "classification", "labels": ["bad", "good"]}
       >>> fine_tuned_line({"task": "reviews", "epochs": 3, "head": head})
       'on reviews, 3 epochs: classification, bad, good'

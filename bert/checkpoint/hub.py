@@ -55,7 +55,7 @@ def checkpoint_directory(checkpoint: PathLike) -> Path:
     Args:
       checkpoint: a directory, or `hub:<repository>[@<revision>]`.
 
-    Example:
+    Examples:
       >>> checkpoint_directory("results/seed_0").name
       'seed_0'
     """
@@ -66,7 +66,7 @@ def checkpoint_directory(checkpoint: PathLike) -> Path:
 def is_name(checkpoint: object) -> bool:
     """Returns whether a checkpoint is given by name, not as a directory.
 
-    Example:
+    Examples:
       >>> is_name("hub:google/multiberts-seed_0"), is_name("results/seed_0")
       (True, False)
     """
@@ -76,7 +76,7 @@ def is_name(checkpoint: object) -> bool:
 def origin_of(directory: Path) -> str:
     """Returns a checkpoint's name in records: the directory's name, or `<repository>@<commit>`.
 
-    Example:
+    Examples:
       >>> origin_of(Path("hub/models--google--multiberts-seed_0/snapshots/5f0a"))
       'google/multiberts-seed_0@5f0a'
     """
@@ -89,7 +89,7 @@ def origin_of(directory: Path) -> str:
 def check_name(checkpoint: PathLike) -> None:
     """Refuses a malformed name, without any download.
 
-    Example:
+    Examples:
       >>> check_name("hub:google/multiberts-seed_0")
     """
     name = str(checkpoint)
@@ -146,7 +146,7 @@ def revisions_of(name: str) -> list[tuple[str, Source]]:
     Args:
       name: `hub:<repository>` for all revisions, or `hub:<repository>@<revision>` for one.
 
-    Example:
+    Examples:
       `revisions_of("hub:EleutherAI/pythia-14m-seed1")` has an entry for each step of that seed.
     """
     match = _repository_named(name)

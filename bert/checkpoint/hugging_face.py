@@ -111,7 +111,7 @@ def holds_weights(directory: PathLike) -> bool:
 def hugging_face_name(name: str) -> str:
     """Returns the name in `transformers` of a variable with a released name.
 
-    Example:
+    Examples:
       `bert/encoder/layer_3/output/dense/kernel` is `bert.encoder.layer.3.output.dense.weight`.
     """
     layer, _, last = name.rpartition("/")
@@ -149,7 +149,7 @@ def architecture_of(fine_tuned: Mapping[str, Any] | None) -> str:
     Args:
       fine_tuned: the record of a fine-tuned model; None for a pre-trained one.
 
-    Example:
+    Examples:
       >>> architecture_of({"head": {"kind": "question_answering"}}), architecture_of(None)
       ('BertForQuestionAnswering', 'BertForPreTraining')
     """

@@ -35,7 +35,7 @@ def release_name(pretrain_seed: int, step: int | None = None) -> str:
     Args:
       step: number of finished updates, a multiple of 1,000; None for the seed's last checkpoint.
 
-    Example:
+    Examples:
       `release_name(0, 20_000)` is `multiberts-seed_0-step_20k`.
     """
     if pretrain_seed < 0:

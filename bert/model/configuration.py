@@ -171,7 +171,7 @@ def check_layers(config: BertConfig, names: Iterable[str], where: PathLike) -> N
 def num_parameters(config: BertConfig) -> int:
     """Returns the number of floats in a checkpoint with both pre-training heads.
 
-    Example:
+    Examples:
       >>> num_parameters(BertConfig(vocab_size=30522))  # BERT base, uncased
       110106428
     """

@@ -60,7 +60,7 @@ def learning_rate_schedule(
     Reference: google-research/bert, `optimization.create_optimizer`; Loshchilov and Hutter, 2017, equation 5
     (cosine, without restarts).
 
-    Example:
+    Examples:
       >>> [learning_rate_schedule(5, 1.0, 2, 8, decay) for decay in ("linear", "cosine", "constant")]
       [0.375, 0.5, 1.0]
     """
@@ -190,7 +190,7 @@ def adam_updates(
 def bias_corrections(step: int, settings: AdamSettings) -> tuple[float, float]:
     """Returns the divisors of the moments in the update that follows `step` finished updates.
 
-    Example:
+    Examples:
       >>> [round(correction, 6) for correction in bias_corrections(0, AdamSettings())]
       [0.1, 0.001]
     """
@@ -212,7 +212,7 @@ def learning_rate_factor(
     Reference: Howard and Ruder, 2018, section 3.2 (discriminative fine-tuning).
 
 
-    Example:
+    Examples:
       >>> [learning_rate_factor(name, 12, 0.5) for name in ("output_weights",
       ...  "bert/encoder/layer_11/output/dense/kernel", "bert/encoder/layer_10/output/dense/kernel")]
       [1.0, 0.5, 0.25]

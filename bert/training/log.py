@@ -175,7 +175,7 @@ def whole_lines(texts: Iterable[bytes]) -> list[dict[str, Any]]:
     Args:
       texts: lines of a `metrics.jsonl`, UTF-8.
 
-    Example:
+    Examples:
       >>> whole_lines([b'{"step": 100, "loss": 2.5}', b'{"step": 20'])
       [{'step': 100, 'loss': 2.5}]
     """

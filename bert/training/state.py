@@ -153,7 +153,7 @@ def save_state(state: TrainingState, run_dir: Path) -> None:
 class StateWriter(contextlib.AbstractContextManager["StateWriter"]):
     """Saves states in a background thread, one at a time. Leaving the context waits for the last write.
 
-    Example:
+    Examples:
       >>> weights = {"kernel": np.zeros(3, np.float32)}
       >>> with StateWriter(Path("seed_0")) as writer:
       ...     writer.save(TrainingState(weights, weights, weights, step=25))

@@ -312,7 +312,7 @@ def _blocks(
       every: block ends at multiples of these.
       scheduled: block ends at these numbers of finished updates.
 
-    Example:
+    Examples:
       >>> [list(block) for block in _blocks(2, 9, 4, [100], [5])]
       [[2, 3], [4], [5, 6, 7], [8]]
     """
@@ -343,7 +343,7 @@ def batches_ahead(
       steps_per_job: minimum number of steps whose batches a thread makes in one job. Threads wait for each
         other between NumPy operations (the GIL), so only large jobs benefit from threads.
 
-    Example:
+    Examples:
       >>> blocks = iter([range(2), range(2, 3)])
       >>> list(batches_ahead(lambda steps: [{"step": step} for step in steps], blocks, threads=2))
       [(range(0, 2), [{'step': 0}, {'step': 1}]), (range(2, 3), [{'step': 2}])]

@@ -107,7 +107,7 @@ def import_predictions(settings: PredictionImport) -> list[Path]:
 def describe_imports(run_dir: PathLike) -> str:
     """Returns the numbers of runs per task in a folder, and the columns that were read, in one line.
 
-    Example:
+    Examples:
       >>> describe_imports("runs")
       'runs: 2 runs of RTE; read from an example'
     """

@@ -96,7 +96,7 @@ def check_answers(metric: str, labels: NDArray, arms: Sequence[Answers]) -> list
       predicts, scores far below chance. They contain `{arm}` for the arm's name, `{base}` and
       `{experiment}` for the names of the first and second arm.
 
-    Example:
+    Examples:
       >>> labels, answers = np.array(["no", "yes"] * 50), np.array([["no", "yes"] * 50] * 3)
       >>> answers[0, :2] = "n/a"
       >>> check_answers("accuracy", labels, [Answers(answers)])
@@ -324,7 +324,7 @@ def why_undefined(labels: NDArray, predictions: NDArray, observed: NDArray | Non
       predictions: predictions [runs, examples].
       observed: bool [runs, examples], False for missing predictions; None if none is missing.
 
-    Example:
+    Examples:
       >>> why_undefined(np.array([0, 0, 0]), np.array([[0, 0, 0], [0, 0, 0]]))
       'all 3 labels and all predictions are 0'
       >>> why_undefined(np.array([0, 1]), np.array([[0, 0], [1, 1]]))

@@ -463,7 +463,7 @@ def unlike_classes(labels: Collection[Any], predicted: Collection[Any]) -> str:
       labels: distinct labels; a single one, or more than `MOST_CLASSES`, are not checked.
       predicted: distinct predictions of an arm's runs.
 
-    Example:
+    Examples:
       >>> unlike_classes({0, 1}, {1, 2})[:63]
       'no run predicts the label 0, and no label is the prediction 2; '
       >>> unlike_classes({0, 1}, {0, 1, 2})

@@ -213,7 +213,7 @@ def shown(value: Any) -> str:
 def with_empty_texts(cells: NDArray) -> NDArray:
     """Returns text cells, with the empty text for empty cells.
 
-    Example:
+    Examples:
       >>> with_empty_texts(np.array(["in May", float("nan"), None], dtype=object)).tolist()
       ['in May', '', None]
     """

@@ -46,7 +46,7 @@ _OfExample = Callable[[NDArray, NDArray, NDArray], NDArray]
 def names_of(text: str) -> frozenset[str]:
     """Returns the labels that a text lists.
 
-    Example:
+    Examples:
       >>> sorted(names_of("relief|joy")), sorted(names_of(""))
       (['joy', 'relief'], [])
     """
@@ -58,7 +58,7 @@ def separator_in(texts: Iterable[str], separators: str) -> str:
 
     Label names are few and recur in other sets, whereas free texts have more distinct parts than texts.
 
-    Example:
+    Examples:
       >>> separator_in(["joy, relief", "joy", "relief"], "|,"), separator_in(["Nice, France"], "|,")
       (',', '')
     """

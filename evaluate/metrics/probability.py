@@ -145,7 +145,7 @@ def calibrated_ece(labels: NDArray, probabilities: NDArray) -> float:
       labels: labels [examples].
       probabilities: probabilities of one run, in the metric's form.
 
-    Example:
+    Examples:
       >>> round(calibrated_ece(np.ones(100), np.full(100, 0.8)), 3)
       0.032
 

@@ -69,7 +69,7 @@ USUAL_NAMES = {
 def known_name(name: str) -> str:
     """Returns our name of a metric, ignoring capitals and hyphens; unknown names are returned unchanged.
 
-    Example:
+    Examples:
       >>> known_name("Accuracy"), known_name("macro-F1"), known_name("matthews_correlation")
       ('accuracy', 'f1_macro', 'matthews')
     """
@@ -84,7 +84,7 @@ def metric_named(name: str) -> Metric | RankMetric:
     Raises:
       ValueError: an unknown name; the message has the nearest name, or lists all.
 
-    Example:
+    Examples:
       >>> float(metric_named("accuracy").score(labels=[1, 0, 1, 1], predictions=[1, 0, 0, 1]))
       0.75
     """
@@ -105,7 +105,7 @@ _GLUE = {*_OF_GLUE, "sst", "mnli", "qnli", "rte", "wnli", "ax"}
 def counted_metrics(task: str, metrics: Sequence[str]) -> tuple[str, ...]:
     """Returns the metrics for a task's score: GLUE's choice, or the first metric.
 
-    Example:
+    Examples:
       >>> counted_metrics("MRPC", ["accuracy", "f1"]), counted_metrics("HANS", ["accuracy", "f1"])
       (('accuracy', 'f1'), ('accuracy',))
     """
@@ -130,7 +130,7 @@ def metrics_by_task(requested: Any, tasks: Sequence[str]) -> dict[str, Any]:
     Raises:
       ValueError: an unknown task or metric.
 
-    Example:
+    Examples:
       >>> metrics_by_task("RTE:f1,glue", ["RTE", "MRPC"])
       {'RTE': 'f1', 'MRPC': ('accuracy', 'f1')}
     """
@@ -186,7 +186,7 @@ def metric_variables(
     Raises:
       ValueError: no losses.
 
-    Example:
+    Examples:
       >>> metric_variables(metric_named("accuracy"), {"label", "prediction"})
       ('label', 'prediction')
       >>> metric_variables(metric_named("squad_f1"), {"answers", "prediction_text"})
@@ -228,7 +228,7 @@ def default_metric(
     Raises:
       ValueError: predictions or labels are fractions, sets, tags or answers instead of classes.
 
-    Example:
+    Examples:
       >>> default_metric(None), default_metric(np.array([1.0, 0.0]))
       ('mean', 'accuracy')
     """
@@ -268,7 +268,7 @@ def values_of_cells(
     Raises:
       ValueError: the metric takes no predictions or no lists, or label names have an unexpected separator.
 
-    Example:
+    Examples:
       >>> cells = np.array(["joy", float("nan")], dtype=object)
       >>> values_of_cells(metric_named("multilabel_f1_micro"), cells, "label").tolist()
       ['joy', '']
@@ -311,7 +311,7 @@ def metric_input(
     Raises:
       ValueError: the metric needs scores, or scores of two classes.
 
-    Example:
+    Examples:
       >>> metric_input(metric_named("auc"), prediction=[1, 0], scores=[[0.5, 2.0], [1.0, 0.0]])
       array([ 1.5, -1. ])
     """

@@ -31,7 +31,7 @@ Span = tuple[str, int, int]
 def spans(tags: str) -> frozenset[Span]:
     """Returns the spans of BIO tags: type, first and last index, from 0.
 
-    Example:
+    Examples:
       >>> sorted(spans("B-PER I-PER O I-LOC B-LOC I-PER"))
       [('LOC', 3, 3), ('LOC', 4, 4), ('PER', 0, 1), ('PER', 5, 5)]
     """

@@ -48,7 +48,7 @@ def read_run_predictions(
     Raises:
       UserError: the run lacks the set, or its file was changed.
 
-    Example:
+    Examples:
       >>> read_run_predictions("runs/seed_0", "dev").predictions
       array([1., 0., 1.], dtype=float32)
     """
@@ -84,7 +84,7 @@ def read_predictions(
       UserError: no run, a damaged or foreign file, runs of different tasks, or runs with different
         examples, labels, texts or further columns.
 
-    Example:
+    Examples:
       >>> dev = read_predictions(["runs/seed_0", "runs/seed_1"], "dev")
       >>> dict(dev.sizes), dev.pretrain_seed.values
       ({'run': 2, 'example': 3, 'class': 2}, array([0, 1]))
@@ -129,7 +129,7 @@ def texts_of_runs(
     Raises:
       UserError: the texts of two runs differ, or the file is damaged.
 
-    Example:
+    Examples:
       >>> entry = read_run("runs/seed_0").get("evaluation_sets").get("dev")
       >>> texts_of_runs([Path("runs/seed_0")], [entry], ["rte/dev/0"])
       {}
@@ -167,7 +167,7 @@ def labelled_array(
       evaluation_set: see `read_predictions`, also for results and errors.
       epochs: see `read_predictions`.
 
-    Example:
+    Examples:
       >>> from multiberts.evaluate.prediction_files.run_file import find_runs
       >>> paths, contents = zip(*find_runs("runs"))
       >>> all_predictions = [read_run_predictions(path, "dev") for path in paths]
@@ -244,7 +244,7 @@ def aligned(
     Raises:
       UserError: the examples, labels, further columns or names of outputs differ.
 
-    Example:
+    Examples:
       >>> first, other = Path("runs/seed_0"), Path("runs/seed_1")
       >>> all_predictions = [read_run_predictions(path, "dev") for path in (first, other)]
       >>> aligned(other, all_predictions[1], first, all_predictions[0]).example_ids.tolist()

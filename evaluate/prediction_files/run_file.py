@@ -162,7 +162,7 @@ def evaluation_entry(
 def files_of(entries: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Returns the distinct files of entries of `evaluation_sets`.
 
-    Example:
+    Examples:
       >>> entry = {"file": "predictions/dev.tfrecord", "texts": {"file": "texts/dev.tfrecord.gz"}}
       >>> files_of({"dev": entry, "dev@2": {**entry, "file": "predictions/dev@2.tfrecord"}})
       ['predictions/dev.tfrecord', 'predictions/dev@2.tfrecord', 'texts/dev.tfrecord.gz']
@@ -231,7 +231,7 @@ def lineage_of(content: Mapping[str, Any]) -> tuple[Ancestor, ...]:
     Args:
       content: content of the run's `run.json`.
 
-    Example:
+    Examples:
       >>> base = {"procedure": "base", "pretrain_seed": 0, "step": 400, "sha256": "5f0a", "parent": None}
       >>> lineage_of({"procedure": "cda_incr", "pretrain_seed": 0, "step": 200, "parent": base})
       (('cda_incr', 0, 200, None), ('base', 0, 400, '5f0a'))

@@ -48,7 +48,7 @@ def write_texts(
     Returns:
       The set's entry `texts` in run.json: file, columns, and the SHA-256 before compression.
 
-    Example:
+    Examples:
       >>> entry = write_texts(".", "dev", ["rte/dev/0"], {"premise": ["It rains."]})
       >>> read_texts(".", entry, ["rte/dev/0"])["premise"]
       array(['It rains.'], dtype=object)
@@ -111,7 +111,7 @@ def example_texts(data: xarray.Dataset, longest: int) -> dict[str, str]:
     Returns:
       Descriptions by example id, such as `label: 1; premise: It rains.; hypothesis: The street is wet.`.
 
-    Example:
+    Examples:
       >>> from multiberts.evaluate.prediction_files.predictions import read_predictions
       >>> example_texts(read_predictions(["runs/seed_0"], "dev"), 80)["rte/dev/0"]
       'label: 1'

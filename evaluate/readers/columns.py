@@ -105,7 +105,7 @@ def standard_rows(
       Rows with the roles `seed`, `prediction` or `score` (or both, see `settled`), and with `arm`, `run`,
       `example`, `label`, `cluster` and `by` if the table has them.
 
-    Example:
+    Examples:
       >>> import pandas
       >>> wide = pandas.DataFrame({"id": ["a", "b"], "label": [1, 0], "seed_0": [1, 1], "seed_1": [1, 0]})
       >>> standard_rows(wide, ColumnNames(), "file").roles["prediction"].tolist()

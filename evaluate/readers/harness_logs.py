@@ -228,7 +228,7 @@ def helm_rows(path: Path, names: ColumnNames, seed: int | None) -> Rows:
 def facts_of_helm(path: Path) -> tuple[str, str]:
     """Returns the task and the model of a run from its folder's name.
 
-    Example:
+    Examples:
       >>> facts_of_helm(Path("runs/seed_1/mmlu:subject=law,model=org_m/per_instance_stats.json"))
       ('mmlu:subject=law', 'org_m')
     """

@@ -83,7 +83,7 @@ class SourceFile:
 def name_of(path: str | Path) -> str:
     """Returns the name of a file or folder, for predictions without the name of a model or task.
 
-    Example:
+    Examples:
       >>> name_of("results/base.csv.gz"), name_of("results/new.2.tsv")
       ('base', 'new.2')
     """
@@ -94,7 +94,7 @@ def name_of(path: str | Path) -> str:
 def name_of_all(paths: Sequence[str]) -> str:
     """Returns the name of predictions at one path, or the common start of several names.
 
-    Example:
+    Examples:
       >>> name_of_all(["base.csv"]), name_of_all(["runs/ours_seed0.csv", "runs/ours_seed1.csv"])
       ('base', 'ours')
     """
@@ -117,7 +117,7 @@ def is_known_task(name: str) -> bool:
 def are_seeds_of_arms(paths: Sequence[str]) -> bool:
     """Returns whether paths, for example of a shell's glob, are seeds of arms, and not one arm each.
 
-    Example:
+    Examples:
       >>> are_seeds_of_arms(["a_seed0.csv", "a_seed1.csv", "b_seed0.csv", "b_seed1.csv"])
       True
       >>> are_seeds_of_arms(["a_seed0.csv", "b_seed0.csv"])

@@ -615,7 +615,7 @@ def tasks_in_memory(
 ) -> dict[str, Rows]:
     """Returns the rows of a table in memory by task, like `read_tasks`.
 
-    Example:
+    Examples:
       >>> import pandas
       >>> table = pandas.DataFrame({"random_seed": [0, 1], "doc_id": ["a", "a"], "acc": [1, 0]})
       >>> [rows] = tasks_in_memory(table, "base").values()
@@ -698,7 +698,7 @@ def is_counted(index: pandas.Index) -> bool:
 def is_table_of_runs(columns: Iterable[object]) -> bool:
     """Returns whether a table has predictions by its columns: seeds, or ids beside runs or values.
 
-    Example:
+    Examples:
       >>> is_table_of_runs(["seed", "id", "correct"]), is_table_of_runs(["id", "seed_0", "seed_1"])
       (True, True)
       >>> is_table_of_runs(["a1", "a2"])

@@ -93,7 +93,7 @@ def columns_of(frame: pandas.DataFrame) -> str:
 def described(columns: Mapping[str, str]) -> str:
     """Returns the column of each role, for messages.
 
-    Example:
+    Examples:
       >>> described({"prediction": "y_pred", "seed": BY_NAME})
       "prediction = 'y_pred', seed = names of files"
     """
@@ -260,7 +260,7 @@ class ArmTable:
 def number_of(seed: Hashable) -> Hashable:
     """Returns a seed as a whole number if it is written as one in any way, otherwise unchanged.
 
-    Example:
+    Examples:
       >>> number_of("seed_3"), number_of("3"), number_of(3.0), number_of("A")
       (3, 3, 3, 'A')
     """
@@ -422,7 +422,7 @@ def table_of_arrays(
       where: name of the arrays for error messages.
       names: names of arrays by role, if not the usual ones.
 
-    Example:
+    Examples:
       >>> table = table_of_arrays({"scores": np.array([[1, 0]]), "seeds": np.array([7])}, "base")
       >>> table.seeds, table.values.tolist(), table.example_ids.tolist()
       ([7], [[1, 0]], [0, 1])

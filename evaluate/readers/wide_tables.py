@@ -74,7 +74,7 @@ def long_table(
     Returns:
       The table, indexed by the row of each example; the column of each role; and unused columns.
 
-    Example:
+    Examples:
       >>> import pandas
       >>> wide = pandas.DataFrame({"id": ["a", "b"], "seed_3": [1, 1], "seed_4": [1, 0]})
       >>> long, roles, _ = long_table(wide, wide, {"example": "id"}, {}, "file", has_seeds=False)

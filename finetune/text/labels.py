@@ -240,7 +240,7 @@ def described_labels(labels: np.ndarray, task: TextTask) -> str:
     Args:
       labels: result of `label_array`.
 
-    Example:
+    Examples:
       >>> described_labels(np.array([0, 2, 2]), TextTask("tone", ("bad", "fair", "good")))
       '0 bad (1), 1 fair (0), 2 good (2)'
     """

@@ -113,7 +113,7 @@ def columns_of_files(files: Sequence[PathLike]) -> tuple[str, ...]:
       files: tables with columns of usual names, or lines of text with a tab between the texts of a pair;
         no files: the columns of a pair, for published sets.
 
-    Example:
+    Examples:
       >>> path = getfixture("tmp_path") / "new.jsonl"
       >>> _ = path.write_text('{"premise": "A cake.", "hypothesis": "Food.", "id": 4}\n')
       >>> columns_of_files([path])

@@ -140,7 +140,7 @@ def table_task(
       labels: names of the classes; None for a regression.
       text_columns: one or two names.
 
-    Example:
+    Examples:
       >>> table_task("reviews", ["bad", "good"], ["text"]).num_outputs
       2
     """

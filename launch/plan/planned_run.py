@@ -131,7 +131,7 @@ def vocabulary_size(corpus: Any) -> int | None:
 
     None if it is not known before the corpus exists, and for a path, which is not read.
 
-    Example:
+    Examples:
       >>> vocabulary_size("corpora/wiki") is None
       True
     """

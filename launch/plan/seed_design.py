@@ -21,7 +21,7 @@ def seeds_of_runs(
       design: `crossed`: all combinations of seeds. `one_at_a_time`: for each seed a run in which all sources
         have it, and one more run per source in which only that source has a new seed.
 
-    Example:
+    Examples:
       >>> seeds_of_runs(["data_seed", "mask_seed"], ["dropout_seed"], [0, 1], "crossed")[1]
       {'dropout_seed': 0, 'data_seed': 0, 'mask_seed': 1}
       >>> runs = seeds_of_runs(["head_seed", "order_seed"], [], [0, 1], "one_at_a_time")

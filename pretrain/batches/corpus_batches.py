@@ -106,7 +106,7 @@ class Batches:
 def steps_per_job(threads: int, batch_size: int, sequence_length: int) -> int:
     """Returns the minimum number of steps per job when several threads make batches.
 
-    Example:
+    Examples:
       >>> steps_per_job(1, 32, 512), steps_per_job(2, 32, 512)
       (1, 32)
     """

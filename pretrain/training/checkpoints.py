@@ -53,7 +53,7 @@ def steps_before(start: Checkpoint | None, treatment: str) -> int:
 def checkpoint_path(run_dir: PathLike, step: int) -> Path:
     """Returns the path of a pre-training run's checkpoint of a step.
 
-    Example:
+    Examples:
       >>> checkpoint_path("results/seed_0", 2000).as_posix()
       'results/seed_0/checkpoints/step_2000'
     """

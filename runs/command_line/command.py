@@ -344,7 +344,7 @@ _GIN_NAMES = {
 def command_of(function: str) -> str:
     """Returns the name of a function's command, or the function's own where it has none.
 
-    Example:
+    Examples:
       >>> command_of("score"), command_of("make_world")
       ('evaluate', 'world')
     """
@@ -357,7 +357,7 @@ def gin_name_of(function: str) -> str:
 
     Gin files may bind them under the function's own name, too.
 
-    Example:
+    Examples:
       >>> gin_name_of("score"), gin_name_of("pretrain")
       ('evaluate', 'pretrain')
     """

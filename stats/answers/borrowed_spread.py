@@ -38,7 +38,7 @@ class SeedSpread:
       source: text on the origin of `sd`.
       assumed: whether `df` is a default.
 
-    Example:
+    Examples:
       >>> SeedSpread(sd=0.8, df=24.0, source="25 seeds of our own").assumed
       False
 
@@ -77,7 +77,7 @@ def seed_spread(spread: float | str | SeedSpread) -> SeedSpread:
     Args:
       spread: `0.8` or `0.8/24`; a `SeedSpread` is returned unchanged.
 
-    Example:
+    Examples:
       >>> spread = seed_spread("0.8/24")
       >>> spread.sd, spread.df
       (0.8, 24.0)
@@ -182,7 +182,7 @@ def one_seed(
     Raises:
       DataError: a result without an arm of one seed or not with `resample="examples"`, or an invalid spread.
 
-    Example:
+    Examples:
       >>> import numpy as np
       >>> from multiberts import stats
       >>> right = np.random.default_rng(0).random((2, 1, 2000)) < 0.8  # arms x one seed x examples

@@ -105,7 +105,7 @@ def early_look(
     Raises:
       DataError: fewer than two seeds, more than planned, or p outside [0, 1].
 
-    Example:
+    Examples:
       >>> import numpy as np
       >>> from multiberts import stats
       >>> result = stats.compare(*(np.random.default_rng(0).random((2, 7, 500)) < [[[0.7]], [[0.75]]]))
@@ -144,7 +144,7 @@ def look_at(
       seeds: number of present seeds per arm, 2 or more.
       alpha: overall two-sided level.
 
-    Example:
+    Examples:
       >>> level, is_enough, _ = look_at(0.004, seeds=7, planned_seeds=10)
       >>> round(level, 4), is_enough
       (0.0123, True)

@@ -128,7 +128,7 @@ def reproduce(
       DataError: one seed without a borrowed spread, several seeds with one, seeds that do not vary, or an
         invalid setting.
 
-    Example:
+    Examples:
       >>> import numpy as np
       >>> from multiberts import stats
       >>> right = np.random.default_rng(0).random((5, 1000)) < 0.85  # seeds x examples

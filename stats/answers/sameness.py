@@ -61,7 +61,7 @@ class Sameness(FurtherAnswer):
       holm: both p-values corrected for the length of a list of comparisons; if present, they decide the
         result.
 
-    Example:
+    Examples:
       >>> import numpy as np
       >>> from multiberts import stats
       >>> base, experiment = np.random.default_rng(0).normal(0, 1, (2, 5, 100))
@@ -167,7 +167,7 @@ class Sameness(FurtherAnswer):
         Raises:
           DataError: a true difference worse than the margin, or as in `Comparison.plan`.
 
-        Example:
+        Examples:
           >>> import numpy as np
           >>> from multiberts import stats
           >>> base, experiment = np.random.default_rng(0).normal(0, 1, (2, 5, 100))
@@ -265,7 +265,7 @@ def same(result: ComparisonResult | FurtherAnswer, margin: float) -> Sameness:
     Raises:
       DataError: a margin outside (0, half of the metric's range), or a result of one arm.
 
-    Example:
+    Examples:
       >>> import numpy as np
       >>> from multiberts import stats
       >>> right = np.random.default_rng(0).random((2, 5, 2000)) < 0.8  # arms x seeds x examples

@@ -29,7 +29,7 @@ _MOST_VALUES = 12
 def arm_behind(arms: Sequence[Arm], metric: MetricLike, names: NDArray) -> int | None:
     """Returns the index of the arm that alone predicts the slices [examples] by its answers, or None.
 
-    Example:
+    Examples:
       >>> from multiberts.evaluate.metrics.register import METRICS
       >>> from multiberts.stats.runs_table import make_arm
       >>> random = np.random.default_rng(0)

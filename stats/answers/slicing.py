@@ -217,7 +217,7 @@ def slices(result: ComparisonResult | FurtherAnswer, by: Any) -> Slices:
     Raises:
       DataError: the column is missing or has one value or too many, or the spread is borrowed (`one_seed`).
 
-    Example:
+    Examples:
       >>> import numpy as np
       >>> from multiberts import stats
       >>> right = np.random.default_rng(0).random((2, 5, 400)) < [[[0.7]], [[0.8]]]

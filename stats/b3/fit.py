@@ -89,7 +89,7 @@ def solve(
       DataError: shapes differ, a value is not finite or not a probability, or the losses do not determine e
         (without a trend filter or bounds).
 
-    Example:
+    Examples:
       >>> from multiberts import stats
       >>> import numpy as np
       >>> levels = stats.b3.leakage_levels(0.1, np.linspace(0, 1, 21))
@@ -161,7 +161,7 @@ def search(
     Raises:
       DataError: there are no candidates, or one is out of range.
 
-    Example:
+    Examples:
       >>> from multiberts import stats
       >>> import numpy as np
       >>> levels = stats.b3.leakage_levels(0.1, np.linspace(0, 1, 21))

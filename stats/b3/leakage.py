@@ -36,7 +36,7 @@ def binomial_matrix(num_train: int, leakages: ArrayLike) -> Floats:
     Raises:
       DataError: n' is below 1 or a leakage outside [0, 1].
 
-    Example:
+    Examples:
       >>> from multiberts import stats
       >>> stats.b3.binomial_matrix(2, [0.0, 0.5]).round(2).tolist()
       [[1.0, 0.0, 0.0], [0.25, 0.5, 0.25]]
@@ -70,7 +70,7 @@ def leakage_levels(p_0: float, injections: ArrayLike, purity: float = 1.0) -> Fl
     Raises:
       DataError: p_0 is outside [0, 1), purity outside (p_0, 1], or a dose outside [0, 1].
 
-    Example:
+    Examples:
       >>> from multiberts import stats
       >>> stats.b3.leakage_levels(0.1, [0.0, 0.5, 1.0]).round(2).tolist()
       [0.1, 0.55, 1.0]

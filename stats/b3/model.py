@@ -207,7 +207,7 @@ def estimate(
     Raises:
       DataError: clusters, sizes or leakages are impossible, or a loss is not finite.
 
-    Example:
+    Examples:
       >>> import numpy as np
       >>> from multiberts import stats
       >>> sampling = LeakageSampling(num_train=5, num_draws=4)
@@ -341,7 +341,7 @@ class B3CrossValidator:
     Splits are in the order of levels, with `num_draws` splits each; see `levels` and `leakages`. Training
     indices have repetitions, because they are drawn with replacement.
 
-    Example:
+    Examples:
       >>> import numpy as np
       >>> from sklearn.dummy import DummyClassifier
       >>> from sklearn.model_selection import cross_val_score

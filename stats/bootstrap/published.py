@@ -73,7 +73,7 @@ def multibootstrap(
     Warns:
       UserWarning: an arm has one seed, so resampling shows no variation over seeds.
 
-    Example:
+    Examples:
       >>> import pandas as pd
       >>> from multiberts import stats
       >>> runs = pd.DataFrame({"seed": [0, 1, 0, 1], "intervention": [False, False, True, True]})
@@ -193,7 +193,7 @@ def report_ci(
     Raises:
       ValueError: `samples` is not [replicates, 2] or `c` not inside (0, 1).
 
-    Example:
+    Examples:
       >>> from multiberts import stats
       >>> found = stats.report_ci([(0.75, 1.0), (0.5, 1.0), (0.75, 0.5)], c=0.5)
       3 bootstrap samples, 50% percentile intervals:

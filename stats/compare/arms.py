@@ -104,7 +104,7 @@ def compare_arms(  # noqa: PLR0913 -- users see every option with its default
     Raises:
       DataError: fewer than two arms, no arm named `against`, incompatible arms, or too few seeds.
 
-    Example:
+    Examples:
       >>> import numpy as np
       >>> from multiberts import stats
       >>> random = np.random.default_rng(0)

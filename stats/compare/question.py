@@ -66,7 +66,7 @@ class TaskData:
       examples_of: name of the set of examples, by default the task's name. Tasks with the same set share its
         draws, such as one evaluation set under two metrics.
 
-    Example:
+    Examples:
       >>> from xarray import DataArray
       >>> from multiberts import stats
       >>> rows, dims = [[1, 0, 1, 1], [1, 1, 1, 0]], ("pretrain_seed", "example")
@@ -144,7 +144,7 @@ def compare(
     Raises:
       DataError: incompatible arrays, or an arm with too few seeds to estimate their variance.
 
-    Example:
+    Examples:
       >>> from multiberts import stats
       >>> base = [[1, 1, 1, 1], [0, 0, 1, 0], [1, 0, 0, 0]]  # seeds x examples
       >>> experiment = [[1, 0, 1, 1], [1, 0, 1, 0], [1, 0, 1, 0]]

@@ -56,7 +56,7 @@ class ArmComparisons(RankingResult, Readable):
       n_resamples, rng: bootstrap replicates, and the number that identifies their draws.
       notes: notes on the data for readers, as in `Comparison`.
 
-    Example:
+    Examples:
       >>> import numpy as np
       >>> from multiberts import stats
       >>> random = np.random.default_rng(0)

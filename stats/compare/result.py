@@ -101,7 +101,7 @@ class Readable(KnowsGuesses):
         Args:
           ax: Matplotlib axes to draw into, which are returned; for two arms only the difference is drawn.
 
-        Example:
+        Examples:
           >>> from matplotlib.figure import Figure
           >>> from multiberts import stats
           >>> result = stats.compare([[1, 0, 1], [1, 1, 0]], [[1, 1, 1], [0, 1, 1]])
@@ -186,7 +186,7 @@ class Comparison(ComparisonResult, Readable):
       pooled_seeds: whether the mean squares of unpaired arms' seeds were similar enough to be pooled: 2R -
         2 degrees of freedom, where Welch's formula gives fewer.
 
-    Example:
+    Examples:
       >>> from xarray import DataArray
       >>> from multiberts import stats
       >>> rows, dims = [[1, 0, 1, 1], [1, 1, 1, 0], [0, 0, 1, 1]], ("pretrain_seed", "example")
@@ -221,7 +221,7 @@ class Comparison(ComparisonResult, Readable):
           name: name of the comparison.
           evaluation_set: name of the evaluation set.
 
-        Example:
+        Examples:
           >>> from multiberts import stats
           >>> result = stats.compare([[1, 0, 1, 1], [1, 1, 1, 0]], design="single")
           >>> result.named("RoBERTa").base.name

@@ -53,7 +53,7 @@ class TaskComparisons(EqualByContent, Readable):
         a `single` design.
       left_out: seeds of each task that the mean leaves out because other tasks lack them.
 
-    Example:
+    Examples:
       >>> from xarray import DataArray
       >>> from multiberts import stats
       >>> rows, dims = [[1, 0, 1, 1], [1, 1, 1, 0], [0, 0, 1, 1]], ("pretrain_seed", "example")
@@ -116,7 +116,7 @@ def compare_tasks(
       DataError: incompatible arrays of a task, tasks without common seeds, or tasks with the same set of
         examples but different numbers of them.
 
-    Example:
+    Examples:
       >>> from xarray import DataArray
       >>> from multiberts import stats
       >>> seeds, dims = {"pretrain_seed": [0, 1, 2]}, ("pretrain_seed", "example")

@@ -16,7 +16,7 @@ def readable(name: str, names: Mapping[str, str]) -> str:
       name: procedure, task or evaluation set, possibly followed by a step or preceded by a task.
       names: readable name by name in code.
 
-    Example:
+    Examples:
       >>> readable("cda_incr, step 250", {"cda_incr": "After CDA"})
       'After CDA, step 250'
       >>> readable("pronoun_probe/dev", {})

@@ -73,7 +73,7 @@ def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[s
     Raises:
       DataError: the data cannot be read as predictions; the message suggests a correction.
 
-    Example:
+    Examples:
       >>> from multiberts import stats
       >>> path = getfixture("tmp_path") / "scores.csv"
       >>> _ = path.write_text("id,old_seed0,old_seed1,new_seed0,new_seed1\na,0,1,1,1\nb,1,0,1,1\n")
@@ -288,7 +288,7 @@ def columns_of_each(
 ) -> list[dict[str, str | None]]:
     """Returns the column names for each path; None: the usual names.
 
-    Example:
+    Examples:
       >>> columns_of_each(["a.csv", "b.csv"], {"label": "gold,y", "seed": "s", "run": None})
       [{'label': 'gold', 'seed': 's', 'run': None}, {'label': 'y', 'seed': 's', 'run': None}]
     """

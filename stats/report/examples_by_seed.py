@@ -124,7 +124,7 @@ class ExampleGrid:
 def marks(scores: NDArray[np.float64]) -> str:
     """Returns one sign per seed, from an empty circle (wrong) to a full one (right).
 
-    Example:
+    Examples:
       >>> marks(np.array([0.0, 1.0, 0.5, 0.2]))
       '○●◑◔'
     """

@@ -82,7 +82,7 @@ class ReportedExperiment:
 def experiment_of(run_dir: PathLike) -> ReportedExperiment | None:
     """Returns the experiment whose root contains the report's directory, or None.
 
-    Example:
+    Examples:
       >>> experiment_of("report") is None
       True
     """

@@ -153,7 +153,7 @@ def write_html(result: Readable, path: str | Path) -> None:
       result: result of `compare`, or of `compare_tasks` (the page then starts with the mean over tasks).
       path: path of the file; an existing file is replaced.
 
-    Example:
+    Examples:
       >>> from multiberts import stats
       >>> result = stats.compare([[1, 0, 1], [1, 1, 0]], [[1, 1, 1], [0, 1, 1]])
       >>> page = getfixture("tmp_path") / "page.html"

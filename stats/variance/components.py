@@ -51,7 +51,7 @@ class VarianceComponents:
     Raises:
       DataError: a component is NaN or infinite.
 
-    Example:
+    Examples:
       >>> from multiberts import stats
       >>> parts = stats.VarianceComponents(seed=0.0001, example=0.1, residual=0.05)
       >>> round(parts.plan(num_seeds=5, num_examples=1000).power(0.03), 2)
@@ -124,7 +124,7 @@ class VarianceComponents:
         Warns:
           UserWarning: the estimate of a component is negative, and 0 is used instead.
 
-        Example:
+        Examples:
           >>> from multiberts.stats.variance.components import VarianceComponents
           >>> plan = VarianceComponents(seed=0.0001, example=0.1, residual=0.05).plan(5, 1, 1000)
           >>> plan.seeds_needed(0.03)
@@ -287,7 +287,7 @@ def variance_components(scores: Scores, truncate: bool = True) -> VarianceCompon
     Raises:
       DataError: fewer than two seeds or examples.
 
-    Example:
+    Examples:
       >>> from multiberts import stats
       >>> import numpy as np
       >>> scores = np.random.default_rng(0).random((5, 100)) < np.linspace(0.5, 0.9, 5)[:, None]
@@ -326,7 +326,7 @@ def unpaired_components(
     Raises:
       DataError: fewer than two seeds or examples, or different numbers of examples.
 
-    Example:
+    Examples:
       >>> from multiberts import stats
       >>> import numpy as np
       >>> random = np.random.default_rng(0)
@@ -393,7 +393,7 @@ def nested_variance_components(runs: Runs, truncate: bool = True) -> VarianceCom
     Raises:
       DataError: fewer than two seeds or examples, or no seed with two runs.
 
-    Example:
+    Examples:
       >>> from multiberts import stats
       >>> import numpy as np
       >>> random = np.random.default_rng(0)

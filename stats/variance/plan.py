@@ -61,7 +61,7 @@ class Plan:
     Raises:
       DataError: an invalid design, level, power, number of sides or size.
 
-    Example:
+    Examples:
       >>> from multiberts.stats.variance.components import VarianceComponents
       >>> components = VarianceComponents(seed=0.0001, example=0.1, residual=0.05)
       >>> plan = components.plan(num_seeds=5, num_examples=1000)

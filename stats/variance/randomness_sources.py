@@ -81,7 +81,7 @@ def seed_sources(
     Raises:
       DataError: another design, one source, fewer than three seeds of a source, or equal scores.
 
-    Example:
+    Examples:
       >>> import numpy as np
       >>> from multiberts import stats
       >>> order, dropout = np.repeat(np.arange(4), 4), np.tile(np.arange(4), 4)

@@ -96,7 +96,7 @@ def decompose(runs: Runs, target: ArrayLike = 1.0) -> Decomposition:
     Raises:
       DataError: no node of a level has two members.
 
-    Example:
+    Examples:
       >>> from multiberts import stats
       >>> runs = [[[1, 0, 1], [1, 0, 0], [1, 1, 0]], [[0, 0, 1], [1, 0, 1], [1, 0, 1]]]  # by seed and run
       >>> sorted(stats.zhong.decompose(runs).variances)

@@ -29,7 +29,7 @@ def ensemble(runs: Runs, labels: ArrayLike | None = None) -> RunsTable:
     Raises:
       DataError: a score is not 0 or 1, if there are no labels.
 
-    Example:
+    Examples:
       >>> from multiberts import stats
       >>> runs = [[[1, 0, 1], [1, 0, 0], [1, 1, 0]], [[0, 0, 1], [1, 0, 1], [1, 0, 1]]]  # by seed and run
       >>> stats.zhong.ensemble(runs).predictions.tolist()
@@ -68,7 +68,7 @@ def single_runs(runs: Runs) -> RunsTable:
     Args:
       runs: 0/1 correctness [seeds, runs, examples].
 
-    Example:
+    Examples:
       >>> from multiberts import stats
       >>> runs = [[[1, 0, 1], [1, 0, 0], [1, 1, 0]], [[0, 0, 1], [1, 0, 1], [1, 0, 1]]]  # by seed and run
       >>> stats.zhong.single_runs(runs).predictions.tolist()

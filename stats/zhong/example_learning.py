@@ -80,7 +80,7 @@ def learning(steps: Sequence[int], right: ArrayLike, losses: ArrayLike | None = 
     Raises:
       DataError: there are fewer than two steps, shapes differ, or a loss is not finite.
 
-    Example:
+    Examples:
       >>> import numpy as np
       >>> from multiberts import stats
       >>> right = np.array([[[0, 1, 0], [1, 0, 0], [1, 1, 0]]], bool)  # a seed, three steps, three examples

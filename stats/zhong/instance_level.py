@@ -198,7 +198,7 @@ def instance_accuracy(runs: Runs) -> Array:
     Returns:
       float64 [examples].
 
-    Example:
+    Examples:
       >>> from multiberts import stats
       >>> runs = [[[1, 0, 1], [1, 0, 0], [1, 1, 0]], [[0, 0, 1], [1, 0, 1], [1, 0, 1]]]  # by seed and run
       >>> stats.zhong.instance_accuracy(runs).round(2).tolist()
@@ -400,7 +400,7 @@ def decay_bound(small: Runs, large: Runs, threshold: float | None = None) -> Ins
       DataError: a score is not 0 or 1, the examples differ, only one arm has example ids, or the threshold is
         not negative.
 
-    Example:
+    Examples:
       >>> from multiberts import stats
       >>> import numpy as np
       >>> random, chance = np.random.default_rng(0), np.linspace(0.1, 0.9, 500)
@@ -452,7 +452,7 @@ def improvement_bound(small: Runs, large: Runs, threshold: float | None = None) 
       threshold: threshold t > 0, fixed in advance; by default the best one. Differences of at least t are
         counted.
 
-    Example:
+    Examples:
       >>> from multiberts import stats
       >>> import numpy as np
       >>> random, chance = np.random.default_rng(0), np.linspace(0.1, 0.9, 500)
@@ -510,7 +510,7 @@ def threshold_bias(
     Raises:
       DataError: `n_resamples` is too small for the interval.
 
-    Example:
+    Examples:
       >>> from multiberts import stats
       >>> import numpy as np
       >>> random, chance = np.random.default_rng(0), np.linspace(0.1, 0.9, 500)
@@ -575,7 +575,7 @@ def relative_threshold_bias(
     Raises:
       DataError: there are several runs per seed, or a score is not 0 or 1.
 
-    Example:
+    Examples:
       >>> from multiberts import stats
       >>> import numpy as np
       >>> random, chance = np.random.default_rng(0), np.linspace(0.1, 0.9, 500)
@@ -695,7 +695,7 @@ def fisher_tests(
     Raises:
       DataError: there are several runs per seed, or a score is not 0 or 1.
 
-    Example:
+    Examples:
       >>> from multiberts import stats
       >>> import numpy as np
       >>> random, chance = np.random.default_rng(0), np.linspace(0.1, 0.9, 500)

@@ -97,7 +97,7 @@ def agreement(
     Raises:
       DataError: there is only one run or example, a prediction is missing, or the kind is unknown.
 
-    Example:
+    Examples:
       >>> from multiberts import stats
       >>> import xarray
       >>> answers = [[1, 0, 1], [1, 1, 1], [0, 0, 1], [1, 0, 1]]

@@ -96,7 +96,7 @@ def momentum(small: Runs, middle: Runs, large: Runs, *, confidence_level: float 
     Raises:
       DataError: a size has one seed, or the examples differ or cannot be matched.
 
-    Example:
+    Examples:
       >>> import numpy as np
       >>> random = np.random.default_rng(0)
       >>> middle, step = random.uniform(0.3, 0.7, 2000), random.choice([-0.2, 0.2], 2000)

@@ -160,7 +160,7 @@ def conditional_variance(
     Raises:
       DataError: there are fewer than 4 seeds, or no such level.
 
-    Example:
+    Examples:
       >>> from multiberts import stats
       >>> import numpy as np
       >>> random, chance = np.random.default_rng(0), np.linspace(0.1, 0.9, 100)
