@@ -169,12 +169,9 @@ class SweepArguments(LaunchArguments):
     }
 
     def groups(self) -> Iterator[tuple[str, Callable[..., Any], Mapping[str, Any]]]:
-        (heading, *options), *others = super().groups()
-        yield (
-            "Fine-tunes every checkpoint on every task with every rate and seed, and scores the runs.\n\n"
-            f"{heading}",
-            *options,
-        )
+        (heading, function, options), *others = super().groups()
+        summary = "Fine-tunes every checkpoint on every task with every rate and seed, and scores the runs."
+        yield f"{summary}\n\n{heading}", function, options
         yield from others
         heading = (
             "For every task, as --name=value or, in a --gin_file, as finetune.name = value (for one task:\n"
