@@ -169,10 +169,9 @@ class SweepArguments(LaunchArguments):
     }
 
     def groups(self) -> Iterator[tuple[str, Callable[..., Any], Mapping[str, Any]]]:
-        (heading, function, options), *others = super().groups()
         summary = "Fine-tunes every checkpoint on every task with every rate and seed, and scores the runs."
-        yield f"{summary}\n\n{heading}", function, options
-        yield from others
+        for number, (heading, function, options) in enumerate(super().groups()):
+            yield f"{summary}\n\n{heading}" if number == 0 else heading, function, options
         heading = (
             "For every task, as --name=value or, in a --gin_file, as finetune.name = value (for one task:\n"
             "TASK/finetune.name = value):"

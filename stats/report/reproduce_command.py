@@ -51,8 +51,6 @@ class FileReproduction(RowNames):
 def reproduce_files(settings: FileReproduction) -> str:
     """Tests whether a published number is plausible for runs like these on the same examples.
 
-    Example: `multiberts reproduce runs.csv --metric=accuracy --published=0.874 --of=best:5`.
-
     Args:
       settings: files of the runs, the published number, and options.
 

@@ -91,7 +91,7 @@ def learning(steps: Sequence[int], right: ArrayLike, losses: ArrayLike | None = 
     See also: `instance_accuracy`, `agreement`.
 
     Reference: Swayamdipta et al. (2020), Dataset Cartography; Toneva et al. (2019), An Empirical Study of
-        Example Forgetting.
+    Example Forgetting.
     """
     answers = np.asarray(right, bool)
     numbers = np.asarray(steps, np.int64)
