@@ -168,18 +168,13 @@ def as_text(compared: ComparedArms, read: str) -> str:
             parts += [*shown, passed_over if means[0].adjusted is not None else ""]
         else:
             parts = [*shown, *parts, passed_over] if passed_over else [*parts, *shown]
-    parts = [about, *parts]
-    further = tables_of_answers(compared)
-    parts += [shown_table.aligned() for shown_table in further]
-    parts += dict.fromkeys(f"Note: {shown_table.note}" for shown_table in further)
     if compared.rankings and not (means and means[0].comparison.experiment):
         about = words.claim(compared.rankings[0].arms, compared.rankings[0].resample)
-        return "\n\n".join(
-            filter(
-                None, [about, *_many_arms(compared, about, table), *_last(compared, warned, read)]
-            )
-        )
-    if not are_many:
+        parts = [*_many_arms(compared, about, table)]
+    further = tables_of_answers(compared)
+    parts = [about, *parts, *(shown_table.aligned() for shown_table in further)]
+    parts += dict.fromkeys(f"Note: {shown_table.note}" for shown_table in further)
+    if not (are_many or compared.rankings):
         parts += _advice(told, items, is_one_of_many=len(items) > 1 and len(means) != 1)
     parts += _last(compared, warned, read)
     return "\n\n".join(part for part in parts if part)
@@ -233,7 +228,11 @@ def _last(
 def _many_arms(compared: ComparedArms, about: str, table: Table | None) -> Iterator[str]:
     """Yields who leads and the ranking, then scores by task or comparisons with the base."""
     ranking, *others = compared.rankings
-    yield words.ranking_finding(ranking).removeprefix(about).lstrip()
+    is_mean = any(
+        item.tasks and item.evaluation_set == ranking.name for item in compared.comparisons
+    )
+    where = f"{ranking.name}: " if others and not is_mean else ""
+    yield where + words.ranking_finding(ranking).removeprefix(about).lstrip()
     yield ranking.table().aligned()
     if console.is_verbose():
         yield f"Note: {words.ranking_notes(ranking)[0]}"

@@ -285,9 +285,7 @@ def _rank_means(results: _Results, by_arms: Mapping[tuple[str, str], Sequence[in
         name: [request.pairs[number].prediction_sets[0] for number in numbers]
         for (name, _), numbers in by_arms.items()
     }
-    [measures] = [
-        [request.pairs[number].measure for number in numbers] for numbers in [*by_arms.values()][:1]
-    ]
+    measures = [request.pairs[number].measure for number in next(iter(by_arms.values()))]
 
     def cells(base: str, experiment: str) -> list[CountedArms]:
         return [
@@ -303,6 +301,9 @@ def _rank_means(results: _Results, by_arms: Mapping[tuple[str, str], Sequence[in
         tasks = {tuple(each.set_name for each in of_arm) for of_arm in sets.values()}
         if len(tasks) > 1 or len(results.means) < len(sets):
             raise DataError("some arms lack a task")
+        seeds = {mean.comparison.base.seeds for mean in results.means}
+        if len(seeds) > 1 and settings.design == "paired":
+            raise DataError("the arms have different seeds; give design='unpaired'")
         ranking = rank_means([mean.comparison for mean in results.means], cells, settings)
     except DataError as error:
         results.unranked.append(f"No ranking by the mean over tasks: {in_flags(str(error))}.")

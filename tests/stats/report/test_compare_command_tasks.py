@@ -1,5 +1,6 @@
 """The command `compare` on several tasks: a row for each, and their mean; also in a report."""
 
+import itertools
 import json
 import re
 
@@ -243,6 +244,39 @@ def test_ranks_are_those_of_the_arm_on_the_task(tmp_path):
     assert ranks["CoLA", "a"] == [1, 1] and ranks["RTE", "b"] == [1, 1]
     assert ranks["CoLA", "b"] == ranks["RTE", "a"] == [2, 3]
     assert ranks["mean of 2 tasks", "c"] == [3, 3]
+
+
+def test_models_are_ranked_by_their_mean_over_tasks(files, tmp_path):
+    """Every difference is that of `compare_tasks` at Bonferroni's level for all pairs."""
+    third = TABLE[TABLE["model"] == "new"].assign(model="third")
+    flipped = np.random.default_rng(0).random(len(third)) < 0.3
+    third["prediction"] = np.where(flipped, 1 - third["prediction"], third["prediction"])
+    rows = pd.concat([TABLE, third])
+    rows.to_csv(tmp_path / "all.csv", index=False)
+    path, page = str(tmp_path / "all.csv"), tmp_path / "page.html"
+    text = compare_files(results=path, html=str(page))
+    assert re.match(
+        "new (leads clearly|comes first) by accuracy \\(mean of 3 tasks\\), with ", text
+    )
+    assert re.search(
+        r"^arm +CoLA \(%\) +MRPC \(%\) +RTE \(%\) +mean of 3 tasks \(%\)", text, re.MULTILINE
+    )
+    order = [line.split()[1] for line in text.splitlines() if re.match(r"[123] +\w", line)]
+    shown = page.read_text()
+    every_two = shown[shown.index("Every two arms, mean of 3 tasks") :].partition("</details>")[0]
+    for better, worse in itertools.combinations(order, 2):
+        pair = pd.concat([rows[rows["model"] == worse], rows[rows["model"] == better]])
+        mean = stats.compare_tasks(pair, confidence_level=1 - 0.05 / 3).macro_average
+        assert mean.base.name == worse
+        low, high = (f"{100 * end:.1f}".replace("-", "\N{MINUS SIGN}") for end in mean.ci)
+        assert re.search(f"<td>{better}</td><td>{worse}</td>.*?{low} to {high}", every_two)
+    few = rows[(rows["model"] != "third") | (rows["seed"] < 2)]
+    few.to_csv(tmp_path / "few.csv", index=False)
+    text = compare_files(results=str(tmp_path / "few.csv"), **FEW)
+    assert "mean over tasks: the arms have different seeds; give --design=unpaired." in text
+    assert text.startswith("CoLA: ")
+    text = compare_files(results=str(tmp_path / "few.csv"), design="unpaired", **FEW)
+    assert "by accuracy (mean of 3 tasks), with " in text
 
 
 def test_several_tasks_are_not_pooled(files):
