@@ -136,15 +136,19 @@ def _learned(set_name: str, sets: Sequence[PredictionSet]) -> _Learned:
 
 def _finding(name: str, items: Sequence[_Learned]) -> str:
     """Returns how many examples were learned at the end, and when half of them were, by procedure."""
-    parts = []
+    parts, examples = [], counted(items[0].right.shape[2], "example")
     for item in items:
         steps, shares = item.course.steps, item.by_half
-        half = f", half of them by step {steps[np.argmax(shares >= 0.5)]:,}" * bool(
-            shares[-1] >= 0.5
+        early = steps[np.argmax(shares >= 0.5)]
+        half = (
+            f", and half of all by step {early:,}"
+            if shares[-1] >= 0.5 and early < steps[-1]
+            else ""
         )
-        parts.append(f"{shares[-1]:.0%} by step {steps[-1]:,} with {item.procedure}{half}")
-    examples = counted(items[0].right.shape[2], "example")
-    return f"{name}: of {examples}, runs learned {'; '.join(parts)}."
+        parts.append(
+            f"{item.procedure} has learned {shares[-1]:.0%} of {examples} by step {steps[-1]:,}{half}"
+        )
+    return f"{name}: {'; '.join(parts)}."
 
 
 def _guesses(name: str, first: _Learned) -> str:

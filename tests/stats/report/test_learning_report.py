@@ -52,7 +52,7 @@ def test_examples_are_learned_when_the_world_has_it(tmp_path: Path) -> None:
     chances = [1.0, *[np.exp(-2.0)] * 3]
     assert float(found["seldom"]["Confidence"]) == pytest.approx(np.mean(chances))
     said = describe(str(run))
-    assert "of 4 examples, runs learned 75% by step 30 with base, half of them by step 30." in said
+    assert "base has learned 75% of 4 examples by step 30." in said
     with open(run / "report/tables/learned.csv") as lines:
         [row] = csv.DictReader(lines)
     numbers = {name: float(row[name]) for name in list(row)[4:]}
