@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median_high
+from typing import Any
 
 from multiberts.runs.errors import counted
 from multiberts.stats.formats import NONE, Cell, format_cell, with_decimals
@@ -33,21 +34,47 @@ FULL_COLUMNS = (
 
 
 def full_table(
-    comparisons: Sequence[ComparisonResult], answers: Sequence[Sequence[FurtherAnswer]] = ()
+    comparisons: Sequence[ComparisonResult],
+    answers: Sequence[Sequence[FurtherAnswer]] = (),
+    rankings: Sequence[RankingResult] = (),
 ) -> Table:
     """Makes the table of `FULL_COLUMNS` and the answers' columns; inapplicable cells are None.
 
     Args:
       answers: answers to further questions about each comparison.
+      rankings: rankings without a base, whose differences follow.
     """
     rows = [_full_row(comparison) for comparison in comparisons]
     further = [
         {name: value for answer in of_row for name, value in answer.columns().items()}
         for of_row in answers or [()] * len(rows)
     ]
-    columns = [*FULL_COLUMNS, *dict.fromkeys(name for extra in further for name in extra)]
     every = [row | extra for row, extra in zip(rows, further, strict=True)]
+    every += [flat_values(record) for result in rankings for record in difference_records(result)]
+    columns = [*FULL_COLUMNS, *dict.fromkeys(name for extra in further for name in extra)]
+    if rankings:
+        columns += ["p_bonferroni", "p_holm"]
     return Table(columns, [[row.get(name) for name in columns] for row in every])
+
+
+def difference_records(result: RankingResult) -> list[dict[str, Any]]:
+    """Returns the differences of a ranking with the keys of `Comparison.to_dict`; none with a base.
+
+    Intervals hold for all pairs together; `p_value` is of one pair, the others are corrected.
+    """
+    about = {"evaluation_set": result.name, "metric": result.metric, "design": result.design}
+    return [
+        {
+            "name": f"{item.experiment} against {item.base}", **about, "resample": result.resample,
+            "base": {"name": item.base}, "experiment": {"name": item.experiment},
+            "estimate": item.estimate,
+            "ci": {**item.ci._asdict(), "level": item.ci.level, "method": item.ci.method},
+            "p_value": item.p_values["uncorrected"], "df": item.df,
+            "standard_error": item.standard_error, "p_bonferroni": item.p_value,
+            "p_holm": item.p_values["holm"],
+        }
+        for item in (result.differences if result.against is None else ())
+    ]  # fmt: skip
 
 
 def _full_row(item: ComparisonResult) -> dict:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from multiberts.evaluate.metrics.column_metric import UNBOUNDED
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.figure_style import COLOURS, GREY, canvas
-from multiberts.stats.formats import heading
+from multiberts.stats.formats import heading, with_minus
 from multiberts.stats.interval_rule import ScoreKind, interval_of_mean
 from multiberts.stats.metric_names import metric_label, score_format
 from multiberts.stats.presentation import drawing
@@ -355,13 +355,14 @@ def _draw_occupations(axes: Axes, arm: OccupationScores, index: int) -> None:
         return
     slope = np.polyfit(arm.share, mean, 1)[0]
     interval = "" if arm.interval is None else " ({:z.2f} to {:z.2f})".format(*arm.interval)
+    numbers = with_minus(f"{slope:z.2f}{interval}")
     ends = np.array([arm.share.min(), arm.share.max()])
     for values in by_seed if len(by_seed) > 1 else ():
         line = np.polyval(np.polyfit(arm.share, values, 1), ends)
         axes.plot(100 * ends, line, color=colour, linewidth=0.7, label="one seed")
     axes.plot(
         100 * ends, np.polyval(np.polyfit(arm.share, mean, 1), ends), color=colour, linewidth=2.2,
-        label=f"{arm.name}: slope {slope:z.2f}{interval}",
+        label=f"{arm.name}: slope {numbers}",
     )  # fmt: skip
     if arm.truth is not None:
         line = mean.mean() + arm.truth * (ends - arm.share.mean())
@@ -372,7 +373,7 @@ def draw_ranking(result: RankingResult) -> Figure:
     """Draws score (or difference from the reference), ranks and group of each arm, starting with the best."""
     level, arms = f"{result.confidence_level:.0%}", result.arms
     against = {item.experiment: item for item in result.differences if result.against}
-    with canvas(6.6, 1.5 + 0.34 * len(arms), 2, width_ratios=[1.4, 1]) as (figure, (left, right)):
+    with canvas(6.0, 1.5 + 0.34 * len(arms), 2, width_ratios=[1.4, 1]) as (figure, (left, right)):
         for row, arm in enumerate(arms):
             if result.against is None:
                 drawing.row(left, row, arm.estimate, arm.ci)

@@ -113,6 +113,29 @@ def tally(items: Sequence[ReportedComparison]) -> str:
     return ", ".join(f"{word} on {counts[word]}" for word in results if counts[word])
 
 
+def against_base(items: Sequence[ReportedComparison]) -> str:
+    """Returns which of several arms are better or worse than their base, by means over tasks if any."""
+    rows = [row for row in means_of(items) or items if row.comparison.experiment is not None]
+    names: dict[str, list[str]] = {}
+    for row in rows:
+        assert row.comparison.experiment is not None
+        names.setdefault(row.result, []).append(row.comparison.experiment.name)
+    arms = {name for of_result in names.values() for name in of_result}
+    if len(arms) < 2 or len(rows) > len(arms):  # several tasks or metrics without a mean
+        return ""
+    base = rows[0].comparison.base.name
+    order = ("better", "higher", "worse", "lower")
+    told = [
+        f"{words.names_text(names[result])} {'is' if len(names[result]) == 1 else 'are'} {result} than {base}"
+        for result in order
+        if result in names
+    ]
+    if unclear := names.get("not clear"):
+        start = "no clear difference from it" if told else f"No clear difference from {base}"
+        told.append(f"{start} for {words.names_text(unclear)}")
+    return "; ".join(told) + "."
+
+
 def answer(items: Sequence[ReportedComparison], asked: ReportedComparison) -> str:
     """Returns one or two sentences on a list: the counts of results, and the primary comparison."""
     first, number = asked, len(items) - len(means_of(items))

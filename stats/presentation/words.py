@@ -194,9 +194,13 @@ def lead(
     p = item.p_value if adjusted is None else adjusted
     assert item.experiment is not None and p is not None
     size, level = partial(estimate_text, item), level_text(item.confidence_level)
+    clear = is_clear(item, p, answers)
+    # Without the corrected p the interval, of this comparison alone, would seem to contradict the claim.
+    beyond = not (clear or item.ci.low <= 0 <= item.ci.high or adjusted is None)
+    corrected = f", {p_text(p)} after Holm's correction" * beyond
     return (
-        f"{_claim_of_scores(item, item.experiment, is_clear(item, p, answers))} "
-        f"(difference {size(item.estimate)}, {level} {size(item.ci)})."
+        f"{_claim_of_scores(item, item.experiment, clear)} (difference {size(item.estimate)}, {level} "
+        f"{size(item.ci)}{corrected})."
     )
 
 
@@ -304,8 +308,8 @@ def _about_repeats(arms: Iterable[ArmSummary]) -> str:
         return ""
     these = _form(len(names), "this model", "these models")
     return (
-        f"The runs of {_names(names)} are repeats of one evaluation: this is about evaluating {these} again, "
-        "and not about training again."
+        f"The runs of {names_text(names)} are repeats of one evaluation: this is about evaluating {these} "
+        "again, and not about training again."
     )
 
 
@@ -830,7 +834,7 @@ def ranking_finding(result: RankingResult) -> str:
             way = ways[item.estimate <= 0] if item.clear else "not clearly different"
             sides[way].append(item.experiment)
         words = [
-            f"{way.capitalize()} than {result.against}: {_names(names)}."
+            f"{way.capitalize()} than {result.against}: {names_text(names)}."
             for way, names in sides.items()
             if names
         ]
@@ -838,7 +842,16 @@ def ranking_finding(result: RankingResult) -> str:
             [ranking_lead(result), f"{count} from {result.against} {are} clear.", *words]
         )
     tied = _tied_with_first(result)
-    ties = filled("{} cannot be distinguished from it. ", tied and _names(tied))
+    ties = filled("{} cannot be distinguished from it. ", tied and names_text(tied))
+    ahead = result.differences[0]
+    decimals = interval_decimals(ahead.ci, result.metric)
+    size, interval = (
+        difference_text(value, result.metric, decimals) for value in (ahead.estimate, ahead.ci)
+    )
+    ties = (
+        f"The difference from {ahead.base} is {size} ({level_text(result.confidence_level)}, for all pairs "
+        f"together, {interval}). {ties}"
+    )
     clear_at = f"{are} clear at {result.confidence_level:.0%} for all together."
     return f"{ranking_lead(result)} {ties}{count} {clear_at}"
 
@@ -848,7 +861,8 @@ def _numbers_of_seeds(result: RankingResult) -> str:
     return " to ".join(map(str, sorted({min(numbers), max(numbers)})))
 
 
-def _names(names: Sequence[str]) -> str:
+def names_text(names: Sequence[str]) -> str:
+    """Joins names for a sentence; of many, the last is replaced by a number."""
     if len(names) > _MOST_NAMES:
         names = [*names[: _MOST_NAMES - 1], f"{len(names) - _MOST_NAMES + 1} more"]
     return " and ".join(not_empty(", ".join(names[:-1]), names[-1]))

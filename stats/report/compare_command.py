@@ -39,6 +39,7 @@ from multiberts.stats.report.compare_output import (
     as_json,
     as_text,
     tables_of_answers,
+    unbased,
     what_was_read,
 )
 from multiberts.stats.report.evidence import ComparedArms, Pair, Request, compare_all
@@ -193,7 +194,7 @@ def compare_files(settings: FileComparison) -> str:
         texts[settings.latex] = "\n".join(table.latex() for table in shown)
     if settings.csv is not None:
         answers = [item.answers for item in compared.items]
-        texts[settings.csv] = full_table(compared.comparisons, answers).csv()
+        texts[settings.csv] = full_table(compared.comparisons, answers, unbased(compared)).csv()
     texts |= _pages(compared, settings, read, tables) if settings.html is not None else {}
     for path, text in texts.items():
         write_atomically(path, text)
@@ -244,8 +245,10 @@ def _compare_tasks(
         raise UserError(str(error)) from error
     by_arm: dict[str, list[Pair]] = {name: [] for name in (every_arm if ranked else others or [""])}
     lacking: list[str] = []
+    # A set of several files' examples is not called by the file of the base.
+    unnamed = "all examples" if settings.experiment else Path(settings.results).name
     for task, arms in tasks.items():
-        called = task or settings.task_name or settings.task or Path(settings.results).name
+        called = task or settings.task_name or settings.task or unnamed
         # Tasks of finished runs have several evaluation sets, treated as in a report.
         of_task = [*getattr(next(iter(arms.values())), "attrs", {}).get("metrics", ())]
         run_task, _, set_name = (task if of_task else "").partition("/")

@@ -12,17 +12,24 @@ from multiberts.evaluate.readers.rows import ArmTable, described
 from multiberts.runs import console
 from multiberts.runs.errors import counted
 from multiberts.stats.compare.checks import are_repeats
+from multiberts.stats.compare.ranking import ArmComparisons
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.formats import NONE, Cell, with_decimals
 from multiberts.stats.metric_names import metric_name, score_format
 from multiberts.stats.presentation import planning, words
 from multiberts.stats.presentation.comparison_tables import (
+    difference_records,
     metric_decimals,
     p_heading,
     summary_table,
     unclear_beyond_zero,
 )
-from multiberts.stats.presentation.reported import ReportedComparison, means_of, tally
+from multiberts.stats.presentation.reported import (
+    ReportedComparison,
+    against_base,
+    means_of,
+    tally,
+)
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.report.evidence import ComparedArms, names_of_rows
 
@@ -130,7 +137,13 @@ def as_json(compared: ComparedArms, read: str) -> str:
                 if record[role] and record[role]["name"] == arm.name:
                     ranks = [arm.rank_low, arm.rank_high]
                     record[role] |= {"ranks": ranks, "groups": list(arm.groups)}
+    records += [record for each in unbased(compared) for record in difference_records(each)]
     return json.dumps(records, indent=2, default=str)
+
+
+def unbased(compared: ComparedArms) -> Sequence[ArmComparisons]:
+    """Returns the rankings whose differences are not among the comparisons."""
+    return compared.rankings if compared.comparisons[0].experiment is None else ()
 
 
 def as_text(compared: ComparedArms, read: str) -> str:
@@ -160,7 +173,7 @@ def as_text(compared: ComparedArms, read: str) -> str:
         else reported.finding(pairing=False).removeprefix(about).lstrip()
         for reported in told
     )
-    parts = ["\n".join(findings)]
+    parts = [against_base(compared.items), "\n".join(findings)]
     if table is not None:
         shown = [table.aligned(), *filter(None, [unclear_beyond_zero(compared.items)])]
         # Show the table first if there are many comparisons.
@@ -250,6 +263,7 @@ def _many_arms(compared: ComparedArms, about: str, table: Table | None) -> Itera
     if table is not None:
         yield table.aligned()
         yield unclear_beyond_zero(compared.items)
+    yield against_base(compared.items)
     yield "\n".join(map(_short, told[:_MOST_TOLD]))
     yield passed_over
 

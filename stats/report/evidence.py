@@ -281,33 +281,37 @@ def _rank_means(results: _Results, by_arms: Mapping[tuple[str, str], Sequence[in
     """Adds the ranking of the arms by their means over tasks, or the reason for none."""
     request = results.request
     settings = replace(request.settings, design=request.ranked or request.settings.design)
-    sets = {
-        name: [request.pairs[number].prediction_sets[0] for number in numbers]
+    pairs = {
+        name: [request.pairs[number] for number in numbers]
         for (name, _), numbers in by_arms.items()
     }
-    measures = [request.pairs[number].measure for number in next(iter(by_arms.values()))]
+    measured = {
+        name: [(pair.prediction_sets[0].set_name, pair.measure) for pair in of_arm]
+        for name, of_arm in pairs.items()
+    }
+    every = {each for of_arm in measured.values() for each in of_arm}
+    lacking = [name for name, of_arm in measured.items() if {*of_arm} != every]
 
     def cells(base: str, experiment: str) -> list[CountedArms]:
         return [
-            CountedArms(
-                first.task,
-                first.set_name,
-                prepare_arms(task_of(first, second, measure=measure), settings),
-            )
-            for first, second, measure in zip(sets[base], sets[experiment], measures, strict=True)
+            CountedArms(first.task, first.set_name, prepare_arms(task, settings))
+            for pair, other in zip(pairs[base], pairs[experiment], strict=True)
+            for first in pair.prediction_sets
+            for task in [task_of(first, other.prediction_sets[0], measure=pair.measure)]
         ]
 
+    means = [each.comparison for each in results.means if each.comparison.base.name not in lacking]
     try:
-        tasks = {tuple(each.set_name for each in of_arm) for of_arm in sets.values()}
-        if len(tasks) > 1 or len(results.means) < len(sets):
-            raise DataError("some arms lack a task")
-        seeds = {mean.comparison.base.seeds for mean in results.means}
-        if len(seeds) > 1 and settings.design == "paired":
-            raise DataError("the arms have different seeds; give design='unpaired'")
-        ranking = rank_means([mean.comparison for mean in results.means], cells, settings)
+        if len(means) < 2:
+            raise DataError("fewer than two arms have every task")
+        if len({mean.base.seeds for mean in means}) > 1 and settings.design == "paired":
+            raise DataError("the arms have different seeds; give --design=unpaired")
+        ranking = rank_means(means, cells, settings)
     except DataError as error:
         results.unranked.append(f"No ranking by the mean over tasks: {in_flags(str(error))}.")
         return
+    if lacking:
+        results.unranked.append(f"Left out of the ranking by the mean: {', '.join(lacking)}.")
     results.rankings.insert(0, (request.file("ranking-mean"), ranking))
 
 

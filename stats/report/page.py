@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -31,11 +32,11 @@ from multiberts.stats.presentation.comparison_tables import (
     summary_table,
 )
 from multiberts.stats.presentation.provenance import data_facts, made_with
-from multiberts.stats.presentation.reported import ReportedComparison, tally
+from multiberts.stats.presentation.reported import ReportedComparison, against_base, tally
 from multiberts.stats.presentation.sections import drawn_figure, slug
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.report.analysis import ReportContent
-from multiberts.stats.report.compare_output import scores_by_task
+from multiberts.stats.report.compare_output import scores_by_task, unbased
 from multiberts.stats.report.evidence import (
     ComparedArms,
     compared_of,
@@ -94,7 +95,9 @@ def page_files(
     origin = {**made_by, **made_with()}
     texts = {
         MADE_WITH: json.dumps(origin, indent=1) + "\n",
-        "comparisons.csv": full_table(as_made, answers).csv(),
+        "comparisons.csv": full_table(
+            as_made, answers, [*chain(*map(unbased, content.compared))]
+        ).csv(),
         COMPARISONS: summary.markdown(),
         "comparisons.tex": summary.latex(),
         **{f"{table_name}.csv": table.csv() for table_name, table in tables.items()},
@@ -232,6 +235,7 @@ def _filters(
         "table": partial(_readable, name_of=name_of),
         "by_unit": _by_unit,
         "tally": lambda compared: tally(compared.items),
+        "against_base": lambda compared: against_base(compared.items),
         "tests": lambda item: _tests(item).html(),
         "results": lambda content: sorted(
             {_dash(i.result) for c in content.compared for i in c.items}

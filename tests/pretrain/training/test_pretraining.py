@@ -169,7 +169,7 @@ def test_seeds_of_continued_training_are_paired_by_their_parent(
         assert ("are identical" in str(result)) == alike
         # Identical predictions leave nothing to test, so their sentence says nothing of the pairing.
         said = result.pairing == "seed number" and not alike
-        assert ("by seed number only" in str(result)) == said
+        assert ("by their numbers" in str(result)) == said
         return result.pairing
 
     for seed in (0, 1):

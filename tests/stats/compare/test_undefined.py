@@ -150,7 +150,7 @@ def test_the_command_compares_the_others_and_says_who_is_left_out(tmp_path):
         base="old",
         **few,
     )
-    said = "broken against old on old.csv, precision: precision of experiment has no value: it is 0/0 in"
+    said = "broken against old on all examples, precision: precision of experiment has no value: it is 0/0 in"
     assert f"Note: Left out: {said}" in text and "third" in text
     assert said in (tmp_path / "page.html").read_text()
     with pytest.raises(DataError, match="broken against old .*precision: .*0/0"):

@@ -232,7 +232,13 @@ def test_three_arms_are_ranked(arms: Path, tmp_path: Path) -> None:
     )
     assert re.search(r"<td>new</td><td>same</td>", every_two)
     alone = json.loads(compare_files(results=str(arms), json=True))
-    assert [row["base"]["ranks"] for row in alone] == [[2, 3], [1, 1], [2, 3]]
+    assert [row["base"]["ranks"] for row in alone[:3]] == [[2, 3], [1, 1], [2, 3]]
+    best, *_ = alone[3:]
+    assert best["experiment"]["name"] == "new" and best["p_holm"] <= best["p_bonferroni"] < 0.05
+    numbers = tmp_path / "all.csv"
+    compare_files(results=str(arms), csv=str(numbers))
+    rows = pd.read_csv(numbers)
+    assert len(rows) == 6 and rows["ci_low"][3] == pytest.approx(best["ci"]["low"])
     first, second = json.loads(compare_files(results=str(arms), base="old", json=True))
     assert (first["experiment"]["ranks"], first["base"]["ranks"]) == ([1, 1], [2, 3])
     assert second["experiment"]["groups"] == second["base"]["groups"] == ["b"]
@@ -303,7 +309,10 @@ def test_nothing_is_written_where_a_side_is_refused(tmp_path: Path) -> None:
     write_arms(tmp_path / "b.csv", {"b": 0.0}, num_seeds=1)
     done = warm.run(["compare", "a.csv", "b.csv", "--resample=both", "--html=page.html"], tmp_path)
     assert done.returncode == 2 and done.stdout == ""
-    assert done.stderr.startswith("error: b against a on a.csv, ") and done.stderr.count("\n") == 1
+    assert (
+        done.stderr.startswith("error: b against a on all examples, ")
+        and done.stderr.count("\n") == 1
+    )
     assert not (tmp_path / "page.html").exists()
 
 
