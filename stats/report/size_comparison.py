@@ -48,9 +48,6 @@ def instances(*, run_dir: str, predictions: str | Sequence[str], sizes: Sequence
       predictions: folder (or folders) with finished fine-tuning runs, at any depth.
       sizes: procedures to compare, starting with the smallest model, each at its last step.
 
-    Raises:
-      UserError: a size has no finished run, no evaluation set was used for two sizes, or a file is damaged.
-
     Reference: Zhong et al., "Are Larger Pretrained Language Models Uniformly Better?" (2021).
     """
     parameters, _ = IDENTITY.of(locals())

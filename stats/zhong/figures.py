@@ -42,21 +42,16 @@ def report_of_sizes(
     Args:
       further: further tables by name, placed after the figures.
     """
-    tables = all_tables(analysis)
-    first = {"improvement": tables.pop("improvement")} if analysis.pairs else {}
-    before, after = (
-        [
-            ReportSection(
-                name,
-                f"{_CAPTIONS[name].rstrip('.')}.",
-                lambda table=table: table,
-                title=table.title,
-            )
-            for name, table in parts.items()
-        ]
-        for parts in (first, {**(further or {}), **tables})
-    )
-    sections = [*before, *figure_sections(analysis), *after]
+    tables = {**(further or {}), **all_tables(analysis)}
+    by_name = {
+        name: ReportSection(
+            name, f"{caption}.", partial(tables.__getitem__, name), title=table.title
+        )
+        for name, table in tables.items()
+        if (caption := _CAPTIONS[name].rstrip("."))
+    }
+    first = [by_name.pop("improvement")] if analysis.pairs else []
+    sections = [*first, *figure_sections(analysis), *by_name.values()]
     return Report("Model sizes compared example by example", sections, _findings(analysis.pairs))
 
 
