@@ -73,11 +73,11 @@ def comparison_table(
                 f"p ({kinds})": item.p_value,
                 "p relies on normal seeds":
                     item.below_seed_floor if item.seed_floor is not None else None,
-                "Base score (published: bootstrap mean)": float(base),
-                "Experiment score (published: bootstrap mean)": float(experiment),
-                "Difference (published: bootstrap mean)": item.bootstrap_mean,
-                f"Difference (published: {level} percentile interval)": item.intervals["percentile"],
-                f"p (published: one-sided, {direction})":
+                "Base score, published": float(base),
+                "Experiment score, published": float(experiment),
+                "Difference, published": item.bootstrap_mean,
+                f"Difference ({level} percentile, published)": item.intervals["percentile"],
+                f"p ({direction}, published)":
                     getattr(item.p_values["published"], direction),
             }
         )  # fmt: skip

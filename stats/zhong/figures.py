@@ -330,7 +330,7 @@ def fisher_figure(pairs: Sequence[PairOfSizes]) -> Figure:
     """Draws the shares of examples found by single tests, per false discovery rate, with the bound."""
     levels = sorted({level for pair in pairs for level in pair.fisher})
     labels = [f"{readable(pair.task, {})}: {pair.small} to {pair.large}" for pair in pairs]
-    with canvas(4.6 + width_of_names(labels), 1.5 + 0.3 * len(pairs)) as (figure, axes):
+    with canvas(4.0 + width_of_names(labels), 1.5 + 0.3 * len(pairs)) as (figure, axes):
         rows = np.arange(len(pairs))
         axes.barh(
             rows, [100 * pair.decay.bound for pair in pairs], 0.62, color="#E6E6E6",
