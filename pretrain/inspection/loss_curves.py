@@ -89,22 +89,48 @@ def _grouped(runs: Sequence[RunCurves]) -> dict[str, list[RunCurves]]:
 
 
 def _summary(runs: Sequence[RunCurves]) -> tuple[dict[str, Any], list[str]]:
-    """Returns the held-out accuracies of a group at its last common step, as numbers and as lines."""
-    held_out = _stacked([run.held_out for run in runs])  # [runs, steps, 3]
-    if not held_out.size:
-        text = "no step with held-out evaluation" + " is common to all runs" * (len(runs) > 1)
-        return {"step": None, "runs": {}}, [f"{counted(len(runs), 'run')}, {text}"]
-    step, accuracies = int(held_out[0, -1, 0]), held_out[:, -1, 2]
+    """Returns the held-out accuracies of a group at its last common step, as numbers and as lines.
+
+    Without a common evaluation the lines have the loss on the text trained on, which the numbers leave out.
+    """
+    held_out, training = (
+        _stacked([getattr(run, log) for run in runs]) for log in ("held_out", "training")
+    )
+    if held_out.size:
+        summary, lines = _spread("held-out masked-word accuracy", runs, held_out[:, -1, [0, 2]])
+    else:
+        summary = {"step": None, "runs": {}}
+        if not any("evaluation_corpus" in run.record.inputs for run in runs):
+            reason = "no held-out text; pretrain takes it as --evaluation_corpus"
+        else:
+            reason = "no step with held-out evaluation" + " is common to all runs" * (len(runs) > 1)
+        lines = [f"{counted(len(runs), 'run')} without a common logged step"]
+        if training.size:
+            lines = _spread("masked-word loss", runs, training[:, -1])[1]
+        lines[0] += f" ({reason})"
+    if all(len(run.training) == 1 for run in runs):
+        logged, planned = runs[0].training[0, 0], runs[0].record.parameters.get("num_steps")
+        cure = "train again with a smaller --log_every_steps, in a new --run_dir"
+        cure = cure if logged == planned else "wait for the next one"
+        lines.append(f"  one logged step, {logged:.0f}, so dots and no curve; {cure}")
+    return summary, lines
+
+
+def _spread(
+    title: str, runs: Sequence[RunCurves], values_at_step: np.ndarray
+) -> tuple[dict[str, Any], list[str]]:
+    """Returns the value of each run, their mean and spread, from steps and values [runs, 2]."""
+    step, values = int(values_at_step[0, 0]), values_at_step[:, 1]
     names = [run.record.name for run in runs]
     by_run = {
-        f"{name} ({run.record.path})" if names.count(name) > 1 else name: float(accuracy)
-        for name, run, accuracy in zip(names, runs, accuracies, strict=True)
+        f"{name} ({run.record.path})" if names.count(name) > 1 else name: float(value)
+        for name, run, value in zip(names, runs, values, strict=True)
     }
-    mean, low, high = (float(f(accuracies)) for f in (np.mean, np.min, np.max))
-    deviation = float(accuracies.std(ddof=1)) if len(runs) > 1 else None
+    mean, low, high = (float(f(values)) for f in (np.mean, np.min, np.max))
+    deviation = float(values.std(ddof=1)) if len(runs) > 1 else None
     width = max(map(len, by_run))
     lines = [
-        f"held-out masked-word accuracy at step {step}",
+        f"{title} at step {step}",
         *(f"  {name:{width}}  {value:.4f}" for name, value in by_run.items()),
         f"  mean {mean:.4f}",
     ]
@@ -158,19 +184,25 @@ def _draw(groups: Mapping[str, Sequence[RunCurves]], output_dir: Path) -> None:
                 logs = [_smoothed(each, -(-longest // _MOST_POINTS)) for each in logs]
                 colour, line = COLOURS[number % len(COLOURS)], LINES[number % len(LINES)]
                 for steps, values in (each.T for each in logs):
-                    axes.plot(steps, scale * values, color=colour, linewidth=0.6, alpha=0.6)
+                    dot = "." if len(steps) == 1 else ""  # a line of one point is invisible
+                    axes.plot(
+                        steps, scale * values, marker=dot, color=colour, linewidth=0.6, alpha=0.6
+                    )
                 common = _stacked(logs)
                 if not common.size:
                     continue
                 steps, values = common[0, :, 0], scale * common[:, :, 1]
                 mean, label = values.mean(axis=0), f"{name} ({counted(len(runs), 'run')})"
-                axes.plot(steps, mean, color=colour, linewidth=1.8, linestyle=line, label=label)
+                axes.plot(
+                    steps, mean, marker="o" if len(steps) == 1 else "", color=colour, linewidth=1.8,
+                    linestyle=line, label=label, markerfacecolor="none", markersize=9,
+                )  # fmt: skip
                 if len(runs) > 1:
                     spread = values.std(axis=0, ddof=1)
-                    axes.fill_between(
-                        steps, mean - spread, mean + spread, color=colour, alpha=0.18, linewidth=0
-                    )
+                    axes.fill_between(steps, mean - spread, mean + spread, color=colour, alpha=0.18,
+                                      linewidth=8 if len(steps) == 1 else 0)  # fmt: skip
             axes.set_title(title)
+            axes.xaxis.get_major_locator().set_params(integer=True)
             axes.set_xlabel("step")
             axes.set_ylabel(unit)
         title = "thick: mean of the runs; band: one SD; thin: each run"

@@ -71,6 +71,15 @@ if TYPE_CHECKING:
 Section = tuple[str, str, str, Callable[[], "Table | Figure"]]
 
 
+# Sections of comparisons, whose tables hold two intervals and two p-values.
+_COMPARED = ("winogender_paired", "winogender_unpaired", "winogender_checkpoints", "steps",
+             "original")  # fmt: skip
+_PUBLISHED = (
+    "The recommended difference, interval and p come first. Numbers marked as published are computed as the "
+    "paper does ({} of the paper): bootstrap means, percentile interval and one-sided p."
+)
+
+
 def _settle(parameters: Values, _: Values) -> None:
     parameters["parts"] = dict(parameters["parts"] or {})
     # Parameters left out at their defaults, so that older reports keep their identity.
@@ -122,9 +131,6 @@ def paper(settings: PaperSettings) -> None:
     Args:
       settings: the fields of `PaperSettings`.
 
-    Raises:
-      UserError: no runs, no runs of the base, or a damaged file.
-
     Reference: Sellam et al., "The MultiBERTs" (ICLR 2022).
     """
     parameters, _ = IDENTITY.of(vars(settings))
@@ -170,7 +176,9 @@ def paper_report(
 
 def _sections(catalogue: Catalogue) -> Iterator[ReportSection]:
     """Yields every table and figure."""
-    base = catalogue.roles.base
+    base, original = catalogue.roles.base, catalogue.roles.original
+    has_original = any(item.procedure == original for item in catalogue.prediction_sets)
+    with_original = ", with the original BERT" * has_original
     sections: list[Section] = [
         ("scores", "", "Scores over pre-training seeds, in numbers",
          lambda: score_table(catalogue.scores)),
@@ -186,8 +194,7 @@ def _sections(catalogue: Catalogue) -> Iterator[ReportSection]:
          lambda: score_table(group_scores(catalogue.winogender_groups))),
         ("steps", "table 5", "Early against late checkpoints, paired",
          lambda: comparison_table(catalogue.steps, "Steps")),
-        ("original", "",
-         "Against the original BERT, a fixed baseline (appendix E.2 of the paper)",
+        ("original", "appendix E.2", "Against the original BERT, a fixed baseline",
          lambda: comparison_table(catalogue.original, "Against one checkpoint")),
         ("agreement", "table 3",
          "Agreement of two runs: the share of equal answers, or Pearson's correlation for STS-B",
@@ -199,7 +206,7 @@ def _sections(catalogue: Catalogue) -> Iterator[ReportSection]:
         ("learning_rates", "", "Learning rates and the scores they were chosen by",
          lambda: learning_rate_table(catalogue.choices)),
         ("figure_scores", "figure 1 and figure 2",  # GLUE and SQuAD
-         "Scores over pre-training seeds, with the original BERT",
+         "Scores over pre-training seeds" + with_original,
          lambda: score_figure(catalogue.panels)),
         *((f"figure_parts_{slug(name)}", "",
            f"Scores over pre-training seeds on the parts of {readable(name, {})} by {readable(by, {})}",
@@ -249,7 +256,8 @@ def _sections(catalogue: Catalogue) -> Iterator[ReportSection]:
     for name, number, caption, make in sections:
         if name != "learning_rates" or catalogue.choices:
             title = f"{caption} ({number} of the paper)" if number else caption
-            yield ReportSection(name, f"{title}.", make, title=title)
+            caption = _PUBLISHED.format(number) if name in _COMPARED else f"{title}."
+            yield ReportSection(name, caption, make, title=title)
 
 
 def _findings(catalogue: Catalogue) -> Iterator[str]:

@@ -1,9 +1,8 @@
 """Tables of the MultiBERTs paper (Sellam et al., ICLR 2022), from comparisons and prediction sets.
 
 Every function returns a `stats.presentation.table_writer.Table`, which writes Markdown, LaTeX and CSV.
-`stats.paper.catalogue` names the paper's table of each comparison; the columns here hold what the paper
-prints (bootstrap mean of the difference, percentile interval, one-sided p) alongside the plug-in
-estimates and the recommended interval and p.
+`stats.paper.catalogue` names the paper's table of each comparison. The columns named `published` are those
+that the paper prints; the recommended estimate, interval and p come first.
 """
 
 from __future__ import annotations
@@ -71,19 +70,20 @@ def comparison_table(
                 "Experiment seeds": len(item.experiment.seeds),
                 "Base score": item.base.estimate, "Experiment score": item.experiment.estimate,
                 "Difference": item.estimate, f"Difference ({level} CI, {kinds})": item.ci,
-                f"p ({kinds})": item.p_value, "Base mean": float(base),
-                "Experiment mean": float(experiment), "Mean difference": item.bootstrap_mean,
-                f"Mean difference ({level} percentile)": item.intervals["percentile"],
-                f"p (published, {direction})": getattr(item.p_values["published"], direction),
-                "p below seed floor": item.below_seed_floor if item.seed_floor is not None else None,
+                f"p ({kinds})": item.p_value,
+                "p relies on normal seeds":
+                    item.below_seed_floor if item.seed_floor is not None else None,
+                "Base score, published": float(base),
+                "Experiment score, published": float(experiment),
+                "Difference, published": item.bootstrap_mean,
+                f"Difference ({level} percentile, published)": item.intervals["percentile"],
+                f"p ({direction}, published)":
+                    getattr(item.p_values["published"], direction),
             }
         )  # fmt: skip
-    scores = ("Base score", "Experiment score", "Base mean", "Experiment mean")
-    formats = dict.fromkeys(scores, SCORE) | {
-        f"p ({kinds})": "p",
-        f"p (published, {direction})": "p",
-    }
-    formats |= {name: DIFFERENCE for name in records[0] if "ifference" in name}
+    formats = {name: "p" for name in records[0] if name.startswith("p (")}
+    formats |= {name: SCORE for name in records[0] if " score" in name}
+    formats |= {name: DIFFERENCE for name in records[0] if name.startswith("Difference")}
     return _without_repeats(Table.from_records(records, formats, title))
 
 
@@ -138,15 +138,18 @@ def agreement_table(agreements: Mapping[str, Agreement]) -> Table:
     """
     kinds = {"classes": "equal answers", "correlation": "correlation"}
     records: list[dict[str, Cell]] = []
+    levels = {part.interval.level for item in agreements.values()
+              if (part := item.same_seed or item.different_seeds)}  # fmt: skip
+    level = ", ".join(f"{level:.0%}" for level in sorted(levels))
     for name, item in agreements.items():
         record: dict[str, Cell] = {
             "Set": name, "Measure": kinds[item.kind], "Seeds": item.num_seeds,
             "Runs": item.num_runs,
         }  # fmt: skip
         for column, interval, estimate in (
-            ("Same seed (%)", "Same seed (% CI)", item.same_seed),
-            ("Different seeds (%)", "Different seeds (% CI)", item.different_seeds),
-            ("Difference", "Difference (CI)", item.difference),
+            ("Same seed (%)", f"Same seed ({level} CI)", item.same_seed),
+            ("Different seeds (%)", f"Different seeds ({level} CI)", item.different_seeds),
+            ("Difference (points)", f"Difference ({level} CI)", item.difference),
         ):
             ends = estimate and [100 * end for end in estimate.interval]
             record[column] = 100 * estimate.value if estimate else None

@@ -63,9 +63,6 @@ def learned(*, run_dir: str, predictions: str | Sequence[str]) -> None:
     Args:
       run_dir: run directory of the report.
       predictions: folder (or folders) with finished fine-tuning runs, at any depth.
-
-    Raises:
-      UserError: no procedure has two steps with the same seeds, or a file is damaged.
     """
     parameters, _ = IDENTITY.of(locals())
     check_arguments(learned, parameters)
@@ -169,9 +166,9 @@ _CURVES = (
     "guesses among the classes of the labels."
 )
 _MAP = (
-    "Each dot is an example. Confidence: the mean probability of the right answer (or share of right "
-    "answers) over steps and runs; variability: its standard deviation over steps. Top left: easy; bottom "
-    "left: hard; right: learned on the way."
+    "Each dot is an example; a larger one is several at the same place. Confidence: the mean probability of "
+    "the right answer (or share of right answers) over steps and runs; variability: its standard deviation "
+    "over steps. Top left: easy; bottom left: hard; right: learned on the way."
 )
 _EXAMPLES = (
     "The step from which half of the runs (the first of them; all of them) are right up to the last step; a "
@@ -247,12 +244,16 @@ def _curves(items: Sequence[_Learned]) -> Figure:
 def _map(items: Sequence[_Learned]) -> Figure:
     with canvas(6.2, 3.6) as (figure, axes):
         for number, item in enumerate(items):
-            axes.plot(
-                item.course.variability, item.course.confidence, alpha=0.6, label=item.procedure,
-                **drawing.dot_style(number, size=4, edge=0),
-            )  # fmt: skip
+            points = np.stack([item.course.variability, item.course.confidence], axis=1)
+            places, counts = np.unique(points.round(6), axis=0, return_counts=True)
+            for count in np.unique(counts)[::-1].tolist():  # large dots below small ones
+                size = min(14.0, 4 * count**0.5)
+                axes.plot(
+                    *places[counts == count].T, alpha=0.7, label=item.procedure,
+                    **drawing.dot_style(number, size=size, edge=0),
+                )  # fmt: skip
         axes.set_xlabel("variability")
         axes.set_ylabel("confidence")
-        axes.set_ylim(-0.03, 1.03)
+        axes.set_ylim(-0.08, 1.08)
         drawing.legend_below(figure, [axes], 3)
     return figure

@@ -63,9 +63,6 @@ def seed_shares(
       run_dir: run directory of the report.
       predictions: folder (or folders) with finished fine-tuning runs, at any depth.
       metric: metric of the score; None: the main metric of each evaluation set.
-
-    Raises:
-      UserError: no runs have a design that identifies the shares, or a file is damaged.
     """
     parameters, _ = IDENTITY.of(locals())
     check_arguments(seed_shares, parameters)
@@ -93,7 +90,8 @@ def _report(
                     refused[name] = str(error)
     if not by_set:
         name, reason = next(iter(refused.items()), (str(predictions), f"no set has {metric}"))
-        raise UserError(f"{name}: {reason}")
+        every = f"none of {len(refused)} sets shows its shares; " * (len(refused) > 1)
+        raise UserError(f"{every}{name}: {reason}")
     sections = [
         ReportSection("shares", _CAPTION, partial(_table, by_set), title="Shares of variance")
     ]

@@ -27,7 +27,7 @@ from multiberts.stats.report.selection import (
     prediction_sets_of_runs,
 )
 from multiberts.stats.runs_table import Arm, RunsTable, aligned, make_runs
-from multiberts.stats.zhong.analysis import InstanceAnalysis, analyse_sizes
+from multiberts.stats.zhong.analysis import FISHER_LEVELS, InstanceAnalysis, analyse_sizes
 from multiberts.stats.zhong.ensembles import ensemble
 from multiberts.stats.zhong.figures import report_of_sizes
 from multiberts.stats.zhong.instance_level import fisher_tests, instance_accuracy
@@ -47,9 +47,6 @@ def instances(*, run_dir: str, predictions: str | Sequence[str], sizes: Sequence
       run_dir: run directory of the report.
       predictions: folder (or folders) with finished fine-tuning runs, at any depth.
       sizes: procedures to compare, starting with the smallest model, each at its last step.
-
-    Raises:
-      UserError: a size has no finished run, no evaluation set was used for two sizes, or a file is damaged.
 
     Reference: Zhong et al., "Are Larger Pretrained Language Models Uniformly Better?" (2021).
     """
@@ -130,9 +127,11 @@ def _changed_examples(
     """
     decays = direction == "decaying"
     records: list[dict[str, Cell]] = []
+    num_significant = 0
     for pair in analysis.pairs:
         small, large = aligned(*(votes[pair.task][size] for size in (pair.small, pair.large)))
         tests = fisher_tests(small, large, "decay" if decays else "improvement")
+        num_significant += int((tests.adjusted <= FISHER_LEVELS[0]).sum())
         difference = instance_accuracy(large) - instance_accuracy(small)
         sign = 1 if decays else -1
         limit = pair.decay.threshold if decays else -pair.improvement.threshold
@@ -154,4 +153,5 @@ def _changed_examples(
             )  # fmt: skip
     shares = dict.fromkeys(("Accuracy, smaller", "Accuracy, larger", "Difference"), ".0%")
     formats = shares | {"p (Fisher)": "p", "p (BH)": "p"}
-    return Table.from_records(records, formats, f"{direction.capitalize()} examples")
+    title = f"{direction.capitalize()} examples: {num_significant or 'none'} at a false discovery rate of 5 %"
+    return Table.from_records(records, formats, title)

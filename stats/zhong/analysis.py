@@ -127,6 +127,7 @@ class InstanceAnalysis:
       momentum_indices: estimates by the paper's method, by task and triple.
       by_seeds: bounds and Fisher's tests with fewer seeds, by task and pair of sizes.
       curves: variance given bias by task, level and size, without sizes with fewer than 4 seeds.
+      refused_curves: why a curve cannot be fitted, by task, level and size.
     """
 
     accuracies: Mapping[str, Mapping[str, SizeAccuracy]]
@@ -136,6 +137,7 @@ class InstanceAnalysis:
     momentum_indices: Mapping[str, Mapping[Triple, MomentumIndex]]
     by_seeds: Mapping[tuple[str, str, str], Sequence[FewerSeeds]]
     curves: Mapping[str, Mapping[str, Mapping[str, VarianceCurve]]]
+    refused_curves: Mapping[tuple[str, str, str], DataError]
 
 
 def analyse_sizes(
@@ -161,6 +163,7 @@ def analyse_sizes(
         for task, sizes in runs.items()
     }
 
+    refused: dict[tuple[str, str, str], DataError] = {}
     triples = {task: list(itertools.combinations(sizes, 3)) for task, sizes in runs.items()}
     return InstanceAnalysis(
         accuracies={
@@ -195,7 +198,11 @@ def analyse_sizes(
             for task, sizes in runs.items()
             for names in itertools.combinations(sizes, 2)
         },
-        curves={task: _curves(sizes) if with_curves else {} for task, sizes in runs.items()},
+        curves={
+            task: _curves(task, sizes, refused) if with_curves else {}
+            for task, sizes in runs.items()
+        },
+        refused_curves=refused,
     )
 
 
@@ -282,14 +289,15 @@ def _of_one_seed(small: RunsTable, large: RunsTable) -> float | None:
     return float(np.mean([bound.bound for bound in bounds]))
 
 
-def _curves(sizes: Mapping[str, RunsTable]) -> dict[str, dict[str, VarianceCurve]]:
-    enough = {name: runs for name, runs in _spread(sizes) if len(runs.seeds) >= 4}
-    levels = dict.fromkeys(level for runs in enough.values() for level in runs.levels)
-    return {
-        level: {
-            name: conditional_variance(runs, level)
-            for name, runs in enough.items()
-            if level in runs.levels
-        }
-        for level in levels
-    }
+def _curves(
+    task: str, sizes: Mapping[str, RunsTable], refused: dict[tuple[str, str, str], DataError]
+) -> dict[str, dict[str, VarianceCurve]]:
+    """Returns curves by level and size; adds the errors of those that cannot be fitted to `refused`."""
+    curves: dict[str, dict[str, VarianceCurve]] = {}
+    for name, runs in _spread(sizes):
+        for level in runs.levels if len(runs.seeds) >= 4 else ():
+            try:
+                curves.setdefault(level, {})[name] = conditional_variance(runs, level)
+            except DataError as error:
+                refused[task, level, name] = error
+    return curves

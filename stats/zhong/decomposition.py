@@ -104,8 +104,7 @@ def decompose(runs: Runs, target: ArrayLike = 1.0) -> Decomposition:
 
     See also: `conditional_variance`, `variance_components`.
 
-    Reference: Zhong et al. (2021), Are Larger Pretrained Language Models Uniformly Better? Comparing
-    Performance at the Instance Level, appendix H.
+    Reference: Zhong et al. (2021), "Are Larger Pretrained Language Models Uniformly Better?", appendix H.
     """
     nested = as_runs(runs)
     _refuse_lone_levels(nested)

@@ -1,19 +1,20 @@
 """Figures of instance-level analyses, after those of Zhong et al. (Findings of ACL 2021).
 
 Each function takes the result of `stats.zhong.analysis.analyse_sizes`, or a part of it, and returns a
-Matplotlib figure; `all_figures` returns all figures, and `report_of_sizes` a page with them.
+Matplotlib figure; `report_of_sizes` returns a page with all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
 from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS, canvas, width_of_names
+from multiberts.stats.errors import DataError
 from multiberts.stats.formats import PERCENT
 from multiberts.stats.presentation import drawing
 from multiberts.stats.presentation.readable_names import readable
@@ -41,40 +42,42 @@ def report_of_sizes(
     Args:
       further: further tables by name, placed after the figures.
     """
-    tables = all_tables(analysis)
-    parts: dict[str, Table | Figure] = (
-        {"improvement": tables.pop("improvement")} if analysis.pairs else {}
-    )
-    parts |= {f"figure_{name}": figure for name, figure in all_figures(analysis).items()}
-    parts |= {**(further or {}), **tables}
-    sections = []
-    for name, part in parts.items():
-        caption = _caption(name)
-        title = part.title if isinstance(part, Table) else caption.removesuffix(".")
-        sections.append(ReportSection(name, caption, partial(parts.__getitem__, name), title=title))
+    tables = {**(further or {}), **all_tables(analysis)}
+    by_name = {
+        name: ReportSection(
+            name, f"{caption}.", partial(tables.__getitem__, name), title=table.title
+        )
+        for name, table in tables.items()
+        if (caption := _CAPTIONS[name].rstrip("."))
+    }
+    first = [by_name.pop("improvement")] if analysis.pairs else []
+    sections = [*first, *figure_sections(analysis), *by_name.values()]
     return Report("Model sizes compared example by example", sections, _findings(analysis.pairs))
 
 
 _EXAMPLES = (
-    "Examples that the larger size is {} on, by at least the threshold of the bound, the clearest "
-    "first. Among all examples with p (BH) up to 0.05, at most 5 % are expected to be examples on which "
-    "the sizes do not differ."
+    "Examples that the larger size did {} on in these runs, by at least the threshold of the bound, the "
+    "clearest first; some differ by chance. Among all examples with p (BH) up to 0.05, at most 5 % are "
+    "expected to be examples on which the sizes do not differ."
 )
-# Captions by the first words of the figure's name.
+# Captions by the name of the table or figure.
 _CAPTIONS = {
     "decaying_examples": _EXAMPLES.format("worse"),
     "improving_examples": _EXAMPLES.format("better"),
     "accuracy": "Accuracy of every size, its spread over seeds, and that of votes of a seed's runs "
     "(Zhong et al., table 8)",
-    "decay": "The share of examples that the larger size is worse on: lower limits and bounds",
-    "bounds": "From the row's size to the column's, the share of examples that get better, at least, by all "
-    "runs: to a smaller size, the share that decay with size (Zhong et al., tables 2 and 9)",
+    "decay": "The share of examples that the larger size is worse on: its 95% lower limit, and bounds that "
+    "leave sampling error out",
+    "bounds": "From the row's size to the column's, a bound on the share of examples that get better, by all "
+    "runs and without sampling error: to a smaller size, the share that decay with size (Zhong et al., "
+    "tables 2 and 9)",
     "relative_bias": "How much larger the bound above is because its threshold was chosen on the same seeds, "
     "relative to the bound with new seeds (Zhong et al., table 10)",
     "thresholds": "Examples whose accuracy falls by so much, and how many of them chance alone explains "
     "(Zhong et al., table 3)",
     "seeds": "What fewer seeds of each size would have shown (Zhong et al., tables 4 and 11)",
-    "improvement": "The shares of examples that the larger size is better on and worse on",
+    "improvement": "The share of examples that the larger size is better on, and worse on. At least: the "
+    "95% lower limit. The bound leaves sampling error out and can be above the true share",
     "fisher": "Single examples found worse by Fisher's tests, at false discovery rates",
     "decomposition": "The loss as squared bias and variances over pre-training and fine-tuning "
     "(Zhong et al., table 7)",
@@ -88,12 +91,12 @@ _CAPTIONS = {
     "figure_accuracy": "Accuracy by size: a dot per pre-training seed, the means and the votes",
     "figure_histogram": "How many examples are right in what share of the seeds "
     "(Zhong et al., figure 2a)",
-    "figure_bounds": "Lower bounds on the share of examples that get worse with size",
+    "figure_bounds": "Bounds on the share of examples that get worse with size, before sampling error",
     "figure_fisher": "Examples found worse by Fisher's tests",
     "figure_decomposition": "The loss by size, in parts",
     "figure_decay": "How the accuracy of examples changes with size, and what chance alone would give",
     "figure_momentum": "Correlation of the two true gains, with 95% intervals over seeds and examples",
-    "figure_variance": "The variance of an example against its bias",
+    "figure_variance_given_bias": "The variance of an example against its bias",
 }
 
 
@@ -104,42 +107,49 @@ def _findings(pairs: Sequence[PairOfSizes]) -> list[str]:
     return [
         f"{readable(pair.task, {})}, from {pair.small} to {pair.large}: accuracy changes by "
         f"{100 * pair.gain:+.1f} points; at least {pair.improvement.lower:.1%} of {pair.decay.num_examples} "
-        f"examples get better and at least {pair.decay.lower:.1%} get worse (95% lower confidence limits)."
+        f"examples get better and at least {pair.decay.lower:.1%} get worse (95% lower confidence limits; "
+        f"before sampling error, the bounds are {pair.improvement.bound:.1%} and {pair.decay.bound:.1%})."
         for pair in [*widest.values(), *(pair for pair in pairs if pair not in widest.values())]
     ]
 
 
-def _caption(name: str) -> str:
-    words = name.split("_")
-    starts = ("_".join(words[:count]) for count in range(len(words), 0, -1))
-    caption = next(_CAPTIONS[start] for start in starts if start in _CAPTIONS).rstrip(".")
-    ending = readable(" ".join(words[2:]), {}) if name.startswith("figure_") else ""
-    ending = ending.removeprefix("given bias ")
-    return f"{caption} ({ending})." if ending else f"{caption}."
+def figure_sections(analysis: InstanceAnalysis) -> list[ReportSection]:
+    """Returns a section per figure that the data allow, and one that raises per refused curve."""
+    sections = []
 
+    def add(name: str, make: Callable[[], Figure], data: str = "", key: Sequence[str] = ()) -> None:
+        title = _CAPTIONS[f"figure_{name}"] + f" ({data})" * bool(data)
+        file = "_".join(("figure", name, *key))
+        sections.append(ReportSection(file, f"{title}.", make, title=title))
 
-def all_figures(analysis: InstanceAnalysis) -> dict[str, Figure]:
-    """Returns all figures that the data allow, by name."""
-    figures = {
-        "accuracy": accuracy_figure(analysis.accuracies),
-        "histogram": histogram_figure(analysis.accuracies),
-        "bounds": bounds_figure(analysis.pairs) if analysis.pairs else None,
-        "fisher": fisher_figure(analysis.pairs) if analysis.pairs else None,
-    }
+    add("accuracy", partial(accuracy_figure, analysis.accuracies))
+    add("histogram", partial(histogram_figure, analysis.accuracies))
+    if analysis.pairs:
+        add("bounds", partial(bounds_figure, analysis.pairs))
+        add("fisher", partial(fisher_figure, analysis.pairs))
     if any(analysis.decompositions.values()):
-        figures["decomposition"] = decomposition_figure(analysis.decompositions)
+        add("decomposition", partial(decomposition_figure, analysis.decompositions))
     for pair in analysis.pairs:
-        figures[f"decay_{pair.task}_{pair.small}_{pair.large}"] = decay_figure(pair)
+        key, data = (pair.task, pair.small, pair.large), f"{pair.small} to {pair.large}"
+        add("decay", partial(decay_figure, pair), f"{readable(pair.task, {})}: {data}", key)
     for task, triples in analysis.momenta.items():
         if triples:
-            figures[f"momentum_{task}"] = momentum_figure(triples, task)
+            make = partial(momentum_figure, triples, task)
+            add("momentum", make, readable(task, {}), (task,))
     for task, levels in analysis.curves.items():
         for level, curves in levels.items():
+            make = partial(variance_curve_figure, curves, level, task)
+            data = f"{readable(task, {})}: {level_name(level)}"
             if curves:
-                figures[f"variance_given_bias_{task}_{level}"] = variance_curve_figure(
-                    curves, level, task
-                )
-    return {name: figure for name, figure in figures.items() if figure is not None}
+                add("variance_given_bias", make, data, (task, level))
+    for (task, level, size), error in analysis.refused_curves.items():
+        data = f"{readable(task, {})}: {level_name(level)}, {size}"
+        add("variance_given_bias", partial(_refuse, error), data, (task, level, size))
+    return sections
+
+
+def _refuse(error: DataError) -> NoReturn:
+    raise error
 
 
 def accuracy_figure(accuracies: Mapping[str, Mapping[str, SizeAccuracy]]) -> Figure:
@@ -208,15 +218,15 @@ def _name_sizes(axes: Axes, sizes: Mapping[str, object], title: str) -> None:
 
 def decay_figure(pair: PairOfSizes) -> Figure:
     """Draws observed differences and random baseline as CDFs, whose gap is the bound, and histograms."""
-    with canvas(7.4, 3.4, 2) as (figure, (left, right)):
+    with canvas(6.0, 3.6, 2) as (figure, (left, right)):  # 6 inches fit a phone
         _draw_gap(left, pair.decay)
-        _draw_histogram(right, pair.decay, pair.large, pair.small)
+        _draw_histogram(right, pair.decay)
         drawing.title_above(figure, f"{readable(pair.task, {})}: {pair.large} against {pair.small}")
         drawing.legend_below(figure, [left], 3)
     return figure
 
 
-def _draw_histogram(axes: Axes, bound: InstanceBound, large: str, small: str) -> None:
+def _draw_histogram(axes: Axes, bound: InstanceBound) -> None:
     width = max(1 / max(bound.num_seeds), 0.05)
     edges = (np.arange(-1 - width / 2, 1 + width, width)).round(12)
     for number, distribution in enumerate((bound.difference, bound.baseline)):
@@ -232,9 +242,10 @@ def _draw_histogram(axes: Axes, bound: InstanceBound, large: str, small: str) ->
     axes.minorticks_off()
     axes.set_ylim(0, 100)
     axes.axvline(0, color=GREY, linewidth=0.8, linestyle=":")
-    axes.set_xlabel(f"accuracy of the example: {large} - {small} (points)")
+    axes.set_xlabel("difference (points)")
     drawing.show_unit(axes.xaxis, PERCENT)
-    axes.set_ylabel("examples (%), logarithmic above 1")
+    axes.set_ylabel("examples (%)")
+    axes.set_title("all differences\n(log scale above 1 %)", fontsize=10)
 
 
 def _steps(distribution: Distribution) -> tuple[np.ndarray, np.ndarray]:
@@ -295,7 +306,7 @@ def bounds_figure(pairs: Sequence[PairOfSizes]) -> Figure:
             axes.axvline(0, color=GREY, linewidth=0.8, linestyle=":")
             names = [f"{pair.small} to {pair.large}" for pair in chosen]
             title = readable(task, {})
-            drawing.finish_rows(axes, names, "decaying examples, at least (%)", title)
+            drawing.finish_rows(axes, names, "bound on decaying examples (%)", title)
     return figure
 
 
@@ -319,7 +330,7 @@ def fisher_figure(pairs: Sequence[PairOfSizes]) -> Figure:
     """Draws the shares of examples found by single tests, per false discovery rate, with the bound."""
     levels = sorted({level for pair in pairs for level in pair.fisher})
     labels = [f"{readable(pair.task, {})}: {pair.small} to {pair.large}" for pair in pairs]
-    with canvas(4.6 + width_of_names(labels), 1.5 + 0.3 * len(pairs)) as (figure, axes):
+    with canvas(4.0 + width_of_names(labels), 1.5 + 0.3 * len(pairs)) as (figure, axes):
         rows = np.arange(len(pairs))
         axes.barh(
             rows, [100 * pair.decay.bound for pair in pairs], 0.62, color="#E6E6E6",
@@ -368,14 +379,14 @@ def variance_curve_figure(
     with canvas(5.2, 3.7) as (figure, axes):
         for number, (size, curve) in enumerate(curves.items()):
             colour = COLOURS[number % len(COLOURS)]
-            axes.fill_between(
-                curve.grid, curve.low, curve.high, color=colour, alpha=0.18, linewidth=0
-            )
+            # A variance is at least 0; unbiased estimates and their bands can be below.
+            mean, low, high = np.maximum([curve.mean, curve.low, curve.high], 0.0)
+            axes.fill_between(curve.grid, low, high, color=colour, alpha=0.18, linewidth=0)
             axes.plot(
-                curve.grid, curve.mean, markersize=5, linewidth=1.6, label=size,
+                curve.grid, mean, markersize=5, linewidth=1.6, label=size,
                 markevery=(3 + 3 * number, max(1, len(curve.grid) // 5)), **drawing.curve_style(number),
             )  # fmt: skip
-        axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+        axes.set_ylim(bottom=0.0)
         axes.set_xlabel("squared bias")
         axes.set_ylabel(f"{level_name(level)} variance")
         axes.set_title(readable(title, {}))

@@ -206,8 +206,7 @@ def instance_accuracy(runs: Runs) -> Array:
 
     See also: `decay_bound`, `decompose`.
 
-    Reference: Zhong et al. (2021), Are Larger Pretrained Language Models Uniformly Better? Comparing
-    Performance at the Instance Level.
+    Reference: Zhong et al. (2021), "Are Larger Pretrained Language Models Uniformly Better?".
     """
     return as_runs(runs).mean()
 
@@ -411,8 +410,7 @@ def decay_bound(small: Runs, large: Runs, threshold: float | None = None) -> Ins
 
     See also: `improvement_bound`, `fisher_tests`, `single_runs`.
 
-    Reference: Zhong et al. (2021), Are Larger Pretrained Language Models Uniformly Better? Comparing
-    Performance at the Instance Level.
+    Reference: Zhong et al. (2021), "Are Larger Pretrained Language Models Uniformly Better?".
     """
     if threshold is not None and not threshold < 0:
         raise DataError(f"found a threshold of {threshold}, expected one below 0")
@@ -462,8 +460,7 @@ def improvement_bound(small: Runs, large: Runs, threshold: float | None = None) 
 
     See also: `decay_bound`.
 
-    Reference: Zhong et al. (2021), Are Larger Pretrained Language Models Uniformly Better? Comparing
-    Performance at the Instance Level.
+    Reference: Zhong et al. (2021), "Are Larger Pretrained Language Models Uniformly Better?".
     """
     if threshold is not None and not threshold > 0:
         raise DataError(f"found a threshold of {threshold}, expected one above 0")
@@ -521,8 +518,7 @@ def threshold_bias(
 
     See also: `decay_bound`.
 
-    Reference: Zhong et al. (2021), Are Larger Pretrained Language Models Uniformly Better? Comparing
-    Performance at the Instance Level.
+    Reference: Zhong et al. (2021), "Are Larger Pretrained Language Models Uniformly Better?".
     """
     check_n_resamples(n_resamples, _LEVEL)
     pair = (small, large) if direction == "decay" else (large, small)
@@ -585,8 +581,7 @@ def relative_threshold_bias(
 
     See also: `threshold_bias`, `decay_bound`.
 
-    Reference: Zhong et al. (2021), Are Larger Pretrained Language Models Uniformly Better? Comparing
-    Performance at the Instance Level, appendix E.
+    Reference: Zhong et al. (2021), "Are Larger Pretrained Language Models Uniformly Better?", appendix E.
     """
     pair = (small, large) if direction == "decay" else (large, small)
     arms = _one_run_each(*pair)
@@ -706,8 +701,7 @@ def fisher_tests(
 
     See also: `decay_bound`.
 
-    Reference: Zhong et al. (2021), Are Larger Pretrained Language Models Uniformly Better? Comparing
-    Performance at the Instance Level.
+    Reference: Zhong et al. (2021), "Are Larger Pretrained Language Models Uniformly Better?".
     """
     from scipy.stats import hypergeom
 

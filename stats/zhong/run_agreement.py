@@ -31,7 +31,7 @@ from multiberts.stats.interval_rule import (
     interval_of_score,
     scored,
 )
-from multiberts.stats.intervals import Interval
+from multiberts.stats.intervals import ConfidenceInterval
 from multiberts.stats.reading import arm_of, table_of
 from multiberts.stats.runs_table import Arm
 from multiberts.stats.variance.crossing import Crossing
@@ -58,7 +58,7 @@ class Estimate:
 
     value: float
     standard_error: float
-    interval: Interval
+    interval: ConfidenceInterval
 
 
 @dataclass(frozen=True)

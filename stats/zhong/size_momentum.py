@@ -107,8 +107,7 @@ def momentum(small: Runs, middle: Runs, large: Runs, *, confidence_level: float 
 
     See also: `decay_bound`, `instance_accuracy`.
 
-    Reference: Zhong et al. (2021), Are Larger Pretrained Language Models Uniformly Better? Comparing
-    Performance at the Instance Level.
+    Reference: Zhong et al. (2021), "Are Larger Pretrained Language Models Uniformly Better?".
     """
     if not 0 < confidence_level < 1:
         raise DataError(

@@ -131,8 +131,9 @@ def _seeds(analysis: InstanceAnalysis) -> Records:
 def _improvement(analysis: InstanceAnalysis) -> Records:
     for pair in analysis.pairs:
         yield {
-            **_pair_cells(pair), "Accuracy gain": pair.gain, "Improving": pair.improvement.bound,
-            "Decaying": pair.decay.bound,
+            **_pair_cells(pair), "Accuracy gain": pair.gain,
+            "Improving, at least": pair.improvement.lower, "Improving, bound": pair.improvement.bound,
+            "Decaying, at least": pair.decay.lower, "Decaying, bound": pair.decay.bound,
         }  # fmt: skip
 
 
@@ -223,9 +224,12 @@ class _Kind(NamedTuple):
 _COUNTS = {"Smallest p": "", **{f"Found at FDR {level:g}": "" for level in FISHER_LEVELS}}
 _TABLES = {
     "accuracy": _Kind("Accuracy by size", _accuracy, 5, ".2%"),
-    "decay": _Kind("Decaying examples, at least", _decay, 3, ".2%", {"Threshold": ".0%"}),
+    "decay": _Kind(
+        "Decaying examples: 95% lower limit, and bounds before sampling error", _decay, 3, ".2%",
+        {"Threshold": ".0%"},
+    ),
     "bounds": _Kind(
-        "Improving examples, at least, from the row's size to the column's",
+        "Bound on improving examples, from the row's size to the column's",
         partial(_matrix, _all_runs), 2, ".1%",
     ),
     "relative_bias": _Kind(
@@ -237,7 +241,10 @@ _TABLES = {
     "seeds": _Kind(
         "Decay by number of seeds of each size", _seeds, 4, ".2%", {"Best rate": "g"}
     ),
-    "improvement": _Kind("Improving and decaying examples, at least", _improvement, 3, ".2%"),
+    "improvement": _Kind(
+        "Improving and decaying examples: 95% lower limits, and bounds before sampling error",
+        _improvement, 3, ".2%",
+    ),
     "fisher": _Kind("Decaying examples found by single tests", _fisher, 3, ".2%", _COUNTS),
     "decomposition": _Kind("Loss, bias and variances", _decomposition, 2, ".4f"),
     "disagreement": _Kind("Pairs of runs that disagree", _disagreement, 2, ".2%"),

@@ -171,8 +171,7 @@ def conditional_variance(
 
     See also: `decompose`.
 
-    Reference: Zhong et al. (2021), Are Larger Pretrained Language Models Uniformly Better? Comparing
-    Performance at the Instance Level.
+    Reference: Zhong et al. (2021), "Are Larger Pretrained Language Models Uniformly Better?".
     """
     nested = as_runs(runs)
     if level not in nested.levels:

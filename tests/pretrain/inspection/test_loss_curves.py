@@ -102,6 +102,21 @@ def test_without_held_out_text_there_is_one_panel(run_dirs: list[Path], tmp_path
     assert (3 * one[1], one[0]) == (both[1], both[0])
 
 
+def test_one_logged_step_shows_as_dots_and_its_loss_is_printed(
+    run_dirs: list[Path], tmp_path: Path
+) -> None:
+    for seed, run_dir in enumerate(run_dirs):
+        line = {"step": 310, "masked_lm_loss": 3.0 + seed}
+        (run_dir / "metrics.jsonl").write_text(json.dumps(line) + "\n")
+    text = curves(run_dirs=run_dirs, output_dir=tmp_path / "out")
+    assert "masked-word loss at step 310 (no held-out text; " in text and "mean 4.0000" in text
+    assert "one logged step, 310, so dots and no curve; train again with a smaller" in text
+    pixels = np.rint(255 * imread(tmp_path / "out" / "loss.png")[..., :3]).astype(int)
+    above_legend = pixels[: int(0.75 * len(pixels))].reshape(-1, 3)
+    shown = {f"#{red:02X}{green:02X}{blue:02X}" for red, green, blue in above_legend}
+    assert COLOURS[0] in shown
+
+
 def test_one_run_has_no_spread(run_dirs: list[Path], tmp_path: Path) -> None:
     text = curves(run_dirs=run_dirs[:1], output_dir=tmp_path / "out")
     assert "mean 0.4000" in text and "deviation" not in text

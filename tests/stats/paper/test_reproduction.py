@@ -80,8 +80,8 @@ def test_comparisons_stand_in_full_in_one_file(written):
         if (row["name"], row["metric"]) == ("cda_incr against base", "bias_correlation")
     ]
     assert row["estimate"] == table["Difference"]
-    assert row["base_bootstrap_mean"] == table["Base mean"]
-    assert row["p_values_published_less"] == table["p (published, less)"]
+    assert row["base_bootstrap_mean"] == table["Base score, published"]
+    assert row["p_values_published_less"] == table["p (less, published)"]
 
 
 def test_few_prediction_sets_give_what_they_can(prediction_sets, tmp_path):
@@ -98,6 +98,7 @@ def test_few_prediction_sets_give_what_they_can(prediction_sets, tmp_path):
     }  # fmt: skip
     assert re.search("no evaluation set .*500k steps", left_out["steps"])
     assert re.search("of base .*bias correlation", left_out["winogender_paired"])
+    assert "original BERT (figure" not in (tmp_path / "few" / "index.md").read_text()
 
 
 def test_the_same_bytes_again_over_the_old_folder(prediction_sets, tmp_path):

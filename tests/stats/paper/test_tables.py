@@ -80,14 +80,15 @@ def test_comparisons_are_written_in_full(bias):
         assert float(row["Difference"]) == item.estimate
         assert float(row["Difference (95% CI, t) low"]) == item.ci.low
         assert float(row["p (t)"]) == item.p_value
-        assert float(row["Base mean"]) == item.samples[:, 0].mean()
-        assert float(row["Mean difference"]) == item.bootstrap_mean
+        assert float(row["Base score, published"]) == item.samples[:, 0].mean()
+        assert float(row["Difference, published"]) == item.bootstrap_mean
         assert (
-            float(row["Mean difference (95% percentile) high"]) == item.intervals["percentile"].high
+            float(row["Difference (95% percentile, published) high"])
+            == item.intervals["percentile"].high
         )
-        assert float(row["p (published, less)"]) == item.p_values["published"].less
+        assert float(row["p (less, published)"]) == item.p_values["published"].less
     # Where seeds are held fixed there is no floor.
-    assert [row["p below seed floor"] for row in read(table)][-1] == ""
+    assert [row["p relies on normal seeds"] for row in read(table)][-1] == ""
 
 
 def test_columns_that_differ_are_kept(prediction_sets, pairs):
@@ -122,8 +123,8 @@ def test_agreement_in_per_cent(prediction_sets):
     assert [row["Measure"] for row in rows] == ["equal answers", "correlation", "equal answers"]
     for row, item in zip(rows, found.values(), strict=True):
         assert float(row["Same seed (%)"]) == 100 * item.same_seed.value
-        assert float(row["Same seed (% CI) low"]) == 100 * item.same_seed.interval.low
-    assert rows[2]["Different seeds (%)"] == rows[2]["Different seeds (% CI) high"] == ""
+        assert float(row["Same seed (95% CI) low"]) == 100 * item.same_seed.interval.low
+    assert rows[2]["Different seeds (%)"] == rows[2]["Different seeds (95% CI) high"] == ""
 
 
 def test_scores_and_components(prediction_sets):

@@ -102,6 +102,34 @@ def test_procedures_share_one_chart(tmp_path: Path) -> None:
     assert ">base<" in drawn and ">cda full<" in drawn
 
 
+@pytest.mark.figures
+def test_examples_at_one_place_of_the_map_make_its_dot_larger(tmp_path: Path) -> None:
+    for step in (0, 10):
+        facts = {
+            "task": "facts", "procedure": "base", "step": step, "pretrain_seed": 0,
+            "finetune_seed": 0, "learning_rate": 0.0,
+        }  # fmt: skip
+        columns = {
+            "example_ids": list("abcde"), "labels": np.ones(5),
+            "predictions": np.array([1, 1, 1, 1, 0 if step else 1]),
+        }  # fmt: skip
+        write_run(tmp_path / f"runs/{step}", facts, "dev", ["accuracy"], **columns)
+    run = tmp_path / "learned"
+    learned(run_dir=str(run), predictions=str(tmp_path / "runs"))
+    drawn = (run / "report/figures/facts-dev-map.svg").read_text()
+    dots = drawn[: drawn.index("legend_1")].split('clip-path="url')[1:]
+    paths = re.findall(r'<path id="(m\w+)" d="M 0 ([\d.]+)', drawn)
+    radius = {name: float(size) for name, size in paths}
+    used = [
+        radius[name]
+        for dot in dots
+        for name in re.findall(r'href="#(m\w+)"', dot)
+        if name in radius
+    ]
+    assert len(used) >= 2 and max(used) == pytest.approx(2 * min(used))
+    assert "several at the same place" in (run / "report/index.html").read_text()
+
+
 def test_steps_with_other_seeds_are_refused(tmp_path: Path) -> None:
     made_run(tmp_path / "runs", 0, 0)
     with pytest.raises(UserError, match="no evaluation set .*two steps"):

@@ -84,6 +84,11 @@ def test_too_few_seeds_are_refused_in_a_line(tmp_path: Path) -> None:
     for number in range(4):
         facts = {"pretrain_seed": number // 2, "finetune_seed": number % 2}
         made_run(tmp_path / "runs", number, 0.7, number, facts)
-    with pytest.raises(UserError, match="pairs/dev, accuracy, base, .*2 seeds"):
+    with pytest.raises(UserError, match="^pairs/dev, accuracy, base, .*2 seeds"):
+        shares(tmp_path)
+    for number in range(4):
+        facts = {"task": "other", "pretrain_seed": number // 2, "finetune_seed": number % 2}
+        made_run(tmp_path / "runs/other", number, 0.7, number, facts)
+    with pytest.raises(UserError, match="^none of 2 sets shows its shares; .*, base, .*2 seeds"):
         shares(tmp_path)
     assert not (tmp_path / "shares").exists()

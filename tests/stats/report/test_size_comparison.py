@@ -107,6 +107,25 @@ def test_the_command_on_the_page_makes_it_again(world, tables):
     assert again == (root / "report/report/index.md").read_text()
 
 
+def test_first_line_and_first_table_have_the_same_limits(world, tables):
+    root, _ = world
+    page = (root / "report/report/index.md").read_text()
+    row = next(row for row in tables["improvement"] if row["Larger"] == "large")
+    limits = [float(row[f"{kind}, at least"]) for kind in ("Improving", "Decaying")]
+    bounds = [float(row[f"{kind}, bound"]) for kind in ("Improving", "Decaying")]
+    assert row["Smaller"] == "mini" and all(np.less(limits, bounds))
+    better, worse, *shown = (f"{share:.1%}" for share in limits + bounds)
+    assert f"at least {better} of {EXAMPLES} examples get better and at least {worse} get" in page
+    assert f"before sampling error, the bounds are {shown[0]} and {shown[1]}" in page
+
+
+def test_the_list_says_how_many_differences_are_significant(world, tables):
+    root, _ = world
+    page = (root / "report/report/index.md").read_text()
+    significant = sum(float(row["p (BH)"]) <= 0.05 for row in tables["decaying_examples"])
+    assert f"Decaying examples: {significant or 'none'} at a false discovery rate of 5 %" in page
+
+
 def test_the_bounds_are_those_of_the_library(world, tables):
     _, correct = world
     rows = {(row["Smaller"], row["Larger"]): row for row in tables["decay"]}

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from multiberts.stats.errors import DataError
+from multiberts.stats.presentation.sections import write_report
 from multiberts.stats.runs_table import make_runs
 from multiberts.stats.zhong.analysis import analyse_sizes
 from multiberts.stats.zhong.decomposition import decompose
 from multiberts.stats.zhong.ensembles import ensemble, runs_of_seed
-from multiberts.stats.zhong.figures import all_figures
+from multiberts.stats.zhong.figures import figure_sections, report_of_sizes
 from multiberts.stats.zhong.instance_level import (
     decay_bound,
     fisher_tests,
@@ -54,9 +55,21 @@ def test_what_the_data_do_not_allow_is_left_out(sizes, analysis):
     lone = analyse_sizes({"NLI": {size: runs[:1, 0] for size, runs in sizes.items()}})
     assert lone.decompositions == {"NLI": {}} == lone.momenta
     assert "momentum" not in all_tables(lone)
-    assert "decomposition" not in all_figures(lone)
+    assert "figure_decomposition" not in {section.name for section in figure_sections(lone)}
     with pytest.raises(DataError, match="no task or no size"):
         analyse_sizes({"NLI": {}})
+
+
+def test_a_curve_that_cannot_be_fitted_does_not_stop_the_page(sizes, tmp_path):
+    alike = {size: np.tile(runs[..., :1] * 0 + [0, 1], 150) for size, runs in sizes.items()}
+    result = analyse_sizes({"hard": sizes, "easy": alike}, n_resamples=40)
+    assert {task for task, _, _ in result.refused_curves} == {"easy"}
+    assert {*result.curves["hard"]} == {"pretrain_seed", "finetune_seed"}
+    left_out = write_report(tmp_path / "report", report_of_sizes(result))
+    reason = left_out["figure_variance_given_bias_easy_pretrain_seed_mini"]
+    assert "groups of examples that differ in bias, expected 3" in reason
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert "against its bias (easy: pre-training, mini)" in page
 
 
 def test_given_votes_are_used(sizes):

@@ -12,10 +12,10 @@ from multiberts.stats.presentation.sections import write_report
 from multiberts.stats.zhong.analysis import analyse_sizes
 from multiberts.stats.zhong.figures import (
     accuracy_figure,
-    all_figures,
     bounds_figure,
     decay_figure,
     decomposition_figure,
+    figure_sections,
     fisher_figure,
     histogram_figure,
     momentum_figure,
@@ -34,16 +34,20 @@ def lines_of(axes):
 
 
 def test_figures_are_drawn(analysis):
-    figures = all_figures(analysis)
+    titles = {section.name: section.title for section in figure_sections(analysis)}
     names = [f"decay_NLI_{pair}" for pair in ("mini_medium", "mini_large", "medium_large")]
     for name in (*names, "accuracy", "bounds", "fisher", "decomposition", "momentum_NLI",
                  "variance_given_bias_NLI_finetune_seed"):  # fmt: skip
-        assert name in figures
+        assert f"figure_{name}" in titles
+    assert titles["figure_decay_NLI_mini_large"].endswith(" (NLI: mini to large)")
+    assert titles["figure_variance_given_bias_NLI_finetune_seed"].endswith(
+        "bias (NLI: fine-tuning)"
+    )
 
 
 def test_the_page_has_every_table_and_figure(analysis, tmp_path):
     assert write_report(tmp_path / "report", report_of_sizes(analysis)) == {}
-    figures = {f"figure_{name}" for name in all_figures(analysis)}
+    figures = {section.name for section in figure_sections(analysis)}
     tables = set(all_tables(analysis))
     page = (tmp_path / "report" / "index.md").read_text()
     assert {*re.findall("^## (.*)", page, re.MULTILINE)} == tables | figures
@@ -71,6 +75,16 @@ def test_decay_figure_marks_the_bound(analysis):
     histogram: Any = histograms.patches[0]
     steps = histogram.get_data()
     assert steps.values.sum() == pytest.approx(100)
+
+
+@pytest.mark.figures
+def test_labels_of_the_decay_figure_fit_beside_their_axes(analysis):
+    figure = decay_figure(replace(analysis.pairs[1], small="a_long_procedure", large="another_one"))
+    figure_bytes(figure)
+    for axes in figure.axes:
+        across, upwards = axes.xaxis.label.get_window_extent(), axes.yaxis.label.get_window_extent()
+        assert upwards.height <= axes.bbox.height + 2
+        assert across.x0 >= figure.bbox.x0 and across.x1 <= figure.bbox.x1
 
 
 def test_bars_stack_to_the_loss(analysis):
@@ -142,7 +156,11 @@ def test_curves_of_sizes_differ_in_colour_and_in_line(analysis):
     curves = analysis.curves["NLI"]["finetune_seed"]
     (axes,) = variance_curve_figure(curves).axes
     for line, curve in zip(axes.get_lines(), curves.values(), strict=True):
-        np.testing.assert_array_equal(line.get_ydata(), curve.mean)
+        np.testing.assert_array_equal(line.get_ydata(), np.maximum(curve.mean, 0))
+    assert axes.get_ylim()[0] == 0
+    assert any((curve.low < 0).any() for curve in curves.values())
+    for band in axes.collections:
+        assert band.get_paths()[0].vertices[:, 1].min() >= 0
     looks = [
         (line.get_color(), line.get_linestyle(), line.get_marker()) for line in axes.get_lines()
     ]
