@@ -621,8 +621,9 @@ def arm_of(
         raise DataError(
             f"{name}{f' ({described_paths(read.files)})' if read.files else ''}: found no labels"
             f"{f' (other columns: {listed(map(repr, sorted(others)))})' if others else ''}, which "
-            f"{metric.name if metric else 'a metric'} compares with the predictions; give "
-            "labels (of a table, label='COLUMN', or of one of ids and labels, labels='FILE'), or each example's own score (of a table, score='COLUMN') with metric='mean'"
+            f"{metric.name if metric else 'a metric'} compares with the predictions; give labels (of a "
+            "table, label='COLUMN', or of one of ids and labels, labels='FILE'), or each example's own score "
+            "(of a table, score='COLUMN') with metric='mean'"
         )
     labels = np.zeros(number)
     if table.labels is not None and (needs_labels or not _is_empty(table.labels)):
