@@ -210,6 +210,16 @@ def _ask(
     used = {**columns, **guessed}.values()
     numbers = [name for name in frame if name not in used and frame[name].dtype.kind in "biuf"]
     problem = f"{where}: found no column of {' or of '.join(lacks)} among {columns_of(frame)}"
+    if lacks == ["seeds"] and {*used} == {*frame} and "example" not in {*columns, *guessed}:
+        # No column is left that could have the seeds.
+        arm = columns.get("arm")
+        counts = [len(frame)] if arm is None else frame[arm].value_counts().tolist()
+        if max(counts) == 1:
+            return UserError(
+                f"{where}: found one score per {arm or 'table'}, from which no interval follows; give the "
+                "scores of several runs, with their seeds in a column 'seed', or each example's score"
+            )
+        return UserError(f"{problem}; number the runs of each {arm or 'model'} in a column 'seed'")
     may_be_arms = not {"arm", "prediction", "score"} & {*columns, *guessed}
     if may_be_arms and "seeds" not in lacks and len(numbers) > 1:
         models = ", ".join(map(repr, numbers[:9]))

@@ -151,7 +151,10 @@ def _made_from(text: str, path: Path) -> dict[str, Any]:
     start = text.find(MADE_FROM)
     cure = "give the index.html of a report that `multiberts stats` of this version wrote"
     if start < 0:
-        raise UserError(f"{path} does not say what it was made from; {cure}")
+        raise UserError(
+            f"{path} does not say what it was made from: only the page of `multiberts stats` does, not those "
+            "of `compare` or `stats learned`; give the index.html of a report"
+        )
     start += len(MADE_FROM)
     where = f"{path}, what it was made from"
     kinds: dict[str, Any] = {"settings": Mapping[str, Any], "files": _Files}
