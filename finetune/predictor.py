@@ -20,7 +20,9 @@ from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.evaluate.metrics.label_sets import SEPARATOR
 from multiberts.evaluate.metrics.probability import softmax
 from multiberts.evaluate.prediction_files.prediction_file import ANSWERS, PREDICTION_TEXT
+from multiberts.evaluate.prediction_files.run_file import RUN_FILE
 from multiberts.finetune.data_files import LINES_SUFFIX, has_text_lines
+from multiberts.finetune.fine_tuned_model import MODEL
 from multiberts.finetune.model import EvaluationSet
 from multiberts.finetune.squad.questions import ids_of_rows, is_official
 from multiberts.finetune.task import (
@@ -85,6 +87,12 @@ class Predictor:
         Raises:
           UserError: it is not a fine-tuned model, its task is unknown, or its module reads no new data.
         """
+        for run in (Path(model), Path(model).parent):
+            if (run / RUN_FILE).is_file() and not (run / MODEL).exists():
+                raise UserError(
+                    f"{run} is a fine-tuning run that kept no model; fine-tune again with --keep=last and "
+                    f"another --run_dir, and give its folder {MODEL!r}"
+                )
         self.checkpoint = Checkpoint.open(model)
         self.directory = self.checkpoint.directory
         record: Mapping[str, Any] | None = self.checkpoint.provenance.get(FINE_TUNED)

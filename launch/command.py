@@ -16,6 +16,7 @@ from multiberts.launch.plan.experiment import Experiment, make_plan
 from multiberts.launch.plan.input_digests import FILE as DIGESTS
 from multiberts.launch.plan.input_digests import InputDigests
 from multiberts.launch.plan.planned_run import STAGES, stage_function
+from multiberts.launch.workers.engines import make_engine
 from multiberts.runs.command_line.command import (
     COMMANDS,
     Arguments,
@@ -195,6 +196,10 @@ def _options(
     if name != "run":
         inherited |= of_run.get("engine_options") or {}
     inherited |= of_run
+    if name == "plan" and of_run.get("engine") == "slurm" and "workers" not in inherited:
+        # One worker per GPU: those that share one do not add to it.
+        options_of_jobs = of_run.get("engine_options") or {}
+        inherited["workers"] = make_engine("slurm", options_of_jobs, None, 1, is_planned=True).workers
     inherited |= {setting: settings[setting] for setting in ("root", "data") if setting in settings}
     options = {option: value for option, value in inherited.items() if option in parameters} | bound
     options |= {option: value for option, value in flags_given.items() if option in parameters}

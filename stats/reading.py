@@ -30,6 +30,7 @@ from multiberts.evaluate.readers.log_folders import only_task
 from multiberts.evaluate.readers.reading import (
     NoTaskError,
     check_names_of_tasks,
+    described_paths,
     is_counted,
     is_table_of_runs,
     labels_by_id,
@@ -45,7 +46,7 @@ from multiberts.evaluate.readers.rows import (
     plain,
     table_of_arrays,
 )
-from multiberts.runs.errors import UserError, counted, in_keywords
+from multiberts.runs.errors import UserError, counted, in_keywords, listed
 from multiberts.stats.errors import DataError, as_data_errors
 from multiberts.stats.metrics import MetricLike, ScoreFunction, named_metric
 from multiberts.stats.runs_table import Arm, check_kinds, indices_of, make_arm
@@ -615,10 +616,14 @@ def arm_of(
     values, number = _as_taken_by(metric, name, table.values, table), table.values.shape[1]
     needs_labels = metric is None or metric.uses_labels
     if table.labels is None and needs_labels:
+        read = table.read
+        others = {*read.unused, *table.of_examples} - {*read.columns.values(), *read.columns}
         raise DataError(
-            f"{name}: found no labels, which {metric.name if metric else 'a metric'} compares with "
-            "the predictions; give labels (of a table, label='COLUMN', or of one of ids and labels, "
-            "labels='FILE'), or each example's own score (of a table, score='COLUMN') with metric='mean'"
+            f"{name}{f' ({described_paths(read.files)})' if read.files else ''}: found no labels"
+            f"{f' (other columns: {listed(map(repr, sorted(others)))})' if others else ''}, which "
+            f"{metric.name if metric else 'a metric'} compares with the predictions; give labels (of a "
+            "table, label='COLUMN', or of one of ids and labels, labels='FILE'), or each example's own score "
+            "(of a table, score='COLUMN') with metric='mean'"
         )
     labels = np.zeros(number)
     if table.labels is not None and (needs_labels or not _is_empty(table.labels)):

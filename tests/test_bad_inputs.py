@@ -47,6 +47,7 @@ PLACEHOLDERS: tuple[Any, ...] = (
     3,
     0.5,
     False,
+    "sentences",
     ["nowhere"],
     [3],
     {"a": "b"},

@@ -364,6 +364,22 @@ ATTEMPTS: dict[str, Attempt] = {
         "compare t.csv",
         r"Scores of whole runs: .*(?s:.*)Across 2 tasks, 5 paired seeds",
     ),
+    "a failed run in the scores": Attempt(
+        written({"t.csv": of_runs().astype({"accuracy": object}).replace(
+            {"accuracy": {of_runs()["accuracy"][1]: "failed"}})}),
+        "compare t.csv", "4 paired seeds",
+        repairs={"found 'failed' in column 'accuracy' .*leave the row out": lambda folder: pd.read_csv(
+            folder / "t.csv").query("accuracy != 'failed'").to_csv(folder / "t.csv", index=False)},
+    ),
+    "one score of each model": Attempt(
+        written({"t.csv": of_runs().groupby("model", as_index=False)["accuracy"].max()}),
+        "compare t.csv", "found one score per model, from which no interval follows", ends=REFUSAL,
+    ),
+    "runs without numbers": Attempt(
+        written({"t.csv": of_runs()[["model", "accuracy"]]}), "compare t.csv", "5 paired seeds",
+        repairs={"; number the runs of each model in a column 'seed'": lambda folder: pd.read_csv(
+            folder / "t.csv").assign(seed=[*SEEDS] * 2).to_csv(folder / "t.csv", index=False)},
+    ),
     "export of a tracker": Attempt(
         written({"wandb.csv": of_tracker()}),
         "compare wandb.csv --score=eval/acc",

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,10 +30,17 @@ def require_numbers(name: str, labels: NDArray, predictions: NDArray) -> None:
     """Raises ValueError unless labels and predictions are numbers."""
     for role, values in (("labels", labels), ("predictions", predictions)):
         if values.dtype.kind not in "biuf":
+            culprit = next((cell for cell in values.flat if not _is_number(cell)), values.flat[0])
             raise ValueError(
-                f"{name} is for numbers, found {shown(values.flat[0])} in {role}; for classes use "
+                f"{name} is for numbers, found {shown(culprit)} in {role}; for classes use "
                 "accuracy, f1_macro or matthews, for texts squad_f1"
             )
+
+
+def _is_number(cell: object) -> bool:
+    with contextlib.suppress(TypeError, ValueError):
+        return bool(float(cell) == float(cell))  # type: ignore[arg-type]
+    return False
 
 
 def _number_columns(name: str, columns: Columns) -> BoundColumns:

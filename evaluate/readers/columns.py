@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 # Columns of runs with these names are seeds if there are no other seeds.
 _RUNS = ("run", "repeat")
 _TAG = re.compile(r"O|[BI]-\S+")
+_PER_CENT = re.compile(r"\s*[-+]?[\d.]+\s*%\s*")
 _LISTS, _PLAIN = (list, tuple, dict, np.ndarray), (str, bool, int, float, np.generic)
 
 
@@ -209,6 +210,16 @@ def _ask(
     used = {**columns, **guessed}.values()
     numbers = [name for name in frame if name not in used and frame[name].dtype.kind in "biuf"]
     problem = f"{where}: found no column of {' or of '.join(lacks)} among {columns_of(frame)}"
+    if lacks == ["seeds"] and {*used} == {*frame} and "example" not in {*columns, *guessed}:
+        # No column is left that could have the seeds.
+        arm = columns.get("arm")
+        counts = [len(frame)] if arm is None else frame[arm].value_counts().tolist()
+        if max(counts) == 1:
+            return UserError(
+                f"{where}: found one score per {arm or 'table'}, from which no interval follows; give the "
+                "scores of several runs, with their seeds in a column 'seed', or each example's score"
+            )
+        return UserError(f"{problem}; number the runs of each {arm or 'model'} in a column 'seed'")
     may_be_arms = not {"arm", "prediction", "score"} & {*columns, *guessed}
     if may_be_arms and "seeds" not in lacks and len(numbers) > 1:
         models = ", ".join(map(repr, numbers[:9]))
@@ -315,6 +326,8 @@ def settled(rows: Rows, names: ColumnNames, where: str) -> Rows:
         rows = _value_of(rows, names, where)
     elif "score" in rows.roles and names.score is None:
         _refuse_classes(rows, where)
+    if "score" in rows.roles:
+        rows = replace(rows, roles=rows.roles.assign(score=_numbers(rows, where)))
     rows = _with_ids(rows, names, where)
     if rows.read.columns.get("score", "").lower() == "loss":
         rows = replace(rows, read=replace(rows.read, logged_metric="loss"))
@@ -375,6 +388,29 @@ def _refuse_classes(rows: Rows, where: str) -> None:
             f"example; if these are labels, name the predictions, too (--label={name} "
             f"--prediction=COLUMN), and if they are scores give --score={name}"
         )
+
+
+def _numbers(rows: Rows, where: str) -> pandas.Series:
+    """Returns the scores as numbers, "81.2%" as 81.2; refuses a column with any other text."""
+    import pandas
+
+    cells = rows.roles["score"]
+    texts = cells.dropna().astype(str)
+    if cells.dtype.kind in "biuf" or texts.empty:
+        return cells
+    per_cents, expected = texts.str.fullmatch(_PER_CENT), "a number"
+    if per_cents.any():
+        texts, expected = texts.where(per_cents).str.rstrip("% "), "per cent as in other rows"
+    numbers = pandas.to_numeric(texts, errors="coerce")
+    if not numbers.isna().any():
+        return numbers.reindex(cells.index)
+    row = numbers.isna().idxmax()
+    keys = [key for key in ("arm", "seed", "run", "example") if key in rows.roles]
+    raise UserError(
+        f"{where}: found {shortened(cells[row])} in column {rows.read.columns['score']!r} "
+        f"({', '.join(f'{key} {rows.roles[key][row]}' for key in keys)}), expected {expected}; "
+        "correct the cell, or leave the row out"
+    )
 
 
 # With fewer rows, a column that distinguishes them may also name models.

@@ -155,11 +155,17 @@ _OPTIONS: dict[str, type[LocalOptions]] = {
 
 
 def make_engine(
-    name: str, options: Mapping[str, Any], workers: int | None, workers_per_accelerator: int
+    name: str,
+    options: Mapping[str, Any],
+    workers: int | None,
+    workers_per_accelerator: int,
+    *,
+    is_planned: bool = False,
 ) -> Engine:
-    """Checks the engine and its options; starts nothing."""
+    """Checks the engine and its options; starts nothing. A planned engine may be that of another machine."""
     chosen: LocalOptions = options_of(_OPTIONS[name], name, options)
-    chosen.check()
+    if not is_planned:
+        chosen.check()
     if isinstance(chosen, DaskOptions):
         if workers is not None or workers_per_accelerator > 1:
             raise UserError(

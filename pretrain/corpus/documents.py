@@ -30,7 +30,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from multiberts.bert.tokenization import split_words
 from multiberts.pretrain.corpus.sentences import sentences_of
@@ -39,7 +39,8 @@ from multiberts.runs.errors import UserError, listed
 from multiberts.runs.files import open_unpacked, parse_json
 from multiberts.runs.foreign_files import MOST_BYTES_NEEDED, refuse_bytes
 
-FILE_FORMATS = ("sentences", "blank_lines", "raw", "wikiextractor", "jsonl")
+FileFormat = Literal["sentences", "blank_lines", "raw", "wikiextractor", "jsonl"]
+FILE_FORMATS = get_args(FileFormat)
 
 # Formats whose files may be read in pieces, once decompressed.
 DIVISIBLE_FORMATS = ("sentences", "blank_lines", "wikiextractor", "jsonl")

@@ -18,6 +18,7 @@ import numpy as np
 from multiberts.bert.randomness import hash_bits, uniform
 from multiberts.pretrain.corpus.documents import (
     FILE_FORMATS,
+    FileFormat,
     name_sources,
     one_or_all,
     read_documents,
@@ -35,7 +36,7 @@ def hold_out(
     *,
     run_dir: str,
     sources: Sequence[str],
-    source_format: str | list[str],
+    source_format: FileFormat | list[str],
     text_field: str = "text",
     share: Annotated[float, Range(above=0, below=1)] = 0.05,
     hold_out_seed: NonNegativeInt = 0,

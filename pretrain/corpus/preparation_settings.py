@@ -6,14 +6,14 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 
 from multiberts.bert.tokenization import SPECIAL_TOKENS
 from multiberts.bert.vocabulary import Vocabulary, vocabulary_file
 from multiberts.pretrain.corpus.counterfactual import Swapper, Unit
-from multiberts.pretrain.corpus.documents import FILE_FORMATS, expand_source
+from multiberts.pretrain.corpus.documents import FILE_FORMATS, FileFormat, expand_source
 from multiberts.pretrain.corpus.instances import NUM_SPECIAL_TOKENS
 from multiberts.pretrain.corpus.shards import Text
 from multiberts.pretrain.corpus.token_store import LARGEST_VOCABULARY
@@ -21,7 +21,8 @@ from multiberts.runs.errors import check_values
 from multiberts.runs.identity import Identity, Values, without_later_defaults
 from multiberts.runs.parameters import NonNegativeInt, PositiveInt, Range, Share
 
-SOURCE_FORMATS = (*FILE_FORMATS, "tfds", "store")
+OtherFormat = Literal["tfds", "store"]
+SOURCE_FORMATS = (*FILE_FORMATS, *get_args(OtherFormat))
 
 # Two tokens besides [CLS] and both [SEP]: one for A, one for B.
 _SHORTEST_SEQUENCE = NUM_SPECIAL_TOKENS + 2
@@ -69,7 +70,7 @@ class PreparationSettings:
 
     run_dir: str
     sources: list[str]
-    source_format: str | list[str]
+    source_format: FileFormat | OtherFormat | list[str]
     text_field: str = "text"
     datasets_dir: str | None = None
     vocabulary: str | None = None

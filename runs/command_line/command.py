@@ -778,8 +778,11 @@ def require_arguments(function: Callable[..., object], given: set[str]) -> None:
     missing = sorted(_required(function) - given)
     if missing:
         name = gin_name_of(function.__name__)
+        kinds = {argument: described(annotations_of(function)[argument]) for argument in missing}
+        choices = {argument: f" ({kind})" for argument, kind in kinds.items() if "'" in kind}
+        lacking = [f"{name}.{argument}{choices.get(argument, '')}" for argument in missing]
         raise UserError(
-            f"{name} lacks {', '.join(f'{name}.{argument}' for argument in missing)}; give "
+            f"{name} lacks {', '.join(lacking)}; give "
             f"{' '.join(f'--{argument}=...' for argument in missing)}, or {name}.{missing[0]} = ... in a "
             "--gin_file"
         )

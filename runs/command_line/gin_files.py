@@ -205,12 +205,15 @@ def _check_statements(
 ) -> list[tuple[str, str]]:
     """Refuses statements that would run code, and macros that refer to themselves.
 
+    Typed macros that nothing uses are warned of.
+
     Returns:
       Unset macros, each with a parameter that is bound to it alone, such as `finetune.task`.
     """
     trust = "give --allow_gin_imports if you trust the file"
     macros: dict[str, tuple[str, Any]] = {}
     bound: list[tuple[str, str]] = []
+    used, in_files = {"DATA"}, set[str]()  # `data:` uses DATA without its name
     for where, statement, is_typed in statements:
         if isinstance(statement, config_parser.ImportStatement) and not allow_imports:
             raise UserError(
@@ -230,13 +233,21 @@ def _check_statements(
                 f"{where}: refers to a function, @{named}, which would run; parameters here are values, so "
                 f"write the value, or {trust}"
             )
+        used.update(part for part in _parts(statement.value) if isinstance(part, _Macro))
         if not statement.arg_name:
             name = "/".join(filter(None, (statement.scope, statement.selector)))
             macros[name] = where, statement.value
+            in_files.update([name] * (not is_typed))
         elif statement.selector in ("macro", "gin.macro"):  # the long form of `NAME = value`
             macros[statement.scope] = where, statement.value
         elif isinstance(statement.value, _Macro) and not statement.scope:
             bound.append((statement.value, f"{statement.selector}.{statement.arg_name}"))
+    # A file may define macros for several commands, but a typed one is meant for this one.
+    for name in sorted(macros.keys() - used - in_files):
+        console.warn(
+            f"{macros[name][0]} sets {name}, which the configuration does not use; "
+            f"{nearest(name, sorted(used | in_files))}, or leave it out"
+        )
     inner = {
         name: {part for part in _parts(value) if isinstance(part, _Macro)}
         for name, (_, value) in macros.items()

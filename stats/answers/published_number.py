@@ -119,14 +119,14 @@ def reproduce(
 
     Args:
       result: comparison of one arm, `compare(runs)`.
-      published: published number in the metric's unit: .874 of accuracy, not 87.4.
+      published: published number in the unit of the scores: .874 of shares, 87.4 of scores in per cent.
       of: statistic of the published runs: `mean`, `best` or `median`, optionally with their number, such as
         `best:5`; by default the number of these seeds.
       seed_sd: spread of seeds to borrow if there is one seed, as in `one_seed`.
 
     Raises:
-      DataError: one seed without a borrowed spread, several seeds with one, seeds that do not vary, or an
-        invalid setting.
+      DataError: one seed without a borrowed spread, several seeds with one, seeds that do not vary, a
+        number in another unit, or an invalid setting.
 
     Examples:
       >>> import numpy as np
@@ -163,6 +163,13 @@ def reproduce(
             f"found published {published:g}, expected {low:g} to {high:g} for {result.metric}{cure}"
         )
     scores, level = result.base.seed_scores, result.confidence_level
+    for factor in (100, 0.01):
+        # An interval far from a number in another unit would look like a refutation.
+        if 0.5 < factor * published / scores.mean() < 2:
+            raise DataError(
+                f"found published {published:g}, but scores from {scores.min():g} to {scores.max():g}: one "
+                f"seems to be in per cent, the other not; give published='{factor * published:g}'"
+            )
     number, spread = len(scores), None if seed_sd is None else seed_spread(seed_sd)
     if spread is None:
         if number == 1:

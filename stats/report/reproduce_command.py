@@ -7,12 +7,13 @@ from dataclasses import dataclass, fields
 
 from multiberts.evaluate.readers.columns import RowNames
 from multiberts.evaluate.readers.log_folders import only_task
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, counted
 from multiberts.runs.parameters import takes_fields_of
 from multiberts.stats.answers.published_number import reproduce
 from multiberts.stats.compare.question import compare
 from multiberts.stats.reading import table_of
-from multiberts.stats.report.arms_of_files import metric_of_arms, tasks_of
+from multiberts.stats.report.arms_of_files import metric_of_arms, tasks_of, with_labels
+from multiberts.stats.settings import Missing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,12 +21,16 @@ class FileReproduction(RowNames):
     """Settings of `reproduce_files`.
 
     Attributes:
-      results: predictions or scores of one arm, as `multiberts compare` reads them.
-      published: published number in the metric's unit: 0.874 of accuracy, not 87.4.
+      results: predictions or scores, as `multiberts compare` reads them.
+      published: published number in the unit of your scores: 0.874 if they are shares, 87.4 if per cent.
+      name: arm to use, if the files have several.
       of: statistic of the published runs: `mean`, `best` or `median`, optionally with their number, such as
         `best:5`; by default the number of seeds in `results`.
       metric: a metric such as `accuracy`; by default `mean` of scores, and `accuracy` of predictions.
       task: task to use, if the files have several.
+      labels: table of ids and labels, which replace the labels in the files; `example` and `label` may name
+        its columns.
+      missing: `omit` leaves a missing prediction out of its run's score, as if missing at random.
       arm: column of the model, method or condition of each row.
       seed: column of seeds.
       run: column that distinguishes several runs of one seed, which are averaged.
@@ -42,7 +47,10 @@ class FileReproduction(RowNames):
     published: float
     of: str = "mean"
     metric: str | None = None
+    name: str | None = None
     task: str | None = None
+    labels: str | None = None
+    missing: Missing = "refuse"
     seed_sd: str | None = None
     json: bool = False
 
@@ -58,22 +66,30 @@ def reproduce_files(settings: FileReproduction) -> str:
       The answer in words, or as JSON.
 
     Raises:
-      UserError: the files cannot be read, have several arms or one run, or the number is out of range.
+      UserError: the files cannot be read, have no such arm or one run, or the number is out of range.
     """
     columns = {field.name: getattr(settings, field.name) for field in fields(RowNames)}
+    if settings.labels is not None:
+        columns["label"] = None  # of the table of labels
     tasks = tasks_of([settings.results], settings.task, columns)
     only_task([*tasks], settings.results)
     [arms] = tasks.values()
-    if len(arms) > 1:
+    name = settings.name or next(iter(arms))
+    if name not in arms or (len(arms) > 1 and settings.name is None):
         raise UserError(
-            f"{settings.results} holds {len(arms)} arms ({', '.join([*arms][:9])}), expected the runs of "
-            "one; give a file of one arm"
+            f"{settings.results} holds {counted(len(arms), 'arm')} ({', '.join([*arms][:9])}), expected "
+            f"{settings.name or 'the runs of one'}; choose one, such as --name={next(iter(arms))}"
         )
-    [(name, data)] = arms.items()
+    arms = {name: arms[name]}
+    if settings.labels is not None:
+        has_metric = settings.metric is not None
+        arms = with_labels(arms, settings.labels, settings, has_metric=has_metric)
+    data = arms[name]
     result = compare(
         data,
         metric=metric_of_arms(arms, settings.metric),
         design="single",
+        missing=settings.missing,
         resample="seeds" if len(table_of(name, data).seeds) > 1 else "examples",
     )
     answer = reproduce(

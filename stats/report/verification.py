@@ -12,7 +12,7 @@ import itertools
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ _ROW_ON_THREADS = (
     r'(?m)^(?:<tr><th scope="row">\w+_NUM_THREADS</th><td class="wraps">[0-9,]+</td></tr>'
     r'| "\w+_NUM_THREADS": "[0-9,]+",)\n'
 )
+_COMMIT = r'>Commit</th><td class="wraps">([0-9a-f]{40})'
 _DRAWN_BY = r'>matplotlib</th><td class="wraps">([^<]*)<'
 _MOST_BYTES_UNPACKED = 2**28
 _MOST_LISTED = 20
@@ -88,15 +89,15 @@ def verify(*, page: str, runs: Sequence[str]) -> int:
             raise UserError(f"{path}, made again: {error}") from error
         findings.append(f"{numbers}: {error}")
     else:
-        total, wrong, in_figures = 0, 0, list[str]()
-        for name in sorted(again, key=lambda name: "/" in name):  # pages first
-            file = path if name == "index.html" else path.parent / name
-            if file.is_file() and not name.endswith((".png", ".pdf")):
-                texts = [_comparable(name, data) for data in (file.read_bytes(), again[name])]
-                total += len(_numbers(texts[0]))
-                for is_figure, difference, count in _differences(*texts):
-                    (in_figures if is_figure else findings).append(f"{name}{difference}")
-                    wrong += count
+        total, wrong, changed, in_figures = _compared(path, again)
+        commits = re.findall(_COMMIT, text + again["index.html"].decode())
+        if changed + in_figures and len({*commits}) > 1:
+            total, wrong, changed, in_figures = _compared(path, again, _rows)
+            findings.append(
+                f"the page is of commit {commits[0]}, this program of {commits[-1]}: only numbers in tables "
+                f"were compared; `git checkout {commits[0]}` and verify again for the rest"
+            )
+        findings += changed
         drawn_by = re.findall(_DRAWN_BY, text + again["index.html"].decode())
         if in_figures and drawn_by[0] != drawn_by[-1]:
             versions = f"drawn by matplotlib {drawn_by[0]}, and here by {drawn_by[-1]}"
@@ -112,12 +113,48 @@ def verify(*, page: str, runs: Sequence[str]) -> int:
     return 1 if findings else 0
 
 
+def _compared(
+    page: Path, again: Mapping[str, bytes], part: Callable[[str], str] | None = None
+) -> tuple[int, int, list[str], list[str]]:
+    """Returns the counts of numbers and of wrong ones, and the differences, those in figures apart.
+
+    Args:
+      part: returns the part of a text whose numbers alone are compared.
+    """
+    total, wrong, findings, in_figures = 0, 0, list[str](), list[str]()
+    for name in sorted(again, key=lambda name: "/" in name):  # pages first
+        file = page if name == "index.html" else page.parent / name
+        if file.is_file() and not name.endswith((".png", ".pdf", ".svg")[: 3 if part else 2]):
+            texts = [_comparable(name, data) for data in (file.read_bytes(), again[name])]
+            if part is not None and name.endswith(".html"):
+                texts = [*map(part, texts)]
+            total += len(_numbers(texts[0]))
+            for is_figure, difference, count in _differences(*texts):
+                if count or part is None:
+                    (in_figures if is_figure else findings).append(f"{name}{difference}")
+                wrong += count
+    return total, wrong, findings, in_figures
+
+
+def _rows(text: str) -> str:
+    """Returns the headings of a page, and the rows of its tables as lines of cells without markup."""
+    text = re.sub(r"(?s)<(svg|script|style)\b.*?</\1>", "", text)
+    parts = re.findall(r"(?s)<h[1-3][ >].*?</h[1-3]>|<tr[ >].*?</tr>", text)
+    return "".join(
+        (part if part.startswith("<h") else ", ".join(re.findall(r"(?<=>)[^<>\n]+", part))) + "\n"
+        for part in parts
+    )
+
+
 def _made_from(text: str, path: Path) -> dict[str, Any]:
     """Returns the settings and files stored in a page; checks them like the command `stats`."""
     start = text.find(MADE_FROM)
     cure = "give the index.html of a report that `multiberts stats` of this version wrote"
     if start < 0:
-        raise UserError(f"{path} does not say what it was made from; {cure}")
+        raise UserError(
+            f"{path} does not say what it was made from: only the page of `multiberts stats` does, not those "
+            "of `compare` or `stats learned`; give the index.html of a report"
+        )
     start += len(MADE_FROM)
     where = f"{path}, what it was made from"
     kinds: dict[str, Any] = {"settings": Mapping[str, Any], "files": _Files}

@@ -131,9 +131,14 @@ def test_what_cannot_be_predicted_gets_one_line_and_leaves_nothing(
         return str(tmp_path / name)
 
     dev, model = str(pair_data / "dev.tsv"), str(run / "model")
+    bare = tmp_path / "bare"
+    shutil.copytree(run, bare, ignore=shutil.ignore_patterns("model"))
+    no_model = f"{bare} is a fine-tuning run that kept no model; fine-tune again with --keep=last"
     cases: list[tuple[str, dict[str, Any]]] = [
         ("is not a fine-tuned model", {"model": str(make_checkpoint(1)), "files": [dev]}),
         ("is not a checkpoint, but holds some", {"model": str(run), "files": [dev]}),
+        (no_model, {"model": str(bare / "model"), "files": [dev]}),
+        (no_model, {"model": str(bare), "files": [dev]}),
         ("nowhere.tsv does not exist", {"files": ["nowhere.tsv"]}),
         ("gives the set dev twice", {"files": [dev, dev]}),
         ("of no known form", {"files": [file("new.doc", "text")]}),

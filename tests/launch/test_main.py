@@ -89,6 +89,9 @@ def test_options_come_from_gin_flags_and_those_of_run(config: str) -> None:
     assert "on 5 x v4-8" in shown(
         workers, "--gin_param=run.workers = 5", "--gin_param=plan.device = 'H100'", "--device=v4-8"
     )
+    jobs = ("--gin_file=configs/launch/slurm.gin", "--gin_param=PARTITION = 'gpu'", "--device=H100")
+    assert "on 8 x H100" in shown(*jobs, "--gin_param=GPUS_PER_NODE = 2")
+    assert "on 3 x H100" in shown(*jobs, "--workers=3")
 
 
 def test_a_root_on_the_command_line_wins(tmp_path: Path, config: str) -> None:

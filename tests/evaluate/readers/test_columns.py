@@ -73,6 +73,17 @@ def test_classes_alone_are_no_scores(tmp_path: Path) -> None:
         read(frame, tmp_path)
 
 
+def test_per_cent_signs_are_read_and_a_cell_that_is_no_number_is_named(tmp_path: Path) -> None:
+    cells = {"model": ["a", "a", "b", "b"], "seed": [0, 1, 0, 1]}
+    found = read(pd.DataFrame({**cells, "accuracy": ["81.2%", "80 %", None, "84%"]}), tmp_path)
+    assert found.frame()["score"].tolist() == pytest.approx([81.2, 80, np.nan, 84], nan_ok=True)
+    for culprit, others, expected in (("failed", "81.2", "a number"), ("0.8", "81.2%", "per cent")):
+        frame = pd.DataFrame({**cells, "score": [others, culprit, others, others]})
+        line = rf"found '{culprit}' in column 'score' \(arm a, seed 1\), expected {expected}"
+        with pytest.raises(UserError, match=line):
+            read(frame, tmp_path)
+
+
 def test_two_columns_for_one_role_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="seed, 'seed' and 'Seed'; .*--seed="):
         read(rows().assign(Seed=1), tmp_path)

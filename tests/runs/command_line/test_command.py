@@ -304,6 +304,12 @@ def test_every_help_is_there_in_a_base_install() -> None:
         assert code == 0 and f"usage: multiberts {name}" in text, text
 
 
+def test_a_missing_parameter_is_told_with_its_choices() -> None:
+    said = call("prepare", "--run_dir=corpus", "--sources=text.txt").stderr
+    assert "lacks prepare.source_format ('sentences' or 'blank_lines' or" in said
+    assert call("show").stderr.startswith("error: show lacks show.paths; give")
+
+
 def test_the_help_lists_every_command_once_the_comparison_first() -> None:
     listed = re.findall(r"^  (\S+(?: \S+)?)  ", call("--help").stdout, flags=re.MULTILINE)
     assert listed == [*COMMANDS] and listed[0] == "compare"

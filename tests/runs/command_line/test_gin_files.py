@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import gin
@@ -17,11 +18,11 @@ from multiberts.tests import warm
 CONFIGS = Path(__file__).parents[3] / "configs"
 
 
-def parse(*files: Path, **options: bool) -> None:
+def parse(*files: Path, typed: Sequence[str] = (), **options: bool) -> None:
     with gin.unlock_config():
         gin.clear_config()
         try:
-            parse_gin([str(file) for file in files], [], **options)
+            parse_gin([str(file) for file in files], typed, **options)
         finally:
             gin.clear_config()
 
@@ -71,6 +72,20 @@ def test_macros_that_stand_for_themselves_are_refused(tmp_path: Path, text: str)
     for trusted in (False, True):
         with pytest.raises(UserError, match=r"file\.gin line \d: .*%[ABC] stands for itself"):
             parse(file, allow_imports=trusted)
+
+
+def test_a_typed_macro_that_nothing_uses_is_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A misspelt one would change nothing, and the plan of another experiment would run."""
+    file = tmp_path / "a.gin"
+    file.write_text("UNUSED = 1\nSEEDS = [0, %MORE]\n")
+    parse(file, typed=["MORE = 2", "UNUSED = 3", "DATA = 'folder'"])
+    parse(file, typed=["MORE = %HALF", "HALF = 3"])
+    assert not capsys.readouterr().err
+    parse(file, typed=["MORE = 2", "MOER = 3"])
+    said = capsys.readouterr().err
+    assert "--gin_param='MOER = 3' line 1 sets MOER, which the" in said and "mean MORE?" in said
 
 
 def test_an_import_behind_a_text_that_is_nested_too_deep_is_not_read(tmp_path: Path) -> None:

@@ -106,19 +106,44 @@ def test_scores_that_do_not_vary_and_per_cent_are_refused():
         reproduce(right, "accuracy", labels=np.ones(3, int), published=87.4)
 
 
+@pytest.mark.parametrize(("unit", "published"), [(100, 0.85), (1, 85)])
+def test_a_number_in_another_unit_is_refused_instead_of_contradicted(unit, published):
+    with pytest.raises(DataError, match=f"per cent, .*; give published='{0.85 * unit:g}'$"):
+        reproduce(RUNS * unit, published=published)
+    assert reproduce(RUNS * unit, published=0.85 * unit).p_value > 0.1
+
+
 def test_the_command_reads_what_compare_reads(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = [f"{arm},{seed},e{one},{(seed * one + one) % 3 > 0:d}" for arm in "ab" for seed in range(4)
             for one in range(30)]  # fmt: skip
     (tmp_path / "two.csv").write_text("\n".join(["model,seed,id,correct", *rows]))
-    with pytest.raises(UserError, match=r"two.csv holds 2 arms \(a, b\)"):
-        reproduce_files(results="two.csv", published=0.6)
+    for name in (None, "c"):
+        with pytest.raises(UserError, match=r"two.csv holds 2 arms \(a, b\), .* --name=a$"):
+            reproduce_files(results="two.csv", published=0.6, name=name)
+    assert " of b is 50.00 %" in reproduce_files(results="two.csv", published=0.6, name="b")
     (tmp_path / "one.csv").write_text("\n".join(["model,seed,id,correct", *rows[:120]]))
     text = reproduce_files(results="one.csv", published=0.6, of="median:5")
     assert "Across 4 seeds and 30 examples" in text and "the median of 5 new runs" in text
     assert '"num_published": 5' in reproduce_files(
         results="one.csv", published=0.6, of="median:5", json=True
     )
+
+
+def test_the_command_takes_labels_apart_and_missing_predictions(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cells = [
+        f"{seed},e{one},{(seed * one + one) % 3 > 0:d}" for seed in range(4) for one in range(30)
+    ]
+    (tmp_path / "runs.csv").write_text("\n".join(["seed,id,prediction", *cells[1:]]))
+    (tmp_path / "gold.csv").write_text("\n".join(["id,y", *(f"e{one},1" for one in range(30))]))
+    known = {"results": "runs.csv", "published": 0.6}
+    with pytest.raises(UserError, match="found no labels, .*labels='FILE'"):
+        reproduce_files(**known)
+    known |= {"labels": "gold.csv", "label": "y"}
+    with pytest.raises(UserError, match=r"found nan .* give missing='omit'"):
+        reproduce_files(**known)
+    assert "accuracy of runs is 50.57 %" in reproduce_files(**known, missing="omit")
 
 
 def test_runs_that_failed_or_may_fail_are_named_beside_the_interval():

@@ -338,6 +338,24 @@ def test_what_was_changed_beside_the_page_is_found(
     assert (status, total - right) == (1, numbers) and finding.startswith(said)
 
 
+def test_a_page_of_another_commit_is_told_by_it_and_compared_by_the_numbers_of_its_tables(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = root / "report/index.html"
+    rewritten(page, replaced("(Commit.*?wraps.>)[^<]*", rf"\g<1>{'0' * 40}"))
+    assert verified(root, capsys)[0] == 0
+    for change in ("rule", "before main", "heading"):
+        rewritten(page, FORGERIES[change][0])
+    status, (line, finding) = verified(root, capsys)
+    assert status == 1 and len(set(held(line))) == 1
+    assert f"the page is of commit {'0' * 40}, this program of" in finding
+    rewritten(page, CHANGED_PAGES["digit"][0])
+    _, (line, _, finding) = verified(root, capsys)
+    right, total = held(line)
+    assert total - right == 1 and finding.startswith("- index.html, All comparisons: '")
+    assert "<" not in finding
+
+
 def test_what_another_machine_may_change_holds(
     root: Path, drawn: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
