@@ -573,9 +573,8 @@ def test_without_comparisons_two_procedures_are_compared_and_three_are_ranked(tm
     three = [str(tmp_path / name) for name in skills]
     report(run_dir=str(tmp_path / "three"), predictions=three, **settings)
     rows = read_table(tmp_path / "three/tables/comparisons.csv")
-    scores, differences = rows[:3], rows[3:]
-    assert {row["name"]: float(row["estimate"]) for row in scores} == pytest.approx(means)
-    assert [row["base_name"] for row in differences] == ["books", "news", "news"]
+    assert {row["name"]: float(row["estimate"]) for row in rows[:3]} == pytest.approx(means)
+    assert [pair["base_name"] for pair in rows[3:]] == ["books", "news", "news"]
     page = (tmp_path / "three/index.html").read_text()
     assert re.search(
         r'class="answer">poems (comes first|leads clearly) .* Among 3 arms with 4 paired seeds each',
