@@ -84,13 +84,12 @@ def reproduce_files(settings: FileReproduction) -> str:
     if settings.labels is not None:
         has_metric = settings.metric is not None
         arms = with_labels(arms, settings.labels, settings, has_metric=has_metric)
-    data = arms[name]
     result = compare(
-        data,
+        arms[name],
         metric=metric_of_arms(arms, settings.metric),
         design="single",
         missing=settings.missing,
-        resample="seeds" if len(table_of(name, data).seeds) > 1 else "examples",
+        resample="seeds" if len(table_of(name, arms[name]).seeds) > 1 else "examples",
     )
     answer = reproduce(
         result.named(name), settings.published, settings.of, seed_sd=settings.seed_sd

@@ -12,7 +12,7 @@ import itertools
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +92,7 @@ def verify(*, page: str, runs: Sequence[str]) -> int:
         total, wrong, changed, in_figures = _compared(path, again)
         commits = re.findall(_COMMIT, text + again["index.html"].decode())
         if changed + in_figures and len({*commits}) > 1:
-            total, wrong, changed, in_figures = _compared(path, again, _rows)
+            total, wrong, changed, in_figures = _compared(path, again, tables_only=True)
             findings.append(
                 f"the page is of commit {commits[0]}, this program of {commits[-1]}: only numbers in tables "
                 f"were compared; `git checkout {commits[0]}` and verify again for the rest"
@@ -114,23 +114,19 @@ def verify(*, page: str, runs: Sequence[str]) -> int:
 
 
 def _compared(
-    page: Path, again: Mapping[str, bytes], part: Callable[[str], str] | None = None
+    page: Path, again: Mapping[str, bytes], *, tables_only: bool = False
 ) -> tuple[int, int, list[str], list[str]]:
-    """Returns the counts of numbers and of wrong ones, and the differences, those in figures apart.
-
-    Args:
-      part: returns the part of a text whose numbers alone are compared.
-    """
+    """Returns the counts of numbers and of wrong ones, and the differences, those in figures apart."""
     total, wrong, findings, in_figures = 0, 0, list[str](), list[str]()
     for name in sorted(again, key=lambda name: "/" in name):  # pages first
         file = page if name == "index.html" else page.parent / name
-        if file.is_file() and not name.endswith((".png", ".pdf", ".svg")[: 3 if part else 2]):
+        if file.is_file() and not name.endswith((".png", ".pdf", *[".svg"] * tables_only)):
             texts = [_comparable(name, data) for data in (file.read_bytes(), again[name])]
-            if part is not None and name.endswith(".html"):
-                texts = [*map(part, texts)]
+            if tables_only and name.endswith(".html"):
+                texts = [*map(_rows, texts)]
             total += len(_numbers(texts[0]))
             for is_figure, difference, count in _differences(*texts):
-                if count or part is None:
+                if count or not tables_only:
                     (in_figures if is_figure else findings).append(f"{name}{difference}")
                 wrong += count
     return total, wrong, findings, in_figures
@@ -140,9 +136,9 @@ def _rows(text: str) -> str:
     """Returns the headings of a page, and the rows of its tables as lines of cells without markup."""
     text = re.sub(r"(?s)<(svg|script|style)\b.*?</\1>", "", text)
     parts = re.findall(r"(?s)<h[1-3][ >].*?</h[1-3]>|<tr[ >].*?</tr>", text)
-    return "".join(
-        (part if part.startswith("<h") else ", ".join(re.findall(r"(?<=>)[^<>\n]+", part))) + "\n"
-        for part in parts
+    cells = (re.findall(r"(?<=>)[^<>\n]+", part) for part in parts)
+    return "\n".join(
+        ", ".join([part] if part[1] == "h" else row) for part, row in zip(parts, cells, strict=True)
     )
 
 

@@ -200,7 +200,7 @@ def test_tasks_are_those_of_the_register_and_of_the_users_modules(
 
 def test_the_release_on_cloud_tpu_needs_its_vocabulary(tmp_path: Path) -> None:
     """The release used BERT's published word pieces: learning others would be another experiment."""
-    given = {"PROJECT": "'p'", "BUCKET": "'gs://b/e'", "TEXT": "['a.txt']", "ROOT": f"'{tmp_path}'"}
+    given = {"BUCKET": "'gs://b/e'", "TEXT": "['a.txt']", "ROOT": f"'{tmp_path}'"}
     params = [f"--gin_param={name} = {value}" for name, value in given.items()]
     said = launch("plan", "--gin_file=configs/launch/tpu.gin", *params)
     assert said.returncode == 2
