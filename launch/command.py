@@ -198,10 +198,8 @@ def _options(
     inherited |= of_run
     if name == "plan" and of_run.get("engine") == "slurm" and "workers" not in inherited:
         # One worker per GPU: those that share one do not add to it.
-        options_of_jobs = of_run.get("engine_options") or {}
-        inherited["workers"] = make_engine(
-            "slurm", options_of_jobs, None, 1, is_planned=True
-        ).workers
+        of_jobs = of_run.get("engine_options") or {}
+        inherited["workers"] = make_engine("slurm", of_jobs, None, 1, is_planned=True).workers
     inherited |= {setting: settings[setting] for setting in ("root", "data") if setting in settings}
     options = {option: value for option, value in inherited.items() if option in parameters} | bound
     options |= {option: value for option, value in flags_given.items() if option in parameters}
