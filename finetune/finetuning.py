@@ -6,7 +6,7 @@ import copy
 import functools
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from multiberts.bert.checkpoint.checkpoint import INITIALISED, Checkpoint
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
@@ -25,7 +25,7 @@ from multiberts.evaluate.prediction_files.run_file import (
 from multiberts.evaluate.prediction_files.text_file import write_texts
 from multiberts.finetune.data_files import refuse_repeated_files
 from multiberts.finetune.fine_tuned_model import MODEL, FineTunedModel, model_files
-from multiberts.finetune.model import POOLER, EvaluationSet
+from multiberts.finetune.model import POOLER, EvaluationSet, TrainableModel
 from multiberts.finetune.outputs import (
     STATE,
     Entries,
@@ -99,18 +99,21 @@ def finetune(settings: FinetuningSettings) -> None:
     start = _same_weights(start)
     model = data.read(start)
     model.compile_step = settings.compile_step
-    rows = None
+    rows, trained = None, None
     if task.trains:
-        model.training = settings.training_options()
-        rows = TrainingRows.of(model.train_groups, settings)
+        trained = cast("TrainableModel", model)
+        trained.training = settings.training_options()
+        rows = TrainingRows.of(trained.train_groups, settings)
 
     # The model before the first step. A run without training predicts with these weights.
-    trainer = None if rows is None else model.trainer
+    trainer = None if trained is None else trained.trainer
     first_weights = model.initial_parameters(settings.seed_of("head") if rows else 0)
     start = _as_recorded(start, settings, first_weights)
     step_of = rows.early_predictions(settings) if rows else {}
     last_epoch = rows.total_epochs(settings) if rows else 0
-    predicted = functools.partial(model.predicted, held_out=rows.held_out if rows else None)
+    predicted = model.evaluate
+    if rows is not None and trained is not None:
+        predicted = functools.partial(trained.predicted, held_out=rows.held_out)
     tuned = FineTunedModel.of(settings, task, model, start, sorted(step_of))
 
     def predict_early(step: int, trainer: Trainer) -> None:
@@ -131,7 +134,7 @@ def finetune(settings: FinetuningSettings) -> None:
             return
 
         # Training.
-        if rows is not None and trainer is not None:
+        if rows is not None and trained is not None and trainer is not None:
             num_steps, learning_rate = rows.total_steps(settings), settings.learning_rate
             # Truncated, not rounded, as in google-research/bert's `run_classifier.py`.
             warmup_steps = int(num_steps * settings.warmup_proportion)
@@ -140,7 +143,7 @@ def finetune(settings: FinetuningSettings) -> None:
                 Schedule(
                     num_steps=num_steps,
                     initial_parameters=lambda: first_weights,
-                    batches_at=lambda steps: [model.batch(rows.batch(step)) for step in steps],
+                    batches_at=lambda steps: [trained.batch(rows.batch(step)) for step in steps],
                     learning_rate_at=lambda step: learning_rate_schedule(
                         step, learning_rate, warmup_steps, num_steps, settings.learning_rate_decay
                     ),

@@ -89,12 +89,6 @@ class Network(abc.ABC):
     config: BertConfig
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
 
-    def loss(
-        self, parameters: Any, batch: Any, dropout_key: Any, backend: Any
-    ) -> tuple[Any, dict[str, Any]]:
-        """Returns a batch's loss, and scalars for the log; see `bert.training.engine.new_trainer`."""
-        raise NotImplementedError(f"{type(self).__name__} trains nothing")
-
     @abc.abstractmethod
     def predict(self, parameters: Any, batch: Any) -> dict[str, Any]:
         """Returns outputs by name, such as `logits` [batch, classes]."""
@@ -124,9 +118,19 @@ class Network(abc.ABC):
         return states, packing
 
 
+class TrainableNetwork(Network):
+    """A network with a loss."""
+
+    @abc.abstractmethod
+    def loss(
+        self, parameters: Any, batch: Any, dropout_key: Any, backend: Any
+    ) -> tuple[Any, dict[str, Any]]:
+        """Returns a batch's loss, and scalars for the log; see `bert.training.engine.new_trainer`."""
+
+
 # Enough for the tasks of a sweep: a network that is dropped from the cache is compiled again.
 @functools.lru_cache(maxsize=8)
-def trainer_of(network: Network, training: TrainingOptions, compile_step: bool) -> Trainer:
+def trainer_of(network: TrainableNetwork, training: TrainingOptions, compile_step: bool) -> Trainer:
     return training.trainer(network.loss, network.config, compile_step)
 
 
@@ -139,7 +143,7 @@ def forward_pass(network: Network, compile_step: CompileChoice) -> ForwardPass:
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class Model(abc.ABC):
-    """Data of a task joined with a checkpoint, for training and prediction.
+    """Data of a task joined with a checkpoint, for prediction.
 
     Attributes:
       head: description of the layers above the encoder, for the record of a saved model.
@@ -155,23 +159,11 @@ class Model(abc.ABC):
     @property
     @abc.abstractmethod
     def network(self) -> Network:
-        """Returns the network: loss and outputs as functions of weights and batches."""
-
-    @property
-    def trainer(self) -> Trainer:
-        return trainer_of(self.network, self.training, bool(self.compile_step))
+        """Returns the network: outputs as functions of weights and batches."""
 
     @property
     def predictor(self) -> ForwardPass:
         return forward_pass(self.network, self.compile_step)
-
-    @property
-    def train_groups(self) -> np.ndarray:
-        """Returns int64 [rows]: training rows of one example share a number; empty without training.
-
-        For instance the windows of a question: they are held out together or not at all.
-        """
-        return np.zeros(0, np.int64)
 
     @property
     def evaluation_metrics(self) -> Mapping[str, Sequence[str]]:
@@ -182,22 +174,43 @@ class Model(abc.ABC):
     def initial_parameters(self, seed: int) -> Arrays:
         """Returns the weights before the first step by name; `seed` initialises the head."""
 
-    def batch(self, rows: np.ndarray) -> Arrays:
-        """Returns the trainer's batch of training rows, int64 [batch]."""
-        raise NotImplementedError(f"{type(self).__name__} trains nothing")
-
     @abc.abstractmethod
     def evaluate(self, weights: Weights) -> Iterator[EvaluationSet]:
         """Yields the predictions on each evaluation set."""
 
+
+class TrainableModel(Model):
+    """A model with training rows."""
+
+    @property
+    @abc.abstractmethod
+    def network(self) -> TrainableNetwork:
+        """Returns the network: loss and outputs as functions of weights and batches."""
+
+    @property
+    def trainer(self) -> Trainer:
+        return trainer_of(self.network, self.training, bool(self.compile_step))
+
+    @property
+    @abc.abstractmethod
+    def train_groups(self) -> np.ndarray:
+        """Returns int64 [rows]: training rows of one example share a number; empty without rows.
+
+        For instance the windows of a question: they are held out together or not at all.
+        """
+
+    @abc.abstractmethod
+    def batch(self, rows: np.ndarray) -> Arrays:
+        """Returns the trainer's batch of training rows, int64 [batch]."""
+
+    @abc.abstractmethod
     def evaluate_rows(self, weights: Weights, rows: np.ndarray) -> EvaluationSet:
         """Returns the predictions on training rows, int64 [rows], as the set `HELD_OUT`."""
-        raise NotImplementedError(f"{type(self).__name__} trains nothing")
 
-    def predicted(self, weights: Weights, held_out: np.ndarray | None) -> Iterator[EvaluationSet]:
+    def predicted(self, weights: Weights, held_out: np.ndarray) -> Iterator[EvaluationSet]:
         """Yields the evaluation sets, and the set of held-out training rows if there are any."""
         yield from self.evaluate(weights)
-        if held_out is not None and len(held_out):
+        if len(held_out):
             yield self.evaluate_rows(weights, held_out)
 
 

@@ -31,7 +31,7 @@ from multiberts.bert.model.heads import cross_entropy
 from multiberts.finetune.coreference.frozen_states import ENDPOINTS, MEAN, TOKENS, SpanStates
 from multiberts.finetune.coreference.mention_pairs import MentionPairs
 from multiberts.finetune.features import evaluation_batches
-from multiberts.finetune.model import Arrays, Network
+from multiberts.finetune.model import Arrays, TrainableNetwork
 
 if TYPE_CHECKING:
     from multiberts.bert.training.engine import ForwardPass
@@ -119,7 +119,7 @@ def pair_logits(
 
 
 @dataclasses.dataclass(frozen=True)
-class PairNetwork(Network):
+class PairNetwork(TrainableNetwork):
     """A network on the states of two spans; `representation` is a key of `POOLING`."""
 
     representation: str = "endpoints"

@@ -38,7 +38,7 @@ from multiberts.finetune.model import (
     HELD_OUT,
     Arrays,
     EvaluationSet,
-    Model,
+    TrainableModel,
     Weights,
 )
 from multiberts.finetune.task import DataArguments, Files, FinetuningData, NewDataArguments, Task
@@ -129,7 +129,7 @@ class CoreferenceData(FinetuningData):
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class CoreferenceModel(Model):
+class CoreferenceModel(TrainableModel):
     """A network on a frozen encoder's states at pairs of mentions."""
 
     pairs: CoreferencePairs

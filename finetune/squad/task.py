@@ -25,8 +25,8 @@ from multiberts.finetune.model import (
     HELD_OUT,
     Arrays,
     EvaluationSet,
-    Model,
-    Network,
+    TrainableModel,
+    TrainableNetwork,
     Weights,
     with_output_layer,
 )
@@ -100,7 +100,7 @@ class SquadData(FinetuningData):
         )
 
 
-class SquadNetwork(Network):
+class SquadNetwork(TrainableNetwork):
     """An encoder that scores every word piece as start and as end."""
 
     def span_logits(
@@ -124,7 +124,7 @@ class SquadNetwork(Network):
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class SquadModel(Model):
+class SquadModel(TrainableModel):
     """A question-answering model with its training windows and evaluation sets."""
 
     options: SquadOptions

@@ -18,7 +18,7 @@ from multiberts.bert.model.heads import (
 )
 from multiberts.evaluate.prediction_files.prediction_file import ANSWERS, PREDICTION_TEXT
 from multiberts.finetune.features import SequenceFeatures
-from multiberts.finetune.model import Network
+from multiberts.finetune.model import TrainableNetwork
 from multiberts.finetune.text.labels import NO_TAG, texts_of_labels
 from multiberts.finetune.text.task import (
     CLASSIFICATION,
@@ -46,7 +46,7 @@ class TextSet:
 
 
 @dataclasses.dataclass(frozen=True)
-class Classification(Network):
+class Classification(TrainableNetwork):
     """A class per text or pair, from the pooled state of [CLS]."""
 
     num_outputs: int = 2

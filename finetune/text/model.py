@@ -18,7 +18,7 @@ from multiberts.finetune.model import (
     HELD_OUT,
     Arrays,
     EvaluationSet,
-    Model,
+    TrainableModel,
     Weights,
     with_output_layer,
 )
@@ -82,7 +82,7 @@ def read_texts(
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class TextModel(Model):
+class TextModel(TrainableModel):
     """An encoder with a head for labels of texts or pairs.
 
     Attributes:
