@@ -43,7 +43,7 @@ from multiberts.stats.compare.question import (
     prepare_arms,
     summarise_arm,
 )
-from multiberts.stats.compare.ranking import ArmComparisons, ranked
+from multiberts.stats.compare.ranking import ArmComparisons, corrected, level_of_each, ranked
 from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.errors import DataError, as_data_errors, check_choice
 from multiberts.stats.guessed import knows_guesses
@@ -54,7 +54,6 @@ from multiberts.stats.reading import arms_in, metric_as_read, metric_of
 from multiberts.stats.results import ArmDifference, ArmSummary
 from multiberts.stats.runs_table import Arm, common_seeds, with_common_seeds
 from multiberts.stats.settings import ComparisonSettings, Missing, Resample, whole_number
-from multiberts.stats.significance import adjusted_p_values
 from multiberts.stats.variance.crossing import Crossing, Term
 from multiberts.stats.variance.score_tables import TablePart
 
@@ -190,7 +189,7 @@ def compare_named_arms(
         resample=settings.drawn,
         against=against,
         arms=ranked([summaries[name] for name in order], differences, higher is not False),
-        differences=tuple(differences),
+        differences=differences,
         confidence_level=settings.confidence_level,
         shared_degrees_of_freedom=weight,
         pairing=pairing_of(list(arms.values()), settings),
@@ -307,10 +306,10 @@ def _differences(
     scored: Mapping[str, _ScoredArm],
     summaries: Mapping[str, ArmSummary],
     settings: ComparisonSettings,
-) -> tuple[list[ArmDifference], float]:
+) -> tuple[tuple[ArmDifference, ...], float]:
     """Compares pairs of (base, experiment); also returns the degrees of freedom of the prior."""
     prior = _prior(scored, settings)
-    level = 1 - (1 - settings.confidence_level) / len(pairs)
+    level = level_of_each(settings.confidence_level, len(pairs))
     kind = kind_of(next(iter(scored.values())).job.score)
     differences = []
     for base, experiment in pairs:
@@ -322,7 +321,6 @@ def _differences(
         interval, p_values = interval_of_difference(
             pair, crossing, answers, kind, settings.drawn, level
         )
-        p = p_values.two_sided
         differences.append(
             ArmDifference(
                 base,
@@ -331,14 +329,11 @@ def _differences(
                 standard_error=math.sqrt(variance.variance),
                 df=variance.cautious_degrees_of_freedom,
                 ci=ConfidenceInterval(*interval, settings.confidence_level, interval.method),
-                p_value=min(1.0, len(pairs) * p),
-                p_values={"uncorrected": p},
+                p_value=p_values.two_sided,
+                p_values={},
             )
         )
-    holm = adjusted_p_values([item.p_values["uncorrected"] for item in differences], "holm")
-    for item, p in zip(differences, holm.tolist(), strict=True):
-        item.p_values["holm"] = p
-    return differences, prior[1]
+    return corrected(differences), prior[1]
 
 
 def _prior(scored: Mapping[str, _ScoredArm], settings: ComparisonSettings) -> Term:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from multiberts.stats.compare.result import Readable
 from multiberts.stats.errors import check_choice
-from multiberts.stats.presentation import comparison_tables, words
+from multiberts.stats.presentation import comparison_tables, methods_paragraph, ranking_words
 from multiberts.stats.presentation.answer import drawn
 from multiberts.stats.presentation.figures import draw_ranking
 from multiberts.stats.presentation.table_writer import Table
@@ -22,6 +22,7 @@ from multiberts.stats.results import (
     RankingResult,
     flat_values,
 )
+from multiberts.stats.significance import adjusted_p_values
 
 if TYPE_CHECKING:
     import pandas
@@ -85,8 +86,8 @@ class ArmComparisons(RankingResult, Readable):
         return comparison_tables.differences_table(self)
 
     def _texts(self) -> tuple[list[str], list[str]]:
-        notes = [f"Note: {note}" for note in (*self.notes, *words.ranking_notes(self))]
-        return [words.ranking_finding(self)], notes
+        notes = [f"Note: {note}" for note in (*self.notes, *ranking_words.ranking_notes(self))]
+        return [ranking_words.ranking_finding(self)], notes
 
     def __repr__(self) -> str:
         """Returns the type and the ranking; `print` shows the finding."""
@@ -95,7 +96,7 @@ class ArmComparisons(RankingResult, Readable):
 
     def methods(self) -> str:
         """Returns the paragraph on methods for a paper, with references."""
-        return words.ranking_methods(self)
+        return methods_paragraph.ranking_methods(self)
 
     def plot(self, ax: Axes | None = None) -> Figure | Axes:
         """Draws the scores, or the differences from one arm, beside the rank intervals: two panels."""
@@ -114,6 +115,23 @@ class ArmComparisons(RankingResult, Readable):
 
         check_choice("rows", rows, Rows)
         return pandas.DataFrame([flat_values(row) for row in self.to_dict()[rows]])
+
+
+def level_of_each(confidence_level: float, number: int) -> float:
+    """Returns the level of each of `number` intervals that hold together (Bonferroni)."""
+    return 1 - (1 - confidence_level) / number
+
+
+def corrected(differences: Sequence[ArmDifference]) -> tuple[ArmDifference, ...]:
+    """Corrects the p-values of a family for its size: by Bonferroni, as the intervals, and by Holm."""
+    p_values = [item.p_value for item in differences]
+    bonferroni, holm = (
+        adjusted_p_values(p_values, method).tolist() for method in ("bonferroni", "holm")
+    )
+    return tuple(
+        replace(item, p_value=whole, p_values={"uncorrected": item.p_value, "holm": p})
+        for item, whole, p in zip(differences, bonferroni, holm, strict=True)
+    )
 
 
 def ranked(

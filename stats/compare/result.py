@@ -13,9 +13,10 @@ from multiberts.stats.guessed import KnowsGuesses
 from multiberts.stats.metric_names import metric_name, score_format
 from multiberts.stats.presentation.answer import drawn
 from multiberts.stats.presentation.figures import bootstrap_figure, forest_figure, sources_figure
+from multiberts.stats.presentation.methods_paragraph import method_names, methods
 from multiberts.stats.presentation.planning import needs_in_words
 from multiberts.stats.presentation.table_writer import Table
-from multiberts.stats.presentation.words import arms_of, finding, method_names, methods, warnings
+from multiberts.stats.presentation.words import arms_of, finding, warnings
 from multiberts.stats.public_names import public
 from multiberts.stats.results import ComparisonResult, flat_values
 

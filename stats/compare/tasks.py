@@ -24,7 +24,7 @@ from multiberts.stats.compare.question import (
     compare_specs,
     prepare_arms,
 )
-from multiberts.stats.compare.ranking import ArmComparisons, ranked
+from multiberts.stats.compare.ranking import ArmComparisons, corrected, level_of_each, ranked
 from multiberts.stats.compare.result import Comparison, Readable
 from multiberts.stats.errors import DataError, as_data_errors
 from multiberts.stats.guessed import knows_guesses
@@ -288,26 +288,21 @@ def rank_means(
         (item.base for item in means), key=lambda arm: arm.estimate, reverse=higher is not False
     )
     pairs = [(worse.name, better.name) for better, worse in itertools.combinations(arms, 2)]
-    level = 1 - (1 - settings.confidence_level) / len(pairs)
+    level = level_of_each(settings.confidence_level, len(pairs))
     # The fewest replicates that intervals at this level may have; the ranks do not use them.
     how = replace(settings, confidence_level=level, n_resamples=math.ceil(2 / (1 - level)))
-    differences = []
+    family = []
     for names in pairs:
         item = mean_over_tasks(cells_of(*names), how, names)
         assert item.p_value is not None
         ci = ConfidenceInterval(*item.ci, settings.confidence_level, item.ci.method)
-        differences.append(
-            ArmDifference(
-                *names, item.estimate, item.standard_error, item.df, ci,
-                min(1.0, len(pairs) * item.p_value), {"uncorrected": item.p_value},
-            )
-        )  # fmt: skip
-    holm = adjusted_p_values([each.p_values["uncorrected"] for each in differences], "holm")
-    for difference, p in zip(differences, holm.tolist(), strict=True):
-        difference.p_values["holm"] = p
+        family.append(
+            ArmDifference(*names, item.estimate, item.standard_error, item.df, ci, item.p_value, {})
+        )
+    differences = corrected(family)
     return ArmComparisons(
         first.evaluation_set, first.evaluation_set, first.metric, higher, settings.design,
-        first.resample, None, ranked(arms, differences, higher is not False), tuple(differences),
+        first.resample, None, ranked(arms, differences, higher is not False), differences,
         settings.confidence_level, 0.0, first.pairing, settings.n_resamples, settings.rng,
     )  # fmt: skip
 

@@ -17,8 +17,9 @@ from multiberts.stats.compare.tasks import TaskComparisons
 from multiberts.stats.errors import DataError
 from multiberts.stats.formats import Cell
 from multiberts.stats.intervals import Interval
+from multiberts.stats.presentation.methods_paragraph import method_names
 from multiberts.stats.presentation.table_writer import DIFFERENCE, SCORE, Table
-from multiberts.stats.presentation.words import SOURCES, method_names
+from multiberts.stats.presentation.words import SOURCES
 from multiberts.stats.report.prediction_sets import RunScores
 from multiberts.stats.variance.components import VarianceComponents
 from multiberts.stats.zhong.run_agreement import Agreement

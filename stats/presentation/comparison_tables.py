@@ -11,9 +11,9 @@ from multiberts.stats.formats import NONE, Cell, format_cell, with_decimals
 from multiberts.stats.intervals import PValues
 from multiberts.stats.metric_names import interval_decimals, metric_label, metric_name, score_format
 from multiberts.stats.presentation.answer import FurtherAnswer
+from multiberts.stats.presentation.ranking_words import rank_text
 from multiberts.stats.presentation.reported import ReportedComparison
 from multiberts.stats.presentation.table_writer import Table
-from multiberts.stats.presentation.words import rank_text
 from multiberts.stats.results import ComparisonResult, RankingResult, flat_values
 
 TESTS = ("t", "percentile", "published", "sign_flip", "permutation")

@@ -1,9 +1,8 @@
-"""Comparisons and rankings in words; `planning` describes power and needs."""
+"""Comparisons in words. See also `planning`, `ranking_words` and `methods_paragraph`."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -23,14 +22,11 @@ from multiberts.stats.metric_names import (
 )
 
 if TYPE_CHECKING:
-    from multiberts.stats.intervals import ConfidenceInterval, Interval
+    from multiberts.stats.intervals import Interval
     from multiberts.stats.presentation.answer import FurtherAnswer
     from multiberts.stats.results import (
-        ArmDifference,
         ArmSummary,
         ComparisonResult,
-        RankedArm,
-        RankingResult,
     )
     from multiberts.stats.settings import Design, Resample
 
@@ -42,7 +38,7 @@ _REMOVED = 0.1
 _MOST_NAMES = 6
 
 # The data do not say whether runs of one seed have a common parent.
-_PAIRED_BY_NUMBER = (
+PAIRED_BY_NUMBER = (
     "Seeds are paired by their numbers; if runs of one number share nothing in training "
     "(initialisation, order of data), "
 )
@@ -59,70 +55,14 @@ _NO_DIFFERENCE: Mapping[Resample, str] = {
     "seeds": "in any seed",
     "examples": "on any example",
 }
-# Resampled units in a methods paragraph; {}: name of the seeds.
-_SAMPLED: Mapping[Resample, str] = {
-    "both": "both {} and examples",
-    "seeds": "{}, with the examples held fixed,",
-    "examples": "examples, with the seeds held fixed,",
-}
-# {}: the base.
-_DESIGNS: Mapping[Design, str] = {
-    "paired": "Seeds were paired.",
-    "unpaired": "Seeds of the two arms were drawn independently.",
-    "fixed_baseline": "The runs of {} were held fixed.",
-    "single": "",
-}
 _WHY_REPORT: Mapping[Design, str] = {
     "paired": "seeds are paired, and the data say what they share",
     "unpaired": "each arm has seeds of its own, so the interval is unpaired",
     "fixed_baseline": "{} is held fixed, so the interval is not about other seeds of it",
 }
 # Words for a higher and a lower score, by `higher_is_better`.
-_WAYS = {True: ("better", "worse"), False: ("worse", "better"), None: ("higher", "lower")}
-# Texts by `ConfidenceInterval.method`.
-_INTERVALS = {
-    "t": "Student's t",
-    "Newcombe": "Newcombe's (1998), from score intervals",
-    "Wilson": "Wilson's (1927) score interval",
-    "Clopper-Pearson": "Clopper and Pearson's (1934)",
-    "Fisher z": "Student's t on Fisher's (1921) z",
-    "range": "all that is possible, as nothing varies",
-}
+WAYS = {True: ("better", "worse"), False: ("worse", "better"), None: ("higher", "lower")}
 _TESTS = {"Newcombe": "two-sided test by Newcombe's interval"}
-_REFERENCES = {
-    "Newcombe": (
-        "Newcombe, R. G. (1998). Improved Confidence Intervals for the Difference between Binomial "
-        "Proportions Based on Paired Data. Statistics in Medicine 17(22)."
-    ),
-    "Wilson": (
-        "Wilson, E. B. (1927). Probable Inference, the Law of Succession, and Statistical Inference. JASA "
-        "22(158)."
-    ),
-    "Clopper-Pearson": (
-        "Clopper, C. J. & Pearson, E. S. (1934). The Use of Confidence or Fiducial Limits Illustrated in the "
-        "Case of the Binomial. Biometrika 26(4)."
-    ),
-    "Fisher z": (
-        'Fisher, R. A. (1921). On the "Probable Error" of a Coefficient of Correlation Deduced from a Small '
-        "Sample. Metron 1."
-    ),
-}
-_SELLAM = (
-    "Sellam, T. et al. (2022). The MultiBERTs: BERT Reproductions for Robustness Analysis. ICLR."
-)
-_SATTERTHWAITE = (
-    "Satterthwaite, F. E. (1946). An Approximate Distribution of Estimates of Variance Components. "
-    "Biometrics Bulletin 2(6)."
-)
-_SMYTH = (
-    "Smyth, G. K. (2004). Linear Models and Empirical Bayes Methods for Assessing Differential "
-    "Expression in Microarray Experiments. Stat. Appl. Genet. Mol. Biol. 3(1)."
-)
-_MOGSTAD = (
-    "Mogstad, M., Romano, J. P., Shaikh, A. M. & Wilhelm, D. (2024). Inference for Ranks with "
-    "Applications to Mobility across Neighbourhoods and Academic Achievement across Countries. "
-    "Review of Economic Studies 91(1)."
-)
 
 
 def finding(
@@ -205,7 +145,11 @@ def lead(
 
 
 def _claim_of_scores(item: ComparisonResult, experiment: ArmSummary, clear: bool) -> str:
-    base, metric, score = item.base, metric_name(item.metric), partial(_score, item.ci, item.metric)
+    base, metric, score = (
+        item.base,
+        metric_name(item.metric),
+        partial(rounded_score, item.ci, item.metric),
+    )
     scores = f"{metric} {score(experiment.estimate)} against {score(base.estimate)}"
     if item.estimate == 0:
         return f"{experiment.name} and {base.name} have the same {metric}, {score(base.estimate)}"
@@ -219,10 +163,10 @@ def _claim_of_scores(item: ComparisonResult, experiment: ArmSummary, clear: bool
         )
     if (better := higher_is_better(item.metric)) is None:
         return (
-            f"{metric_at_start(item.metric)} of {experiment.name} is {_WAYS[None][item.estimate < 0]} than "
+            f"{metric_at_start(item.metric)} of {experiment.name} is {WAYS[None][item.estimate < 0]} than "
             f"that of {base.name}: {score(experiment.estimate)} against {score(base.estimate)}"
         )
-    return f"{experiment.name} is {_WAYS[better][item.estimate < 0]} than {base.name}: {scores}"
+    return f"{experiment.name} is {WAYS[better][item.estimate < 0]} than {base.name}: {scores}"
 
 
 def change_of_absence(item: ComparisonResult) -> str:
@@ -254,7 +198,7 @@ def filled(template: str, value: object) -> str:
     return template.format(value) if value else ""
 
 
-def _form(number: int, singular: str, plural: str) -> str:
+def form(number: int, singular: str, plural: str) -> str:
     return singular if number == 1 else plural
 
 
@@ -272,7 +216,7 @@ def claim(arms: Sequence[ArmSummary], resample: Resample) -> str:
         return f"{start} is about new {drawn_unit(arms)}s on these examples, and not about other examples."
     if resample == "both":
         return ""
-    if not _are_single(arms):
+    if not are_single(arms):
         return "This is about these models on new examples, and not about other seeds of them."
     if len(arms) == 1:
         return "One run: this is about this model on new examples, and not about training it again."
@@ -282,7 +226,7 @@ def claim(arms: Sequence[ArmSummary], resample: Resample) -> str:
     )
 
 
-def _are_single(arms: Iterable[ArmSummary]) -> bool:
+def are_single(arms: Iterable[ArmSummary]) -> bool:
     return all(arm.num_runs == 1 for arm in arms)
 
 
@@ -291,22 +235,22 @@ def _about_these(item: ComparisonResult) -> str:
     base, experiment = item.base, item.experiment
     if item.tasks:
         return "The mean gives each task the same weight; tasks are not drawn, so it is about these tasks."
-    repeats = _about_repeats(arms_of(item))
+    repeats = about_repeats(arms_of(item))
     if item.resample == "examples":
         return ""  # already in `claim`
     if experiment is None or repeats:
         return repeats
     if item.design == "fixed_baseline":
-        these = _form(base.num_runs, "this one model", f"these {base.num_runs} runs of")
+        these = form(base.num_runs, "this one model", f"these {base.num_runs} runs of")
         return f"This is about {these} {base.name}, and not about other seeds of it."
     return ""
 
 
-def _about_repeats(arms: Iterable[ArmSummary]) -> str:
+def about_repeats(arms: Iterable[ArmSummary]) -> str:
     names = [arm.name for arm in arms if arm.repeats]
     if not names:
         return ""
-    these = _form(len(names), "this model", "these models")
+    these = form(len(names), "this model", "these models")
     return (
         f"The runs of {names_text(names)} are repeats of one evaluation: this is about evaluating {these} "
         "again, and not about training again."
@@ -327,7 +271,7 @@ def interval_to_report(item: ComparisonResult) -> str:
     elif unpaired == shown:
         why = ": it is the same whether seeds are paired or not."
     else:
-        why = f". {_PAIRED_BY_NUMBER}compare with --design=unpaired."
+        why = f". {PAIRED_BY_NUMBER}compare with --design=unpaired."
     return " ".join([f"Report {shown}{why}", *_left_out(item)])
 
 
@@ -343,7 +287,7 @@ def error_text(item: ComparisonResult, error: float) -> str:
     return difference_text(error, item.metric, None if decimals is None else decimals + 1)
 
 
-def _score(ci: Interval, metric: str, score: float | Interval) -> str:
+def rounded_score(ci: Interval, metric: str, score: float | Interval) -> str:
     """Formats a score with the decimals of an interval."""
     return score_text(score, metric, interval_decimals(ci, metric))
 
@@ -366,7 +310,7 @@ def scope(item: ComparisonResult) -> str:
 
 def _sample(seeds: str, item: ComparisonResult, kind: str = "") -> str:
     """Returns the seeds (or single runs), examples and tasks of a result."""
-    if item.resample == "examples" and _are_single(arms_of(item)):
+    if item.resample == "examples" and are_single(arms_of(item)):
         seeds = "one run of each" if item.experiment is not None else "one run"
     if item.base.num_examples > 1:
         seeds += f" and {_examples(item.base, item, kind)}"
@@ -381,13 +325,13 @@ def arms_of(*items: ComparisonResult) -> list[ArmSummary]:
 
 def _pairing(item: ComparisonResult) -> list[str]:
     """Lists seeds dropped by pairing, and says when another design is right."""
-    again = f"{_PAIRED_BY_NUMBER}use the unpaired design." if _unpaired(item) else ""
+    again = f"{PAIRED_BY_NUMBER}use the unpaired design." if _unpaired(item) else ""
     return not_empty(*_left_out(item), again)
 
 
 def _left_out(item: ComparisonResult) -> list[str]:
     return [
-        f"Left out, as the other arm lacks {_form(len(arm.left_out), 'it', 'them')}: "
+        f"Left out, as the other arm lacks {form(len(arm.left_out), 'it', 'them')}: "
         f"{seed_names(arm.left_out)} of {arm.name}."
         for arm in arms_of(item)
         if arm.left_out
@@ -402,129 +346,14 @@ def _unpaired(item: ComparisonResult) -> str:
 
 
 def _examples(arm: ArmSummary, item: ComparisonResult, kind: str = "") -> str:
-    return f"{arm.num_examples} {kind}{units_of(item)}{filled(' in {}', _clusters(arm))}"
+    return f"{arm.num_examples} {kind}{units_of(item)}{filled(' in {}', clusters_text(arm))}"
 
 
-def _clusters(arm: ArmSummary) -> str:
+def clusters_text(arm: ArmSummary) -> str:
     """Returns the number and name of an arm's clusters; empty without clusters."""
     if arm.num_clusters is None:
         return ""
     return f"{counted(arm.num_clusters, 'cluster')}{filled(' ({})', arm.cluster_name)}"
-
-
-def methods(
-    items: Sequence[ComparisonResult],
-    seeds_are: str = "seeds",
-    runs_are: str = "runs",
-    answers: Sequence[FurtherAnswer] = (),
-) -> str:
-    """Writes the methods paragraph for a paper, with references.
-
-    Args:
-      items: comparisons with equal settings.
-      seeds_are: name of the seeds, such as "pre-training seeds".
-      runs_are: name of the runs of one seed, such as "fine-tuning runs".
-      answers: answers to further questions about the first comparison.
-    """
-    item, arms = items[0], arms_of(items[0])
-    metrics = dict.fromkeys(metric_name(each.metric) for each in items)
-    numbers = " and ".join(str(len(arm.seeds)) for arm in arms)
-    opening = [
-        f"We report {' and '.join(metrics)}{_averaged(arms, runs_are, f'{seeds_are} ({numbers})')}, with "
-        f"{item.confidence_level:.0%} confidence intervals that take "
-        f"{_SAMPLED[item.resample].format(seeds_are)} as random samples (Sellam et al., 2022).",
-        "" if item.resample == "examples" else _DESIGNS[item.design].format(item.base.name),
-        filled("Examples were drawn in {}.", _clusters(item.base)),
-    ]
-    closing, references = [], []
-    if any(each.pooled_seeds for each in items):
-        closing.append(
-            "The mean squares of the seeds of the two arms were pooled where their ratio was below the "
-            "90 % point of its F distribution."
-        )
-    moves = {"sign flip": "sign flips of", "permutation": "permutations of"}
-    tests = [text for name, text in moves.items() if name in item.p_values]
-    closing += [f"Randomisation tests use {test} the seeds." for test in tests[:1]]
-    for answer in answers:
-        sentences, of_answer = answer.methods()
-        closing += sentences
-        references += of_answer
-    closing += dict.fromkeys(map(unseen_failures, items))
-    if item.intervals:
-        closing.append(f"Bootstrap intervals use {item.n_resamples:,} replicates (rng {item.rng}).")
-    return _paragraph(opening, items, arms_of(*items), closing, references)
-
-
-def _averaged(arms: Sequence[ArmSummary], runs_are: str, seeds: str) -> str:
-    """Describes the averaging of scores, over the runs of each seed (if any has several) and over seeds."""
-    if _are_single(arms):
-        return " of single runs"
-    several = any(arm.num_runs > len(arm.seeds) for arm in arms)
-    runs = f"the {runs_are} of each seed and over " if several else ""
-    return f", averaged over {runs}{seeds}"
-
-
-def _paragraph(
-    opening: Sequence[str],
-    differences: Sequence[ComparisonResult | ArmDifference],
-    arms: Sequence[ArmSummary],
-    closing: Sequence[str],
-    references: Sequence[str],
-) -> str:
-    """Joins the methods paragraph, with common sentences on intervals and missing predictions."""
-    intervals, of_intervals = about_intervals(differences, arms)
-    # by name, to count an arm of several comparisons once
-    missing = {arm.name: f"{arm.num_missing:,} of {arm.name}" for arm in arms if arm.num_missing}
-    of_missing = (
-        "Missing predictions ({}) were left out of the scores of their runs, as if they were missing "
-        "at random."
-    )
-    repeated = "The seeds here are repeats of an evaluation; no model was trained again."
-    sentences = [
-        *opening,
-        repeated if any(arm.repeats for arm in arms) else "",
-        *intervals,
-        filled(of_missing, " and ".join(missing.values())),
-        *closing,
-    ]
-    text = " ".join(not_empty(*sentences))
-    return f"{text}\n\nReferences: {' '.join([_SELLAM, *of_intervals, *references])}"
-
-
-def about_intervals(
-    differences: Sequence[ComparisonResult | ArmDifference], arms: Sequence[ArmSummary]
-) -> tuple[list[str], list[str]]:
-    """Returns sentences on intervals and tests for a methods paragraph, and their references.
-
-    The intervals contain their methods, so that the sentences match the computation.
-    """
-    crossed = any(getattr(each, "resample", "both") == "both" for each in differences)
-    of_what = "the crossed design" if crossed else "a mean"
-    tested = [each.ci for each in differences if each.experiment is not None]
-    scored = [arm.ci for arm in arms]
-    sentences = [
-        f"Standard errors come from an unbiased estimate of the variance of {of_what}, with "
-        "Satterthwaite's (1946) degrees of freedom, for which mean squares are taken at the upper end of "
-        "their likely range."
-    ]
-    subject = _form(len(tested), "the difference are", "differences are")
-    for start, intervals in (
-        (f"Intervals and two-sided tests of {subject}", tested),
-        ("Intervals of scores are", scored),
-    ):
-        counts = Counter(interval.method for interval in intervals).most_common()
-        kinds = [f"{_INTERVALS[name]} ({number} of {len(intervals)})" for name, number in counts]
-        if len(counts) == 1:
-            kinds = [_INTERVALS[counts[0][0]]]
-        sentences += not_empty(filled(f"{start} {{}}.", " and ".join(kinds)))
-    used = dict.fromkeys(interval.method for interval in (*tested, *scored))
-    return sentences, [_SATTERTHWAITE, *(_REFERENCES[name] for name in used if name in _REFERENCES)]
-
-
-def method_names(intervals: Sequence[ConfidenceInterval]) -> str:
-    """Returns the methods of intervals for a heading, such as `t, Newcombe`, by decreasing frequency."""
-    counts = Counter(interval.method for interval in intervals)
-    return ", ".join(name for name, _ in counts.most_common())
 
 
 def _seeds(arm: ArmSummary) -> str:
@@ -536,7 +365,7 @@ def _runs_of_seeds(*arms: ArmSummary) -> str:
     if all(arm.num_runs == len(arm.seeds) for arm in arms):
         return ""
     numbers = " and ".join(str(arm.num_runs) for arm in arms)
-    return f" ({numbers} {_form(arms[-1].num_runs, 'run', 'runs')})"
+    return f" ({numbers} {form(arms[-1].num_runs, 'run', 'runs')})"
 
 
 def drawn_unit(arms: Iterable[ArmSummary]) -> str:
@@ -568,7 +397,7 @@ def verdict(
     """
     if not is_clear(item, adjusted, answers) or item.estimate == 0:
         return "not clear"
-    return _WAYS[better][item.estimate < 0]
+    return WAYS[better][item.estimate < 0]
 
 
 def is_clear(item: ComparisonResult, p: float, answers: Sequence[FurtherAnswer] = ()) -> bool:
@@ -647,7 +476,7 @@ def about_seeds(arm: ArmSummary, metric: str, confidence_level: float, more: str
     number = len(arm.seeds)
     if len(arm.constant_seeds) == number:
         texts.append(
-            f"{_form(number, 'The one seed', f'All {number} seeds')} of {arm.name} "
+            f"{form(number, 'The one seed', f'All {number} seeds')} of {arm.name} "
             f"{_one_answer(arm, metric, number)}, as a fixed rule does, or a "
             "model whose training failed; their spread says nothing about seeds that train."
         )
@@ -662,7 +491,7 @@ def _failure(arm: ArmSummary, metric: str, confidence_level: float) -> str:
     often = too_good = others = ""
     if len(constant) < failed:
         also = f" ({seed_names(constant)} {answer})" if constant else ""
-        signs = f"{_form(failed, 'lies', 'lie')} a wide gap away from all others{also}"
+        signs = f"{form(failed, 'lies', 'lie')} a wide gap away from all others{also}"
         often = " Up to 2 in 100 arms whose seeds all trained show such a gap, where scores vary widely."
         too_good = ", which is too good a score should these have trained"
     trained = [score for seed, score in pairs if seed not in arm.failed_seeds]
@@ -679,7 +508,7 @@ def _failure(arm: ArmSummary, metric: str, confidence_level: float) -> str:
 
 def _one_answer(arm: ArmSummary, metric: str, number: int) -> str:
     """Describes constant seeds, such as `predict one class`."""
-    metric_object, s = METRICS.get(metric), _form(number, "s", "")
+    metric_object, s = METRICS.get(metric), form(number, "s", "")
     if metric == "auc" or (metric_object is not None and metric_object.is_correlation):
         return f"predict{s} one value"
     if metric_object is not None and metric_object.uses_labels:
@@ -692,7 +521,7 @@ def _one_answer(arm: ArmSummary, metric: str, number: int) -> str:
 
 def seed_names(seeds: Sequence) -> str:
     """Returns the names of seeds, such as `seeds 3, 5`."""
-    return f"{_form(len(seeds), 'seed', 'seeds')} {', '.join(map(str, seeds))}"
+    return f"{form(len(seeds), 'seed', 'seeds')} {', '.join(map(str, seeds))}"
 
 
 def unseen_failures(item: ComparisonResult) -> str:
@@ -715,7 +544,7 @@ def unseen_failures_of(arms: Sequence[ArmSummary], confidence_level: float) -> s
         names, rates = [f"one of the {len(arms[0].seeds)} seeds"], rates[:1]
     return (
         f"N{' and n'.join(names)} failed to train, which is compatible with "
-        f"{_form(len(rates), 'a failure rate', 'failure rates')} of up to {' and '.join(rates)} "
+        f"{form(len(rates), 'a failure rate', 'failure rates')} of up to {' and '.join(rates)} "
         f"({level_text(confidence_level)}). The interval does not cover failed runs."
     )
 
@@ -797,135 +626,8 @@ def warnings(
     return texts
 
 
-def ranking_lead(result: RankingResult) -> str:
-    """Returns the sentence on the first arm of a ranking."""
-    first = result.arms[0]
-    score = partial(_score, first.ci, result.metric)
-    comes = "comes first" if _tied_with_first(result) or result.against else "leads clearly"
-    return (
-        f"{filled('{} ', claim(result.arms, result.resample))}"
-        f"{first.name} {comes} by {metric_name(result.metric)}{filled(' ({})', result.evaluation_set)}, with "
-        f"{score(first.estimate)} "
-        f"({level_text(result.confidence_level)} {score(first.ci)})."
-    )
-
-
-def _tied_with_first(result: RankingResult) -> list[str]:
-    first, *others = result.arms
-    return [arm.name for arm in others if {*arm.groups} & {*first.groups}]
-
-
-def ranking_finding(result: RankingResult) -> str:
-    """Describes a ranking in a few plain sentences."""
-    first, clear = result.arms[0], sum(item.clear for item in result.differences)
-    numbers = _numbers_of_seeds(result)
-    paired = "paired seed" if result.design == "paired" else drawn_unit(result.arms)
-    each = f"{numbers} {paired}{'' if numbers == '1' else 's'} each"
-    if first.num_examples > 1:
-        each = "one run each" if _are_single(result.arms) else each
-        each += f" and {counted(first.num_examples, 'shared example')}"
-    are = _form(clear, "is", "are")
-    number = counted(len(result.differences), "difference")
-    count = f"Among {len(result.arms)} arms with {each}, {clear} of {number}"
-    if result.against is not None:
-        ways = _WAYS[result.higher_is_better]
-        sides: dict[str, list[str]] = {way: [] for way in (*ways, "not clearly different")}
-        for item in result.differences:
-            way = ways[item.estimate <= 0] if item.clear else "not clearly different"
-            sides[way].append(item.experiment)
-        words = [
-            f"{way.capitalize()} than {result.against}: {names_text(names)}."
-            for way, names in sides.items()
-            if names
-        ]
-        return " ".join(
-            [ranking_lead(result), f"{count} from {result.against} {are} clear.", *words]
-        )
-    tied = _tied_with_first(result)
-    ties = filled("{} cannot be distinguished from it. ", tied and names_text(tied))
-    ahead = result.differences[0]
-    decimals = interval_decimals(ahead.ci, result.metric)
-    size, interval = (
-        difference_text(value, result.metric, decimals) for value in (ahead.estimate, ahead.ci)
-    )
-    ties = (
-        f"The difference from {ahead.base} is {size} ({level_text(result.confidence_level)}, for all pairs "
-        f"together, {interval}). {ties}"
-    )
-    clear_at = f"{are} clear at {result.confidence_level:.0%} for all together."
-    return f"{ranking_lead(result)} {ties}{count} {clear_at}"
-
-
-def _numbers_of_seeds(result: RankingResult) -> str:
-    numbers = {len(arm.seeds) for arm in result.arms}
-    return " to ".join(map(str, sorted({min(numbers), max(numbers)})))
-
-
 def names_text(names: Sequence[str]) -> str:
     """Joins names for a sentence; of many, the last is replaced by a number."""
     if len(names) > _MOST_NAMES:
         names = [*names[: _MOST_NAMES - 1], f"{len(names) - _MOST_NAMES + 1} more"]
     return " and ".join(not_empty(", ".join(names[:-1]), names[-1]))
-
-
-def rank_text(arm: RankedArm) -> str:
-    """Returns the interval of an arm's rank, such as `2 to 4`."""
-    if arm.rank_low == arm.rank_high:
-        return str(arm.rank_low)
-    return f"{arm.rank_low} to {arm.rank_high}"
-
-
-def ranking_notes(result: RankingResult) -> list[str]:
-    """Lists warnings on a ranking."""
-    texts = [
-        f"The ranks and the {'groups' if result.arms[0].groups else 'differences'} hold for all arms "
-        "together; an arm's own interval does not, and two of these may overlap where the difference is "
-        "clear."
-    ]
-    for arm in result.arms:
-        if arm.left_out:
-            seeds = ", ".join(map(str, arm.left_out))
-            texts.append(f"Left out of {arm.name}, as other arms lack them: seeds {seeds}.")
-        texts += about_seeds(arm, result.metric, result.confidence_level)
-    if result.pairing == "seed number":
-        texts.append(f"{_PAIRED_BY_NUMBER}use the unpaired design.")
-    return not_empty(*texts, _about_repeats(result.arms))
-
-
-def ranking_methods(result: RankingResult) -> str:
-    """Writes the methods paragraph for a paper, with references."""
-    level, unpaired = f"{result.confidence_level:.0%}", result.design == "unpaired"
-    pairs = "all pairs" if result.against is None else f"each with {result.against}"
-    opening = [
-        f"We compare {len(result.arms)} arms ({pairs}) by {metric_name(result.metric)}"
-        f"{_averaged(result.arms, 'runs', f'{_numbers_of_seeds(result)} seeds')}, and take "
-        f"{_SAMPLED[result.resample].format('seeds')} as random samples (Sellam et al., 2022).",
-        ""
-        if result.resample == "examples"
-        else "Seeds of the arms were drawn independently."
-        if unpaired
-        else "Seeds were paired across arms.",
-    ]
-    closing = [
-        f"Intervals of the {counted(len(result.differences), 'difference')} hold simultaneously at {level} "
-        f"(Bonferroni), and so do the {level} intervals of the ranks that follow from them (Mogstad et "
-        "al., 2024)."
-    ]
-    references = [_MOGSTAD]
-    if result.shared_degrees_of_freedom:
-        moderated = (
-            "Variances between seeds were moderated by their mean over "
-            f"{'arms' if unpaired else 'pairs of arms'}, which counts for "
-            f"{format_cell(result.shared_degrees_of_freedom)} degrees of freedom (Smyth, 2004)."
-        )
-        closing, references = [moderated, *closing], [_SMYTH, *references]
-    return _paragraph(opening, result.differences, result.arms, closing, references)
-
-
-def ranking_caption(result: RankingResult) -> str:
-    """Describes the figure of a ranking, whose numbers are in the table."""
-    where, level = filled(" on {}", result.name), f"{result.confidence_level:.0%}"
-    return (
-        f"Ranking by {metric_name(result.metric)}{where}: scores with their own {level} intervals, ranks "
-        f"with {level} intervals that hold for all arms together"
-    )

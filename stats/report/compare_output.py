@@ -16,11 +16,9 @@ from multiberts.stats.compare.ranking import ArmComparisons
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.formats import NONE, Cell, with_decimals
 from multiberts.stats.metric_names import metric_name, score_format
-from multiberts.stats.presentation import planning, words
+from multiberts.stats.presentation import planning, ranking_words, words
 from multiberts.stats.presentation.comparison_tables import (
     difference_records,
-    metric_decimals,
-    p_heading,
     summary_table,
     unclear_beyond_zero,
 )
@@ -159,8 +157,7 @@ def as_text(compared: ComparedArms, read: str) -> str:
         passed_over = f"Task by task, corrected for their number (Holm): {tally(compared.items)}."
     claims = {words.claim(words.arms_of(item), item.resample) for item in items}
     about = claims.pop() if len(claims) == 1 and len(items) > 1 else ""  # written once
-    is_one = len({(item.evaluation_set, item.metric) for item in items}) == 1
-    table = _table_of_arms(compared.items) if is_one else _table_of_tasks(compared.items)
+    table = _table(compared.items)
     warned: dict[str, dict[str, None]] = {}
     for reported in compared.items:
         for text in words.warnings(reported.comparison, len(items) == 1, reported.answers):
@@ -245,15 +242,17 @@ def _many_arms(compared: ComparedArms, about: str, table: Table | None) -> Itera
         item.tasks and item.evaluation_set == ranking.name for item in compared.comparisons
     )
     where = f"{ranking.name}: " if others and not is_mean else ""
-    yield where + words.ranking_finding(ranking).removeprefix(about).lstrip()
+    yield where + ranking_words.ranking_finding(ranking).removeprefix(about).lstrip()
     yield ranking.table().aligned()
     if console.is_verbose():
-        yield f"Note: {words.ranking_notes(ranking)[0]}"
+        yield f"Note: {ranking_words.ranking_notes(ranking)[0]}"
         yield from dict.fromkeys(map(words.unseen_failures, compared.comparisons))
     if compared.comparisons[0].experiment is None:
         if others:
             yield scores_by_task(compared).aligned()
-            firsts = [words.ranking_lead(each).removeprefix(about).lstrip() for each in others]
+            firsts = [
+                ranking_words.ranking_lead(each).removeprefix(about).lstrip() for each in others
+            ]
             yield "\n".join(
                 f"{each.name}: {text}"
                 for each, text in zip(others[:_MOST_TOLD], firsts, strict=False)
@@ -286,40 +285,20 @@ def scores_by_task(compared: ComparedArms) -> Table:
     )
 
 
-def _table_of_arms(items: Sequence[ReportedComparison]) -> Table | None:
-    """Returns a table with one row per comparison of one task; None for a single arm."""
-    [metric] = {reported.comparison.metric for reported in items}
-    level = f"{items[0].comparison.confidence_level:.0%} CI"
-    decimals = metric_decimals([reported.comparison for reported in items])[metric]
-    p = p_heading(items)
-    records: list[dict[str, Cell]] = [
-        {
-            "Compared": item.name, "Difference": item.estimate, level: item.ci,
-            p: reported.adjusted, "Result": reported.result, "Base": item.base.estimate,
-            "Experiment": item.experiment.estimate,
-        }
-        for reported in items
-        for item in [reported.comparison]
-        if item.experiment is not None
-    ]  # fmt: skip
-    formats = {
-        **dict.fromkeys(("Base", "Experiment"), with_decimals(score_format(metric), decimals)),
-        **dict.fromkeys(("Difference", level), with_decimals(score_format(metric, True), decimals)),
-        p: "p",
-    }
-    return Table.from_records(records, formats) if records else None
-
-
-def _table_of_tasks(items: Sequence[ReportedComparison]) -> Table:
-    """Returns a table with one row per comparison of several tasks."""
+def _table(items: Sequence[ReportedComparison]) -> Table | None:
+    """Returns the summary without columns of one value; None for arms alone on one task."""
     table = summary_table(items)
-    left_out = set()
-    if len({reported.comparison.name for reported in items}) == 1:
+    alone = all(reported.adjusted is None for reported in items)
+    is_one_set = len({reported.comparison.evaluation_set for reported in items}) == 1
+    if alone and is_one_set:
+        return None
+    left_out = {"Set"} if is_one_set else set()
+    if not is_one_set and len({reported.comparison.name for reported in items}) == 1:
         left_out.add("Compared")
-    if all(reported.adjusted is None for reported in items):
+    if alone:
         left_out |= {*table.columns[3:]} - {"Base"}
     shown = [column for column, name in enumerate(table.columns) if name not in left_out]
-    names = {"Set": "Task", "Base": "Base" if "Experiment" not in left_out else "Score"}
+    names = {"Set": "Task"} | ({"Base": "Score"} if alone else {})
     return Table(
         [names.get(table.columns[column], table.columns[column]) for column in shown],
         [[row[column] for column in shown] for row in table.rows],

@@ -21,7 +21,7 @@ from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.compare.tasks import CountedArms, mean_over_tasks, rank_means
 from multiberts.stats.errors import DataError, UndefinedScore, as_data_errors
 from multiberts.stats.metric_names import may_be_averaged, metric_label, metric_name
-from multiberts.stats.presentation import figures, words
+from multiberts.stats.presentation import figures, ranking_words, words
 from multiberts.stats.presentation.answer import FurtherAnswer
 from multiberts.stats.presentation.reported import ReportedComparison, answer, clearest, judged
 from multiberts.stats.presentation.sections import ReportSection, slug
@@ -341,7 +341,7 @@ def _shown(
         overview = list(forests_of(request, items))
         overview += [
             ReportSection(
-                name, words.ranking_caption(ranking), partial(figures.draw_ranking, ranking)
+                name, ranking_words.ranking_caption(ranking), partial(figures.draw_ranking, ranking)
             )
             for name, ranking in results.rankings
         ]

@@ -25,7 +25,7 @@ from multiberts.stats.metric_names import (
     metric_name,
     score_format,
 )
-from multiberts.stats.presentation import planning, words
+from multiberts.stats.presentation import methods_paragraph, planning, ranking_words, words
 from multiberts.stats.presentation.comparison_tables import (
     full_table,
     metric_decimals,
@@ -104,7 +104,8 @@ def page_files(
     }
     if content.is_ranked:
         texts[RANKINGS] = "\n\n".join(
-            f"{ranking.name}: {words.ranking_finding(ranking)}\n\n{ranking.table().markdown().rstrip()}"
+            f"{ranking.name}: {ranking_words.ranking_finding(ranking)}\n\n"
+            f"{ranking.table().markdown().rstrip()}"
             for ranking in content.asked.rankings
         )
     files |= {f"tables/{file_name}": text.encode() for file_name, text in texts.items()}
@@ -127,12 +128,12 @@ def page_files(
         rule=RULE_TEXTS[rule],
         note=summary.note,
         limits=words.unseen_failures_of_all(items),
-        intervals=" ".join(words.about_intervals(items, words.arms_of(*items))[0]),
+        intervals=" ".join(methods_paragraph.about_intervals(items, words.arms_of(*items))[0]),
         made_with=origin,
         copies={
             "markdown": texts[COMPARISONS], "latex": texts["comparisons.tex"],
             "csv": texts["comparisons.csv"],
-            "methods": words.methods(
+            "methods": methods_paragraph.methods(
                 items, content.seeds_are, content.runs_are, listed[0].answers
             ),
         },
@@ -260,7 +261,7 @@ def _filters(
             if text != words.unseen_failures(item.comparison)
         ],
         "note": lambda origin: origin.get(NOTE, ""),
-        "ranking": lambda result: with_minus(words.ranking_finding(result)),
+        "ranking": lambda result: with_minus(ranking_words.ranking_finding(result)),
         "list_columns": _list_columns,
         "list_cell": _list_cell,
         "has_bias": lambda content: any(

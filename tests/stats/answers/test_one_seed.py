@@ -9,7 +9,7 @@ import xarray
 
 from multiberts import stats
 from multiberts.stats.errors import DataError
-from multiberts.stats.presentation.words import methods
+from multiberts.stats.presentation.methods_paragraph import methods
 from multiberts.stats.report.compare_command import compare_files
 
 FEW = {"n_resamples": 40}

@@ -8,7 +8,7 @@ import scipy.stats
 from multiberts import stats
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.errors import DataError
-from multiberts.stats.presentation import planning, words
+from multiberts.stats.presentation import planning, ranking_words, words
 
 SEEDS = np.arange(10)
 BASE, NEW = np.random.default_rng(3).normal([[0.88], [0.89]], 0.01, (2, 10)).round(4)
@@ -64,7 +64,11 @@ def test_what_was_said_first_is_not_taken_back():
     for start, other, texts in (
         ("One run of each model: ", "seed", [*_texts(single), single.methods()]),
         ("Scores of whole runs: ", "example", [*_texts(whole), whole.methods()]),
-        ("Scores of whole runs: ", "example", [words.ranking_finding(stats.compare_arms(arms))]),
+        (
+            "Scores of whole runs: ",
+            "example",
+            [ranking_words.ranking_finding(stats.compare_arms(arms))],
+        ),
     ):
         assert texts[0].startswith(start)
         later = " ".join([texts[0].partition(". ")[2], *texts[1:]])

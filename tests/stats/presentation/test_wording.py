@@ -10,8 +10,9 @@ import xarray
 from multiberts.stats import compare, compare_arms
 from multiberts.stats.answers.early_looks import early_look
 from multiberts.stats.metric_names import higher_is_better, metric_label
+from multiberts.stats.presentation.ranking_words import ranking_notes
 from multiberts.stats.presentation.reported import ReportedComparison, answer
-from multiberts.stats.presentation.words import finding, ranking_notes, verdict, warnings
+from multiberts.stats.presentation.words import finding, verdict, warnings
 
 
 @pytest.fixture(scope="module")

@@ -171,7 +171,8 @@ def test_a_name_has_one_number_in_the_pages_csv_the_file_and_json(tmp_path: Path
     assert re.search(f"new is better than old: .*difference {shown} points, ", text)
     assert re.search(f"new is better than old: .*difference {shown} points, ", page.read_text())
     assert re.search(
-        r"Difference \(points\) +95% CI \(points\) +p +Result +Base \(%\) +Experiment \(%\)", text
+        r"Compared +Metric +Difference \(95% CI\) +p +Result +Base +Experiment\n.*accuracy \(%\)",
+        text,
     )
 
 
