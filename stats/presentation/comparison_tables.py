@@ -159,6 +159,24 @@ def unclear_beyond_zero(items: Sequence[ReportedComparison]) -> str:
     )
 
 
+def scores_by_task(comparisons: Sequence[ComparisonResult], ranking: RankingResult) -> Table:
+    """Returns the score of each arm, best first, on each task and metric, and their mean."""
+    columns: dict[str, str] = {}
+    scores: dict[str, dict[str, Cell]] = {arm.name: {} for arm in ranking.arms}
+    metrics = {item.metric for item in comparisons if not item.tasks}
+    for item in comparisons:
+        named = f", {metric_name(item.metric)}" if len(metrics) > 1 and not item.tasks else ""
+        columns[item.evaluation_set + named] = score_format(item.metric)
+        scores.setdefault(item.base.name, {})[item.evaluation_set + named] = item.base.estimate
+    records: list[dict[str, Cell]] = [
+        {"arm": name, **{column: cells.get(column) for column in columns}}
+        for name, cells in scores.items()
+    ]
+    return Table.from_records(
+        records, {name: with_decimals(unit, 1) if unit else "" for name, unit in columns.items()}
+    )
+
+
 def arms_table(result: RankingResult) -> Table:
     """Makes the table of the arms, starting with the best."""
     level, metric = f"{result.confidence_level:.0%}", metric_name(result.metric)

@@ -39,7 +39,6 @@ from multiberts.stats.report.compare_output import (
     as_json,
     as_text,
     tables_of_answers,
-    unbased,
     what_was_read,
 )
 from multiberts.stats.report.evidence import ComparedArms, Pair, Request, compare_all
@@ -194,7 +193,7 @@ def compare_files(settings: FileComparison) -> str:
         texts[settings.latex] = "\n".join(table.latex() for table in shown)
     if settings.csv is not None:
         answers = [item.answers for item in compared.items]
-        texts[settings.csv] = full_table(compared.comparisons, answers, unbased(compared)).csv()
+        texts[settings.csv] = full_table(compared.comparisons, answers, compared.without_base).csv()
     texts |= _pages(compared, settings, read, tables) if settings.html is not None else {}
     for path, text in texts.items():
         write_atomically(path, text)

@@ -12,13 +12,13 @@ from multiberts.evaluate.readers.rows import ArmTable, described
 from multiberts.runs import console
 from multiberts.runs.errors import counted
 from multiberts.stats.compare.checks import are_repeats
-from multiberts.stats.compare.ranking import ArmComparisons
 from multiberts.stats.compare.result import Comparison
-from multiberts.stats.formats import NONE, Cell, with_decimals
-from multiberts.stats.metric_names import metric_name, score_format
+from multiberts.stats.formats import NONE
+from multiberts.stats.metric_names import metric_name
 from multiberts.stats.presentation import planning, ranking_words, words
 from multiberts.stats.presentation.comparison_tables import (
     difference_records,
+    scores_by_task,
     summary_table,
     unclear_beyond_zero,
 )
@@ -135,13 +135,8 @@ def as_json(compared: ComparedArms, read: str) -> str:
                 if record[role] and record[role]["name"] == arm.name:
                     ranks = [arm.rank_low, arm.rank_high]
                     record[role] |= {"ranks": ranks, "groups": list(arm.groups)}
-    records += [record for each in unbased(compared) for record in difference_records(each)]
+    records += [record for each in compared.without_base for record in difference_records(each)]
     return json.dumps(records, indent=2, default=str)
-
-
-def unbased(compared: ComparedArms) -> Sequence[ArmComparisons]:
-    """Returns the rankings whose differences are not among the comparisons."""
-    return compared.rankings if compared.comparisons[0].experiment is None else ()
 
 
 def as_text(compared: ComparedArms, read: str) -> str:
@@ -249,7 +244,7 @@ def _many_arms(compared: ComparedArms, about: str, table: Table | None) -> Itera
         yield from dict.fromkeys(map(words.unseen_failures, compared.comparisons))
     if compared.comparisons[0].experiment is None:
         if others:
-            yield scores_by_task(compared).aligned()
+            yield scores_by_task(compared.comparisons, ranking).aligned()
             firsts = [
                 ranking_words.ranking_lead(each).removeprefix(about).lstrip() for each in others
             ]
@@ -265,24 +260,6 @@ def _many_arms(compared: ComparedArms, about: str, table: Table | None) -> Itera
     yield against_base(compared.items)
     yield "\n".join(map(_short, told[:_MOST_TOLD]))
     yield passed_over
-
-
-def scores_by_task(compared: ComparedArms) -> Table:
-    """Returns the score of each arm, best first, on each task and metric, and their mean."""
-    columns: dict[str, str] = {}
-    scores: dict[str, dict[str, Cell]] = {arm.name: {} for arm in compared.rankings[0].arms}
-    metrics = {item.metric for item in compared.comparisons if not item.tasks}
-    for item in compared.comparisons:
-        named = f", {metric_name(item.metric)}" if len(metrics) > 1 and not item.tasks else ""
-        columns[item.evaluation_set + named] = score_format(item.metric)
-        scores.setdefault(item.base.name, {})[item.evaluation_set + named] = item.base.estimate
-    records: list[dict[str, Cell]] = [
-        {"arm": name, **{column: cells.get(column) for column in columns}}
-        for name, cells in scores.items()
-    ]
-    return Table.from_records(
-        records, {name: with_decimals(unit, 1) if unit else "" for name, unit in columns.items()}
-    )
 
 
 def _table(items: Sequence[ReportedComparison]) -> Table | None:

@@ -123,6 +123,11 @@ class ComparedArms:
         return [cast("Comparison", item.comparison) for item in self.items]
 
     @property
+    def without_base(self) -> Sequence[ArmComparisons]:
+        """Returns the rankings whose differences are not among the comparisons."""
+        return self.rankings if self.comparisons[0].experiment is None else ()
+
+    @property
     def answer(self) -> str:
         return answer(self.items, self.asked)
 

@@ -29,6 +29,7 @@ from multiberts.stats.presentation import methods_paragraph, planning, ranking_w
 from multiberts.stats.presentation.comparison_tables import (
     full_table,
     metric_decimals,
+    scores_by_task,
     summary_table,
 )
 from multiberts.stats.presentation.provenance import data_facts, made_with
@@ -36,7 +37,6 @@ from multiberts.stats.presentation.reported import ReportedComparison, against_b
 from multiberts.stats.presentation.sections import drawn_figure, slug
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.report.analysis import ReportContent
-from multiberts.stats.report.compare_output import scores_by_task, unbased
 from multiberts.stats.report.evidence import (
     ComparedArms,
     compared_of,
@@ -96,7 +96,7 @@ def page_files(
     texts = {
         MADE_WITH: json.dumps(origin, indent=1) + "\n",
         "comparisons.csv": full_table(
-            as_made, answers, [*chain(*map(unbased, content.compared))]
+            as_made, answers, [*chain(*(each.without_base for each in content.compared))]
         ).csv(),
         COMPARISONS: summary.markdown(),
         "comparisons.tex": summary.latex(),
@@ -244,7 +244,9 @@ def _filters(
         "metrics": _metrics,
         "name": metric_name,
         "warnings": _warnings,
-        "scores_by_task": lambda compared: scores_by_task(compared).html(),
+        "scores_by_task": lambda compared: scores_by_task(
+            compared.comparisons, compared.rankings[0]
+        ).html(),
         "row_names": lambda compared: names_of_rows(compared.comparisons),
         "meaning": metric_meaning,
         "label": metric_label,
