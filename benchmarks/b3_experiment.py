@@ -1,226 +1,265 @@
-"""Compares k-fold, leave-one-cluster-out and B3 with the true loss on new clusters in simulated data.
+"""Compares B3 with held-out clusters and with the paper's own choices, in worlds whose loss is known.
 
-Run `python -m benchmarks.b3_experiment`; compare figure 3a of Barnes and Dubrawski (UAI 2017). The paper does
-not fully describe its synthetic data, so we use this model. A true cluster c has a mean m_c and a tilt g_c,
-both normal; its samples have features x = m_c + normal noise and the label sign(x . (w + g_c) + noise). The
-learner is ridge regression on labels of -1 and 1, with 0/1 loss. If the training set contains samples of the
-test sample's cluster, the learner learns the tilt, and its loss is lower than on new clusters.
+`python -m multiberts.benchmarks.b3_experiment` writes docs/b3_worlds.csv. Barnes and Dubrawski (2017),
+section 4, compare estimators on two parts of data, linear regression with squared loss (experiment I,
+figure 3a); the paper does not fully describe its data, so both worlds here are made up:
 
-Observed clusters are true clusters with errors. In *one* direction a share of each cluster's samples (the
-noise) is moved to observed clusters of one sample each; the remaining clusters are pure, and the moved
-samples leak. In *two* directions this share is permuted among clusters, so that observed clusters also
-contain samples of other true clusters. Leakage then differs between samples, and the model of B3, with one
-p_0 and one purity, holds on average only.
+* two parts: two clusters of 400 samples, linear regression, squared loss;
+* six clusters: of 100 samples each, a ridge classifier, 0/1 loss.
 
-All estimators train on the same number of draws with replacement, and differ only in the source of the draws:
-k-fold uses all samples of the other folds; leave-one-cluster-out uses all other observed clusters (level 0 of
-B3); B3 adds increasing shares of the tested cluster. The true loss is that of training on all true clusters
-except one and testing on newly simulated clusters. Leaving out one *true* cluster, which is impossible in
-practice, shows the result of a perfect correction: its error is due to the small number of simulated
-clusters, and all estimators share it.
+A true cluster c has a mean m_c and a tilt g_c, both normal; its samples have features x = m_c + normal
+noise and the target x . (w + g_c) + noise, or its sign. A learner with training samples of the test
+sample's cluster learns the tilt, and its loss is lower than on new clusters.
+
+Observed clusters have errors. In *one* direction (V to T) a share of each cluster's samples becomes
+observed clusters of one sample each. In *two* directions this share is permuted among clusters.
+
+All estimators train on the same number of draws with replacement. Leaving out one *true* cluster shows
+the result of a perfect correction, and is what the others are compared with.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
+from multiberts.runs import console
 from multiberts.runs.command_line.command import run_command
-from multiberts.runs.directory import RunDirectory
-from multiberts.runs.errors import UserError
-from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS, canvas, figure_bytes
 from multiberts.runs.files import write_atomically
-from multiberts.stats.b3.fit import search, solve
-from multiberts.stats.b3.leakage import LeakageDesign, LeakageSampling, leakage_levels
+from multiberts.stats.b3.fit import solve
+from multiberts.stats.b3.leakage import (
+    LeakageDesign,
+    LeakageSampling,
+    binomial_matrix,
+    leakage_levels,
+)
 from multiberts.stats.b3.trend_filter import Regularisation
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
-# Estimators in the order of tables and figures.
-ESTIMATORS = (
-    "k-fold",
-    "leave one cluster out",
-    "B3, p_0 known",
-    "B3, p_0 searched",
-    "leave one true cluster out",
-)
-# Estimators in figures. The search would dominate the scale, because it only bounds p_0 from above; the last
-# estimator uses the true clusters, and its error is the sampling error common to all.
-DRAWN = ESTIMATORS[:3]
-CSV_COLUMNS = ("noise", "repetition", "p_0", "purity", "truth", *ESTIMATORS, "searched p_0")
-_CANDIDATES = tuple(number / 50 for number in range(16))
-_CHUNK = 1000
+NUM_TRAIN, NUM_DRAWS = 100, 1000  # n' and t; t of the paper's synthetic data
+NOISES = (0.1, 0.25, 0.5)  # shares of each true cluster's samples with a wrong observed cluster
+TRUE = "leave one true cluster out"
+SQUARED = Regularisation(penalty="squared", trend_weight=10.0)  # the penalty of section 4
+RULES = {
+    "B3": SQUARED,
+    "B3, lambda .1": Regularisation(penalty="squared"),
+    "B3, order 3": Regularisation(penalty="squared", trend_weight=10.0, trend_order=3),
+    "B3, order 4": Regularisation(penalty="squared", trend_weight=10.0, trend_order=4),
+    "B3, l1": Regularisation(),  # weight .1
+}
+
+
+class Kind(NamedTuple):
+    """Sizes of a world, and its loss."""
+
+    num_clusters: int
+    cluster_size: int
+    squared_loss: bool
+    num_features: int = 10
+    ridge: float = 1.0
+    tilt: float = 1.0
+    spread: float = 0.5
+    label_noise: float = 0.5
+
+
+KINDS = {"two parts": Kind(2, 400, True), "six clusters": Kind(6, 100, False)}
 
 
 class ClusteredSamples(NamedTuple):
     """Samples with known true clusters.
 
     Attributes:
-      features: [samples, features].
-      labels: -1 or 1 [samples].
+      features: [samples, 1 + features], the first column 1.
+      targets: [samples].
       clusters: true cluster of each [samples].
     """
 
     features: Floats
-    labels: Floats
+    targets: Floats
     clusters: Indices
 
 
-def b3_experiment(
-    *,
-    run_dir: str,
-    noises: Sequence[float] = (0.0, 0.1, 0.25, 0.5, 0.75),
-    directions: str = "one",
-    num_repetitions: int = 40,
-    num_clusters: int = 6,
-    cluster_size: int = 100,
-    num_features: int = 10,
-    tilt: float = 1.0,
-    spread: float = 0.5,
-    label_noise: float = 0.5,
-    ridge: float = 1.0,
-    num_train: int = 100,
-    num_draws: int = 1000,
-    num_folds: int = 10,
-    trend_order: int = 3,
-    trend_weight: float = 0.1,
-    num_new_clusters: int = 200,
-    simulation_seed: int = 0,
-    rng: int = 0,
-) -> None:
-    """Compares the estimators on simulated data sets (worlds) and writes a table and a figure.
-
-    Each finished repetition is saved; after an interruption the same command resumes. The defaults take a few
-    minutes on one core.
+def b3_experiment(*, output: str = "docs/b3_worlds.csv", num_worlds: int = 10) -> None:
+    """Simulates worlds and writes each estimator's loss, a row per kind, direction, noise and world.
 
     Args:
-      run_dir: folder for `results.csv`, `table.md` and `figure.svg`.
-      noises: shares of each true cluster's samples with a wrong observed cluster.
-      directions: `one` or `two`; see the module.
-      num_repetitions: number of worlds, used for each noise.
-      num_clusters: number of true clusters in a world.
-      cluster_size: number of samples in each true cluster.
-      num_features: number of features.
-      tilt: standard deviation of g_c, relative to w of length 1.
-      spread: standard deviation of m_c, relative to a standard deviation of 1 of the features' noise.
-      label_noise: standard deviation of the noise in the label's sign.
-      ridge: penalty of the learner, in units of samples.
-      num_train: n', number of training samples per draw (paper: 100); there are 2 n' + 1 levels.
-      num_draws: number of draws at each level (paper: 1000 for synthetic data).
-      num_folds: number of folds of k-fold.
-      trend_order: order of B3's trend filter (paper: 2 to 4).
-      trend_weight: weight of the trend filter (paper: .1 for synthetic data).
-      num_new_clusters: number of new clusters used to compute the true loss.
-      simulation_seed: seed of the worlds.
-      rng: seed of the draws.
-
-    Raises:
-      UserError: a parameter is out of range, or run_dir was made with other parameters.
+      output: CSV file.
+      num_worlds: number of worlds of each kind, used for each direction and noise.
     """
-    parameters = {name: value for name, value in locals().items() if name != "run_dir"}
-    parameters["noises"] = list(noises)
-    _check(parameters)
-    directory = RunDirectory(run_dir, stage="b3_experiment", parameters=parameters)
-    if directory.done:
-        return
-    from tqdm import tqdm
-
-    with directory:
-        files = [
-            directory.path / "repetitions" / f"{repetition:04d}.json"
-            for repetition in range(num_repetitions)
-        ]
-        for repetition, file in enumerate(tqdm(files, desc="worlds", disable=None)):
-            if not file.exists():
-                rows = _one_world(parameters, repetition)
-                write_atomically(file, json.dumps(rows, indent=1) + "\n")
-        rows = [row for file in files for row in json.loads(file.read_text())]
-        write_atomically(directory.path / "results.csv", csv_table(rows))
-        write_atomically(directory.path / "table.md", markdown_table(rows))
-        write_atomically(directory.path / "figure.svg", figure_bytes(experiment_figure(rows)))
-        outputs = ["results.csv", "table.md", "figure.svg"]
-        directory.finish(outputs + [f"repetitions/{file.name}" for file in files])
+    rows: list[dict[str, object]] = []
+    for kind in KINDS:
+        for world in range(num_worlds):
+            rows += world_rows(kind, world)
+            console.progress(f"{kind}: {world + 1} of {num_worlds} worlds")
+    table = pd.DataFrame(rows)
+    write_atomically(output, table.round(5).to_csv(index=False))
+    console.report(error_table(table).to_string(index=False))
 
 
-def _check(parameters: Mapping[str, Any]) -> None:
-    """Refuses parameters for which no world can be simulated."""
-    noises, directions = parameters["noises"], parameters["directions"]
-    if not noises or not all(0 <= noise < 1 for noise in noises):
-        raise UserError(f"found noises {noises}, expected shares from 0 to below 1, at least one")
-    if directions not in ("one", "two"):
-        raise UserError(f"found directions {directions!r}, expected 'one' or 'two'")
-    at_least = {
-        "num_repetitions": 2, "num_clusters": 3, "cluster_size": 4, "num_features": 1,
-        "num_train": 1, "num_draws": 1, "num_folds": 2, "num_new_clusters": 1, "trend_order": 1,
+def error_table(rows: pd.DataFrame) -> pd.DataFrame:
+    """Bias and root mean square error relative to leaving out one true cluster."""
+    names = rows.columns[rows.columns.get_loc("leave one cluster out") :].drop(TRUE)
+    errors = rows[names].sub(rows[TRUE], axis=0)
+    cells = ["kind", "directions", "noise"]
+    grouped = errors.groupby([rows[cell] for cell in cells], sort=False)
+    bias, rmse = (
+        grouped.mean(),
+        np.sqrt((errors**2).groupby([rows[c] for c in cells], sort=False).mean()),
+    )
+    text = bias.map("{:+.4f}, ".format) + rmse.map("{:.4f}".format)
+    means = rows.groupby(cells, sort=False)[["p_0", "purity", TRUE]].mean().round(3)
+    return means.join(text).reset_index()
+
+
+def world_rows(kind: str, world: int) -> Iterator[dict[str, object]]:
+    """Estimates the loss of one world's learner for each direction and noise."""
+    samples = make_world(KINDS[kind], world)
+    learner = Learner(samples, KINDS[kind])
+    design = _design(samples.clusters, world)
+    truth = learner.losses(design, 0)[0]
+    folds = k_fold(learner, len(samples.targets), world)
+    for directions in ("one", "two"):
+        for noise in NOISES:
+            observed = observe(samples.clusters, noise, directions, _generator(world, 2))
+            row = {"kind": kind, "directions": directions, "noise": noise, "world": world}
+            yield (
+                row
+                | estimates(learner, samples.clusters, observed, world)
+                | {"k-fold": folds, TRUE: truth}
+            )
+
+
+def estimates(
+    learner: Learner, clusters: Indices, observed: Indices, world: int
+) -> dict[str, float]:
+    """Returns p_0, the purity and the estimates from observed clusters."""
+    design = _design(observed, world)
+    levels = [learner.losses(design, level) for level in range(design.num_levels)]
+    inside, outside = np.array(levels).T
+    p_0, purity = true_leakage(clusters, observed, design.min_size)
+    leakages = leakage_levels(p_0, design.injections, purity)
+    fits = {name: solve(NUM_TRAIN, leakages, inside, rules).e_0 for name, rules in RULES.items()}
+    return {
+        "p_0": p_0, "purity": purity, "leave one cluster out": float(inside[0]), **fits,
+        "B3, joint": joint(clusters, observed, design, inside, outside),
+        "B3, all of V": all_of_v(learner, observed, design, leakages, world),
     }  # fmt: skip
-    for name, least in at_least.items():
-        if parameters[name] < least:
-            raise UserError(f"found {name} {parameters[name]}, expected at least {least}")
-    if parameters["num_train"] > parameters["num_clusters"] * parameters["cluster_size"]:
-        raise UserError(
-            f"found num_train {parameters['num_train']}, expected at most num_clusters x "
-            f"cluster_size = {parameters['num_clusters'] * parameters['cluster_size']}"
-        )
-    together = parameters["cluster_size"] * (1 - max(noises))
-    if directions == "one" and together < 2:
-        raise UserError(
-            f"found noise {max(noises)}, which leaves {together:.3g} samples of a cluster together, "
-            "expected 2 or more; lower it or raise cluster_size"
-        )
+
+
+def joint(
+    clusters: Indices, observed: Indices, design: LeakageDesign, inside: Floats, outside: Floats
+) -> float:
+    """Solves with the joint binomial of algorithm 3 (section 3.4): counts in the training and in the test
+    set.
+
+    The loss is a mean over the test set, so e is linear in its number of foreign samples (section 5):
+    e_V, the loss on samples of V, falls with the number of V's samples in the training set, and e_T, on
+    others, rises.
+
+    Args:
+      clusters: true clusters [samples].
+      observed: observed clusters [samples].
+      inside: mean loss on the tested observed cluster [levels].
+      outside: mean loss on samples of other observed clusters [levels].
+    """
+    from scipy.optimize import nnls
+
+    tested = np.isin(observed, np.unique(clusters))  # observed clusters of several samples
+    p_v = float(np.mean(observed[tested] != clusters[tested]))
+    size = tested.sum() / len(np.unique(clusters))
+    lost = len(clusters) / len(np.unique(clusters)) - size * (1 - p_v)
+    p_t = lost / (len(clusters) - size)
+    matrix = binomial_matrix(NUM_TRAIN, leakage_levels(p_t, design.injections, 1 - p_v))
+    falling = np.triu(np.ones((NUM_TRAIN + 1, NUM_TRAIN + 1)))  # e_V from steps of 0 or more
+    bends = np.sqrt(SQUARED.trend_weight) * np.diff(np.eye(NUM_TRAIN + 1), 2, axis=0)
+    blocks = [
+        [(1 - share) * matrix @ falling, share * matrix @ falling.T] for share in (p_v, 1 - p_t)
+    ]
+    none = np.zeros_like(bends)
+    rows = np.block([*blocks, [bends @ falling, none], [none, bends @ falling.T]])
+    losses = np.concatenate([inside, outside, np.zeros(2 * len(bends))])
+    return float(nnls(rows, losses, maxiter=100 * rows.shape[1])[0][: NUM_TRAIN + 1].sum())
+
+
+def all_of_v(
+    learner: Learner, observed: Indices, design: LeakageDesign, leakages: Floats, world: int
+) -> float:
+    """Estimates as algorithm 1 does: T' may draw any sample of V, and those not drawn are tested."""
+    random = _generator(world, 5)
+    means = []
+    for q in design.injections:
+        train = np.empty((NUM_DRAWS, NUM_TRAIN), dtype=np.int64)
+        own = observed == np.unique(observed)[design.clusters][:, None]  # [draws, samples]
+        for draws in (np.flatnonzero(design.clusters == c) for c in np.unique(design.clusters)):
+            members, others = np.flatnonzero(own[draws[0]]), np.flatnonzero(~own[draws[0]])
+            shape = (len(draws), NUM_TRAIN)
+            picked = members[random.integers(len(members), size=shape)]
+            elsewhere = others[random.integers(len(others), size=shape)]
+            train[draws] = np.where(random.random(shape) < q, picked, elsewhere)
+        np.put_along_axis(own, train, False, axis=1)
+        number = own.sum(axis=1)
+        losses = (learner.all_losses(train) * own).sum(axis=1)
+        means.append((losses[number > 0] / number[number > 0]).mean())
+    return solve(NUM_TRAIN, leakages, means, SQUARED).e_0
+
+
+def k_fold(learner: Learner, num_samples: int, world: int) -> float:
+    """Returns the ten-fold estimate, whose folds ignore clusters."""
+    random = _generator(world, 3)
+    means = []
+    for fold in np.array_split(random.permutation(num_samples), 10):
+        others = np.setdiff1d(np.arange(num_samples), fold)
+        train = others[random.integers(len(others), size=(NUM_DRAWS // 10, NUM_TRAIN))]
+        means.append(learner.all_losses(train)[:, fold].mean())
+    return float(np.mean(means))
 
 
 # --- The world ----------------------------------------------------------------------------------
 
 
-def make_world(parameters: Mapping[str, Any], num_clusters: int, *key: int) -> ClusteredSamples:
-    """Simulates clusters; the direction w is (1, ..., 1) / sqrt(features) in every world.
-
-    Args:
-      parameters: parameters of `b3_experiment`.
-      num_clusters: number of clusters.
-      key: identifies the world together with simulation_seed.
-    """
-    generator = _generator(parameters["simulation_seed"], *key)
-    size, width = parameters["cluster_size"], parameters["num_features"]
-    means = parameters["spread"] * generator.normal(size=(num_clusters, 1, width))
-    tilts = parameters["tilt"] * generator.normal(size=(num_clusters, width, 1)) / np.sqrt(width)
-    x = means + generator.normal(size=(num_clusters, size, width))
-    noise = parameters["label_noise"] * generator.normal(size=(num_clusters, size))
-    signal = (x @ (np.ones((width, 1)) / np.sqrt(width) + tilts))[..., 0] + noise
-    clusters = np.repeat(np.arange(num_clusters), size)
-    return ClusteredSamples(x.reshape(-1, width), np.where(signal > 0, 1.0, -1.0).ravel(), clusters)
+def make_world(kind: Kind, world: int) -> ClusteredSamples:
+    """Simulates clusters; the direction w is (1, ..., 1) / sqrt(features) in every world."""
+    random = _generator(world, 0)
+    number, size, width = kind.num_clusters, kind.cluster_size, kind.num_features
+    means = kind.spread * random.normal(size=(number, 1, width))
+    tilts = kind.tilt * random.normal(size=(number, width, 1)) / np.sqrt(width)
+    x = means + random.normal(size=(number, size, width))
+    noise = kind.label_noise * random.normal(size=(number, size))
+    target = ((x @ (np.ones((width, 1)) / np.sqrt(width) + tilts))[..., 0] + noise).ravel()
+    features = np.column_stack([np.ones(number * size), x.reshape(-1, width)])
+    targets = target if kind.squared_loss else np.where(target > 0, 1.0, -1.0)
+    return ClusteredSamples(features, targets, np.repeat(np.arange(number), size))
 
 
-def observe(clusters: Indices, noise: float, directions: str, generator: Any) -> Indices:
+def observe(
+    clusters: Indices, noise: float, directions: str, random: np.random.Generator
+) -> Indices:
     """Simulates observed clusters [samples].
 
     Args:
       clusters: true clusters [samples], numbered from 0.
       noise: share of each cluster's samples that get a wrong observed cluster.
-      directions: `one`: each of these samples becomes a separate observed cluster; `two`: they are permuted.
-      generator: generator to draw these samples.
+      directions: `one`: each of these samples becomes a separate observed cluster; `two`: they are
+        permuted.
+      random: generator to draw these samples.
     """
     observed = clusters.copy()
     astray = np.concatenate(
         [
-            generator.permutation(members)[: round(noise * len(members))]
+            random.permutation(members)[: round(noise * len(members))]
             for members in (np.flatnonzero(clusters == c) for c in np.unique(clusters))
         ]
     ).astype(np.int64)
     if directions == "one":
         observed[astray] = clusters.max() + 1 + np.arange(len(astray))
     else:
-        observed[astray] = clusters[generator.permutation(astray)]
+        observed[astray] = clusters[random.permutation(astray)]
     return observed
 
 
@@ -244,25 +283,21 @@ def true_leakage(clusters: Indices, observed: Indices, min_size: int) -> tuple[f
     )
 
 
-# --- The learner --------------------------------------------------------------------------------
-
-
-class RidgeLearner:
-    """Ridge regression on labels -1 and 1, fitted to many training sets at once.
+class Learner:
+    """Ridge regression, fitted to many training sets at once.
 
     Training sets are represented by counts of each sample, so that sums of squares are one matrix product.
     """
 
-    def __init__(self, world: ClusteredSamples, ridge: float):
-        x = np.column_stack([np.ones(len(world.labels)), world.features])
-        self._x, self._labels, self._ridge = x, world.labels, ridge
-        self._upper = np.triu_indices(x.shape[1])
-        squares = x[:, self._upper[0]] * x[:, self._upper[1]]
-        self._columns = np.column_stack([squares, x * world.labels[:, None]])
+    def __init__(self, samples: ClusteredSamples, kind: Kind):
+        self._x, self._y, self._kind = samples.features, samples.targets, kind
+        self._upper = np.triu_indices(self._x.shape[1])
+        squares = self._x[:, self._upper[0]] * self._x[:, self._upper[1]]
+        self._columns = np.column_stack([squares, self._x * self._y[:, None]])
 
     def fit(self, train: Indices) -> Floats:
         """Returns weights [draws, 1 + features], intercept first, for training sets [draws, n']."""
-        draws, samples = len(train), len(self._labels)
+        draws, samples = len(train), len(self._y)
         indices = train + samples * np.arange(draws)[:, None]
         counts = np.bincount(indices.ravel(), minlength=draws * samples).reshape(draws, samples)
         sums = counts.astype(np.float64) @ self._columns
@@ -270,228 +305,34 @@ class RidgeLearner:
         normal = np.empty((draws, width, width))
         normal[:, self._upper[0], self._upper[1]] = sums[:, : len(self._upper[0])]
         normal[:, self._upper[1], self._upper[0]] = sums[:, : len(self._upper[0])]
-        normal[:, np.arange(width), np.arange(width)] += self._ridge
+        normal[:, np.arange(width), np.arange(width)] += self._kind.ridge
         return np.linalg.solve(normal, sums[:, len(self._upper[0]) :, None])[..., 0]
 
-    def errors(self, train: Indices, test: Indices) -> Floats:
-        """Returns error rates [draws] on `test` [draws, tests] after training on `train` [draws, n']."""
-        scores = np.einsum("dtw,dw->dt", self._x[test], self.fit(train))
-        return np.mean((scores > 0) != (self._labels[test] > 0), axis=1)
+    def all_losses(self, train: Indices) -> Floats:
+        """Returns the loss on every sample [draws, samples] after training on `train` [draws, n']."""
+        answers = self.fit(train) @ self._x.T
+        if self._kind.squared_loss:
+            return np.asarray((answers - self._y) ** 2)
+        return np.asarray((answers > 0) != (self._y > 0), dtype=np.float64)
 
-    def errors_on(self, train: Indices, other: ClusteredSamples) -> float:
-        """Returns the mean share of misclassified samples of another world."""
-        x = np.column_stack([np.ones(len(other.labels)), other.features])
-        scores = x @ self.fit(train).T  # [samples, draws]
-        return float(np.mean((scores > 0) != (other.labels > 0)[:, None]))
-
-
-# --- The estimators -----------------------------------------------------------------------------
-
-
-def _one_world(parameters: Mapping[str, Any], repetition: int) -> list[dict[str, float]]:
-    """Computes the true loss and the estimates of one world, with a row per noise."""
-    world = make_world(parameters, parameters["num_clusters"], repetition, 0)
-    fresh = make_world(parameters, parameters["num_new_clusters"], repetition, 1)
-    learner = RidgeLearner(world, parameters["ridge"])
-    truth = _truth(learner, world, fresh, parameters, repetition)
-    shared = {
-        "truth": truth,
-        "k-fold": _k_fold(learner, world, parameters, repetition),
-        "leave one true cluster out": _level_loss(
-            learner, _design(world.clusters, parameters, repetition), 0
-        ),
-    }
-    rows = []
-    for noise in parameters["noises"]:
-        astray = _generator(parameters["simulation_seed"], repetition, 2)
-        observed = observe(world.clusters, noise, parameters["directions"], astray)
-        row = {"noise": float(noise), "repetition": repetition} | shared
-        rows.append(row | _b3_row(learner, world, observed, parameters, repetition))
-    return rows
+    def losses(self, design: LeakageDesign, level: int) -> tuple[float, float]:
+        """Returns mean losses on the test samples, and on undrawn samples of other clusters."""
+        drawn = design.draws(level)
+        losses = self.all_losses(drawn.train)
+        others = design.groups != np.unique(design.groups)[drawn.cluster][:, None]
+        np.put_along_axis(others, drawn.train, False, axis=1)
+        return float(np.take_along_axis(losses, drawn.test, axis=1).mean()), float(
+            losses[others].mean()
+        )
 
 
-def _b3_row(
-    learner: RidgeLearner,
-    world: ClusteredSamples,
-    observed: Indices,
-    parameters: Mapping[str, Any],
-    repetition: int,
-) -> dict[str, float]:
-    """Computes statistics of the observed clusters."""
-    design = _design(observed, parameters, repetition)
-    b = np.array([_level_loss(learner, design, level) for level in range(design.num_levels)])
-    p_0, purity = true_leakage(world.clusters, observed, design.min_size)
-    order, weight = parameters["trend_order"], parameters["trend_weight"]
-    rules = Regularisation(trend_order=order, trend_weight=weight, upper=1.0)
-    leakages = leakage_levels(p_0, design.injections, purity)
-    solution = solve(design.num_train, leakages, b, rules)
-    candidates = [value for value in _CANDIDATES if value < purity]
-    purities = [purity] * len(candidates)
-    searched = search(
-        design.num_train, design.injections, b, candidates, purities, regularisation=rules
-    )
-    return {
-        "p_0": p_0,
-        "purity": purity,
-        "leave one cluster out": float(b[0]),
-        "B3, p_0 known": solution.e_0,
-        "B3, p_0 searched": searched.e_0,
-        "searched p_0": searched.p_0,
-    }
-
-
-def _design(groups: Indices, parameters: Mapping[str, Any], repetition: int) -> LeakageDesign:
-    sampling = LeakageSampling(
-        num_train=parameters["num_train"],
-        num_draws=parameters["num_draws"],
-        rng=parameters["rng"] + repetition,
-    )
+def _design(groups: Indices, world: int) -> LeakageDesign:
+    sampling = LeakageSampling(num_train=NUM_TRAIN, num_draws=NUM_DRAWS, rng=world)
     return LeakageDesign(groups, sampling)
 
 
-def _level_loss(learner: RidgeLearner, design: LeakageDesign, level: int) -> float:
-    losses = []
-    for start in range(0, design.num_draws, _CHUNK):
-        drawn = design.draws(level, start, min(start + _CHUNK, design.num_draws))
-        losses.append(learner.errors(drawn.train, drawn.test))
-    return float(np.concatenate(losses).mean())
-
-
-def _k_fold(
-    learner: RidgeLearner, world: ClusteredSamples, parameters: Mapping[str, Any], repetition: int
-) -> float:
-    """Computes the k-fold estimate: folds ignore clusters, and n' samples are drawn from the other folds."""
-    generator = _generator(parameters["simulation_seed"], repetition, 3)
-    order = generator.permutation(len(world.labels))
-    losses = []
-    draws = -(-parameters["num_draws"] // parameters["num_folds"])
-    for fold in np.array_split(order, parameters["num_folds"]):
-        others = np.setdiff1d(order, fold)
-        train = others[generator.integers(len(others), size=(draws, parameters["num_train"]))]
-        losses.append(learner.errors(train, np.tile(fold, (draws, 1))).mean())
-    return float(np.mean(losses))
-
-
-def _truth(
-    learner: RidgeLearner,
-    world: ClusteredSamples,
-    fresh: ClusteredSamples,
-    parameters: Mapping[str, Any],
-    repetition: int,
-) -> float:
-    """Computes the loss on new clusters after training on n' draws from all true clusters except one."""
-    generator = _generator(parameters["simulation_seed"], repetition, 4)
-    losses = []
-    draws = -(-parameters["num_draws"] // parameters["num_clusters"])
-    for cluster in np.unique(world.clusters):
-        others = np.flatnonzero(world.clusters != cluster)
-        train = others[generator.integers(len(others), size=(draws, parameters["num_train"]))]
-        losses.append(learner.errors_on(train, fresh))
-    return float(np.mean(losses))
-
-
-def _generator(simulation_seed: int, *key: int) -> np.random.Generator:
-    word = 1  # a leading 1, so that no key equals a stream of the draws
-    for part in key:
-        word = (word << 24) | part
-    return np.random.Generator(np.random.Philox(key=[simulation_seed, word]))
-
-
-# --- What is written ----------------------------------------------------------------------------
-
-
-class Summary(NamedTuple):
-    """Errors of an estimator at one noise.
-
-    Attributes:
-      mean: mean of the estimates.
-      bias: mean of estimate - truth.
-      bias_error: standard error of the bias over repetitions.
-      root_mean_square: root mean square of estimate - truth.
-    """
-
-    mean: float
-    bias: float
-    bias_error: float
-    root_mean_square: float
-
-
-def summarise(rows: Sequence[Mapping[str, float]], noise: float, estimator: str) -> Summary:
-    """Computes errors over the repetitions of one noise, each relative to the true loss of its world."""
-    chosen = [row for row in rows if row["noise"] == noise]
-    values = np.array([row[estimator] for row in chosen])
-    errors = values - np.array([row["truth"] for row in chosen])
-    return Summary(
-        float(values.mean()),
-        float(errors.mean()),
-        float(errors.std(ddof=1) / np.sqrt(len(errors))),
-        float(np.sqrt(np.mean(errors**2))),
-    )
-
-
-def _noises(rows: Sequence[Mapping[str, float]]) -> list[float]:
-    return sorted({row["noise"] for row in rows})
-
-
-def csv_table(rows: Sequence[Mapping[str, float]]) -> str:
-    """Returns all unrounded numbers, one row per world and noise."""
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, CSV_COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(sorted(rows, key=lambda row: (row["noise"], row["repetition"])))
-    return stream.getvalue()
-
-
-def markdown_table(rows: Sequence[Mapping[str, float]]) -> str:
-    """Returns the bias with its standard error, and the root mean square error, per estimator and noise."""
-    repetitions = len({row["repetition"] for row in rows})
-    lines = [
-        "| noise | p_0 | truth | "
-        + " | ".join(f"{name}: bias (SE), RMSE" for name in ESTIMATORS)
-        + " |",
-        "|" + "---|" * (3 + len(ESTIMATORS)),
-    ]
-    for noise in _noises(rows):
-        chosen = [row for row in rows if row["noise"] == noise]
-        cells = [f"{noise:g}"] + [
-            f"{np.mean([row[name] for row in chosen]):.3f}" for name in ("p_0", "truth")
-        ]
-        for name in ESTIMATORS:
-            item = summarise(rows, noise, name)
-            cells.append(f"{item.bias:+.4f} ({item.bias_error:.4f}), {item.root_mean_square:.4f}")
-        lines.append("| " + " | ".join(cells) + " |")
-    lines += ["", f"Means over {repetitions} worlds; bias is estimate - truth of the same world."]
-    return "\n".join(lines) + "\n"
-
-
-def experiment_figure(rows: Sequence[Mapping[str, float]]) -> Figure:
-    """Draws loss (left) and bias (right) against noise, with bars of two standard errors."""
-    noises = np.array(_noises(rows))
-    step = 0.012 * max(float(np.ptp(noises)), 0.1)
-    with canvas(9.2, 3.9, 2) as (figure, (left, right)):
-        truth = [np.mean([row["truth"] for row in rows if row["noise"] == n]) for n in noises]
-        left.plot(noises, truth, color="black", linewidth=2.4, label="true loss on new clusters")
-        right.axhline(0, color="black", linewidth=2.4)
-        perfect = [summarise(rows, noise, ESTIMATORS[-1]) for noise in noises]
-        style = {"color": GREY, "linestyle": LINES[3]}
-        left.plot(noises, [item.mean for item in perfect], label=ESTIMATORS[-1], **style)
-        right.plot(noises, [item.bias for item in perfect], **style)
-        for index, name in enumerate(DRAWN):
-            items = [summarise(rows, noise, name) for noise in noises]
-            style = {"color": COLOURS[index], "marker": MARKERS[index], "linestyle": LINES[index]}
-            left.plot(noises, [item.mean for item in items], label=name, **style)
-            right.errorbar(
-                noises + step * (index - 1), [item.bias for item in items],
-                yerr=[2 * item.bias_error for item in items], capsize=2, **style,
-            )  # fmt: skip
-        left.set_ylabel("share misclassified")
-        right.set_ylabel("estimate - truth (bars: 2 SE)")
-        for axes in (left, right):
-            axes.set_xlabel("share of samples in a wrong observed cluster")
-        left.set_title("Estimates")
-        right.set_title("Bias")
-        figure.legend(loc="outside lower left", ncols=3)
-    return figure
+def _generator(world: int, stream: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(key=[world, 2**32 + stream]))
 
 
 if __name__ == "__main__":
