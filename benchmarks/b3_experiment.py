@@ -30,14 +30,13 @@ from numpy.typing import NDArray
 from multiberts.runs import console
 from multiberts.runs.command_line.command import run_command
 from multiberts.runs.files import write_atomically
-from multiberts.stats.b3.fit import solve
+from multiberts.stats.b3.fit import Regularisation, solve
 from multiberts.stats.b3.leakage import (
     LeakageDesign,
     LeakageSampling,
     binomial_matrix,
     leakage_levels,
 )
-from multiberts.stats.b3.trend_filter import Regularisation
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -45,13 +44,11 @@ Indices = NDArray[np.int64]
 NUM_TRAIN, NUM_DRAWS = 100, 1000  # n' and t; t of the paper's synthetic data
 NOISES = (0.1, 0.25, 0.5)  # shares of each true cluster's samples with a wrong observed cluster
 TRUE = "leave one true cluster out"
-SQUARED = Regularisation(penalty="squared", trend_weight=10.0)  # the penalty of section 4
 RULES = {
-    "B3": SQUARED,
-    "B3, lambda .1": Regularisation(penalty="squared"),
-    "B3, order 3": Regularisation(penalty="squared", trend_weight=10.0, trend_order=3),
-    "B3, order 4": Regularisation(penalty="squared", trend_weight=10.0, trend_order=4),
-    "B3, l1": Regularisation(),  # weight .1
+    "B3": Regularisation(),
+    "B3, lambda .1": Regularisation(trend_weight=0.1),
+    "B3, order 3": Regularisation(trend_order=3),
+    "B3, order 4": Regularisation(trend_order=4),
 }
 
 
@@ -148,7 +145,6 @@ def estimates(
     return {
         "p_0": p_0, "purity": purity, "leave one cluster out": float(inside[0]), **fits,
         "B3, joint": joint(clusters, observed, design, inside, outside),
-        "B3, all of V": all_of_v(learner, observed, design, leakages, world),
     }  # fmt: skip
 
 
@@ -177,7 +173,7 @@ def joint(
     p_t = lost / (len(clusters) - size)
     matrix = binomial_matrix(NUM_TRAIN, leakage_levels(p_t, design.injections, 1 - p_v))
     falling = np.triu(np.ones((NUM_TRAIN + 1, NUM_TRAIN + 1)))  # e_V from steps of 0 or more
-    bends = np.sqrt(SQUARED.trend_weight) * np.diff(np.eye(NUM_TRAIN + 1), 2, axis=0)
+    bends = np.sqrt(RULES["B3"].trend_weight) * np.diff(np.eye(NUM_TRAIN + 1), 2, axis=0)
     blocks = [
         [(1 - share) * matrix @ falling, share * matrix @ falling.T] for share in (p_v, 1 - p_t)
     ]
@@ -185,28 +181,6 @@ def joint(
     rows = np.block([*blocks, [bends @ falling, none], [none, bends @ falling.T]])
     losses = np.concatenate([inside, outside, np.zeros(2 * len(bends))])
     return float(nnls(rows, losses, maxiter=100 * rows.shape[1])[0][: NUM_TRAIN + 1].sum())
-
-
-def all_of_v(
-    learner: Learner, observed: Indices, design: LeakageDesign, leakages: Floats, world: int
-) -> float:
-    """Estimates as algorithm 1 does: T' may draw any sample of V, and those not drawn are tested."""
-    random = _generator(world, 5)
-    means = []
-    for q in design.injections:
-        train = np.empty((NUM_DRAWS, NUM_TRAIN), dtype=np.int64)
-        own = observed == np.unique(observed)[design.clusters][:, None]  # [draws, samples]
-        for draws in (np.flatnonzero(design.clusters == c) for c in np.unique(design.clusters)):
-            members, others = np.flatnonzero(own[draws[0]]), np.flatnonzero(~own[draws[0]])
-            shape = (len(draws), NUM_TRAIN)
-            picked = members[random.integers(len(members), size=shape)]
-            elsewhere = others[random.integers(len(others), size=shape)]
-            train[draws] = np.where(random.random(shape) < q, picked, elsewhere)
-        np.put_along_axis(own, train, False, axis=1)
-        number = own.sum(axis=1)
-        losses = (learner.all_losses(train) * own).sum(axis=1)
-        means.append((losses[number > 0] / number[number > 0]).mean())
-    return solve(NUM_TRAIN, leakages, means, SQUARED).e_0
 
 
 def k_fold(learner: Learner, num_samples: int, world: int) -> float:

@@ -95,7 +95,7 @@ PUBLIC_NAMES = {
         "stats.compare(base, experiment, design='unpaired').p_values['permutation']"
     ),
     "spending_boundaries": "stats.sequential_decision(p_values, seeds_at_looks, planned_seeds)",
-    **{f"{name}_b3": f"stats.b3.{name}" for name in ("search", "solve")},
+    **{f"{name}_b3": f"stats.b3.{name}" for name in ("estimate", "solve")},
 }
 
 

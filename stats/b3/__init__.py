@@ -6,10 +6,20 @@ from typing import TYPE_CHECKING
 from multiberts.stats.public_names import LazyPackage
 
 if TYPE_CHECKING:
-    from multiberts.stats.b3.fit import search, solve
-    from multiberts.stats.b3.leakage import binomial_matrix, leakage_levels
-    from multiberts.stats.b3.model import B3CrossValidator, estimate
+    from multiberts.stats.b3.fit import Regularisation, profile, solve
+    from multiberts.stats.b3.leakage import LeakageSampling, binomial_matrix, leakage_levels
+    from multiberts.stats.b3.model import B3CrossValidator, B3Model, estimate
 
-__all__ = ["B3CrossValidator", "binomial_matrix", "estimate", "leakage_levels", "search", "solve"]
+__all__ = [
+    "B3CrossValidator",
+    "B3Model",
+    "LeakageSampling",
+    "Regularisation",
+    "binomial_matrix",
+    "estimate",
+    "leakage_levels",
+    "profile",
+    "solve",
+]
 
 sys.modules[__name__].__class__ = LazyPackage

@@ -6,35 +6,52 @@ The model and its derivation are in `stats.b3.model`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multiberts.stats.b3.leakage import binomial_matrix, leakage_levels
-from multiberts.stats.b3.trend_filter import Regularisation, penalty, solve_regularised
-from multiberts.stats.errors import DataError, check_choice
+from multiberts.stats.errors import DataError
 
-SearchRule = Literal["largest_consistent", "smallest_residual"]
 Floats = NDArray[np.float64]
 
-# Largest increase of the sum of squares for an accepted p_0, in noise variances: about the 95 % point of a
-# profile likelihood in one parameter.
-_SEARCH_NOISE = 4.0
 
+@dataclass(frozen=True)
+class Regularisation:
+    """Penalty on e and its constraint, as in section 4 of the paper.
 
-class SearchProfile(NamedTuple):
-    """Solutions for all candidates of a search.
+    e minimises ||A e - b||^2 + weight x ||D^k e||^2, with D^k the differences of order k, and
+    e_0 >= e_1 >= ... >= e_n' >= 0: training samples of the same cluster do no harm.
 
     Attributes:
-      candidates: increasing values of p_0 [candidates].
-      e_0: loss on a new cluster at each candidate [candidates].
+      monotone: False for neither constraint.
+      trend_order: k (paper: 2 to 4, the trend filters T2 to T4); None for no penalty.
+      trend_weight: lambda (paper: 10 for real data with n' = 100, .1 for synthetic data). 1 to 100 differ
+        little with order 2; .1 is too light at n' = 100.
+
+    Examples:
+      >>> from multiberts import stats
+      >>> stats.b3.Regularisation(trend_order=3).trend_weight
+      10.0
+
+    See also: `solve`.
     """
 
-    candidates: Floats
-    residuals: Floats
-    e_0: Floats
+    monotone: bool = True
+    trend_order: int | None = 2
+    trend_weight: float = 10.0
+
+    def check(self, num_train: int) -> None:
+        """Refuses settings that cannot be solved."""
+        order = self.trend_order
+        if order is not None and not 1 <= order <= num_train:
+            raise DataError(
+                f"found trend_order {order}, expected None or 1 to num_train = {num_train}, such as 2"
+            )
+        if not (np.isfinite(self.trend_weight) and self.trend_weight >= 0):
+            raise DataError(f"found trend_weight {self.trend_weight}, expected 0 or more")
 
 
 @dataclass(frozen=True)
@@ -45,26 +62,17 @@ class B3Fit:
       e: expected loss if j of n' training samples are from the test sample's cluster [n' + 1].
       e_0: first element of `e`, the loss on a new cluster.
       residual: ||A e - b||, without the penalty.
-      objective: minimised value, with the penalty.
-      p_0: leakage of the first level.
-      purity: leakage of draws from the sample's observed cluster; 1 in one direction, or if only leakages are
-        given.
       leakages: p_i [levels].
       losses: b [levels].
       fitted: A e [levels].
-      search: profile over p_0, or None if p_0 was given.
     """
 
     e: Floats
     e_0: float
     residual: float
-    objective: float
-    p_0: float
-    purity: float
     leakages: Floats
     losses: Floats
     fitted: Floats
-    search: SearchProfile | None = None
 
 
 def solve(
@@ -75,19 +83,18 @@ def solve(
 ) -> B3Fit:
     """Solves A e = b for e.
 
-    See `stats.b3.trend_filter.solve_regularised` for the methods. Without constraints e is useless if n' is
-    above about 15.
+    A falling e of 0 or more is a sum of steps of 0 or more, which `scipy.optimize.nnls` finds; without the
+    constraint e is the least squares solution of smallest norm. Without penalty and constraint e is
+    useless if n' is above about 15.
 
     Args:
       num_train: n'.
       leakages: p_i [levels], starting with p_0.
       losses: b_i, mean loss at each leakage [levels].
-      regularisation: penalty and constraints; by default monotone, with an l1 trend filter of order 2 and
-        weight .1.
+      regularisation: penalty and constraint, `Regularisation()` by default.
 
     Raises:
-      DataError: shapes differ, a value is not finite or not a probability, or the losses do not determine e
-        (without a trend filter or bounds).
+      DataError: shapes differ, a value is not finite or not a probability, or a loss is negative.
 
     Examples:
       >>> from multiberts import stats
@@ -98,11 +105,13 @@ def solve(
       >>> round(float(losses[0]), 2), round(stats.b3.solve(10, levels, losses).e_0, 2)
       (0.48, 0.5)
 
-    See also: `estimate`, `search`.
+    See also: `estimate`, `profile`.
 
     Reference: Barnes & Dubrawski (2017), The Binomial Block Bootstrap Estimator for Evaluating Loss on
-    Dependent Clusters.
+    Dependent Clusters, section 4.
     """
+    from scipy.optimize import nnls
+
     rules = regularisation or Regularisation()
     rules.check(num_train)
     matrix = binomial_matrix(num_train, leakages)
@@ -112,50 +121,61 @@ def solve(
         raise DataError(
             f"found {b.shape} losses and {levels.shape} leakages, expected one loss per leakage"
         )
-    if not np.isfinite(b).all():
+    wrong = ~np.isfinite(b) | (b < 0) if rules.monotone else ~np.isfinite(b)
+    if wrong.any():
         raise DataError(
-            f"losses: found {b[~np.isfinite(b)][0]} at level {int(np.argmax(~np.isfinite(b)))}, "
-            "expected finite values; check the learner's runs there"
+            f"losses: found {b[wrong][0]} at level {int(np.argmax(wrong))}, expected finite losses of 0 or "
+            "more; check the learner's runs there"
         )
-    e = solve_regularised(matrix, b, rules)
+    rows, target = matrix, b
+    if rules.trend_order is not None:
+        bends = np.diff(np.eye(num_train + 1), rules.trend_order, axis=0)
+        rows = np.vstack([matrix, np.sqrt(rules.trend_weight) * bends])
+        target = np.concatenate([b, np.zeros(len(bends))])
+    if rules.monotone:
+        # e_j is the sum of the steps from j on.
+        steps, _ = nnls(np.cumsum(rows, axis=1), target, maxiter=100 * rows.shape[1])
+        e = np.cumsum(steps[::-1])[::-1]
+    else:
+        e = np.linalg.lstsq(rows, target, rcond=None)[0]
     fitted = matrix @ e
-    residual = float(np.linalg.norm(fitted - b))
-    return B3Fit(
-        e=e,
-        e_0=float(e[0]),
-        residual=residual,
-        objective=residual**2 + penalty(e, rules),
-        p_0=float(levels[0]),
-        purity=1.0,
-        leakages=levels,
-        losses=b,
-        fitted=fitted,
-    )
+    return B3Fit(e, float(e[0]), float(np.linalg.norm(fitted - b)), levels, b, fitted)
 
 
-# --- Searching p_0 ------------------------------------------------------------------------------
+class SensitivityProfile(NamedTuple):
+    """Solutions for several values of p_0.
+
+    Attributes:
+      p_0: candidates, in their order [candidates].
+      e_0: loss on a new cluster at each candidate [candidates].
+      residuals: ||A e - b|| [candidates].
+    """
+
+    p_0: Floats
+    e_0: Floats
+    residuals: Floats
 
 
-def search(
+def profile(
     num_train: int,
     injections: ArrayLike,
     losses: ArrayLike,
     candidates: Sequence[float],
-    purities: Sequence[float] | None = None,
-    rule: SearchRule = "largest_consistent",
+    purity: float = 1.0,
     regularisation: Regularisation | None = None,
-) -> B3Fit:
-    """Solves A e = b for each candidate p_0 and chooses one by the residuals.
+) -> SensitivityProfile:
+    """Solves A e = b for several values of p_0, to see how much the estimate depends on it.
+
+    The residuals do not tell which p_0 is right: that of a smaller one is never larger (see
+    `stats.b3.model`). The paper's search (algorithms 2 and 4) takes the smallest residual, which is that
+    of the smallest candidate.
 
     Args:
       num_train: n'.
-      injections: increasing doses q [levels].
+      injections: doses q [levels], as `B3Result.injections`.
       losses: b [levels].
-      candidates: values of p_0 to try.
-      purities: r for each candidate; 1 for all by default.
-      rule: `largest_consistent` chooses the largest p_0 with the smallest sum of squares up to noise;
-        `smallest_residual` chooses the smallest sum of squares, which is always that of the smallest
-        candidate if e is monotone (see `stats.b3.model`).
+      candidates: values of p_0.
+      purity: r, the same for all candidates.
       regularisation: as in `solve`.
 
     Raises:
@@ -164,125 +184,24 @@ def search(
     Examples:
       >>> from multiberts import stats
       >>> import numpy as np
-      >>> levels = stats.b3.leakage_levels(0.1, np.linspace(0, 1, 21))
+      >>> doses = np.linspace(0, 1, 21)
       >>> by_count = 0.5 - 0.02 * np.arange(11)  # loss with 0 to 10 samples of the own cluster
-      >>> losses = stats.b3.binomial_matrix(10, levels) @ by_count
-      >>> fit = stats.b3.search(10, np.linspace(0, 1, 21), losses, [0.05, 0.1, 0.2])
-      >>> 0.4 < fit.e_0 < 0.7
-      True
+      >>> losses = stats.b3.binomial_matrix(10, stats.b3.leakage_levels(0.1, doses)) @ by_count
+      >>> stats.b3.profile(10, doses, losses, [0.0, 0.1]).e_0.round(2).tolist()
+      [0.48, 0.5]
 
     See also: `estimate`, `solve`.
 
     Reference: Barnes & Dubrawski (2017), The Binomial Block Bootstrap Estimator for Evaluating Loss on
-    Dependent Clusters.
+    Dependent Clusters, section 3.3.
     """
     values = np.asarray(candidates, dtype=np.float64)
     if values.ndim != 1 or not values.size:
         raise DataError("found no candidates for p_0; give at least one, such as 0.1")
-    check_choice("search rule", rule, SearchRule)
-    pure = np.ones(len(values)) if purities is None else np.asarray(purities, dtype=np.float64)
-    if pure.shape != values.shape:
-        raise DataError(f"found {len(pure)} purities for {len(values)} candidates of p_0")
-    order = np.argsort(values, kind="stable")
-    values, pure = values[order], pure[order]
     fits = [
-        replace(
-            solve(num_train, leakage_levels(p_0, injections, r), losses, regularisation),
-            p_0=float(p_0),
-            purity=float(r),
-        )
-        for p_0, r in zip(values, pure, strict=True)
+        solve(num_train, leakage_levels(p_0, injections, purity), losses, regularisation)
+        for p_0 in values
     ]
-    residuals = np.array([fit.residual for fit in fits])
-    if rule == "smallest_residual":
-        chosen = int(np.argmin(residuals))
-    else:
-        b = np.asarray(losses, dtype=np.float64)
-        limit = residuals.min() ** 2 + _SEARCH_NOISE * noise_variance(b) + 1e-16 * float(b @ b)
-        chosen = int(np.flatnonzero(residuals**2 <= limit).max())
-    profile = SearchProfile(values, residuals, np.array([fit.e_0 for fit in fits]))
-    return replace(fits[chosen], search=profile)
-
-
-def noise_variance(losses: ArrayLike) -> float:
-    """Estimates the variance of the noise of b [levels] around a smooth curve.
-
-    Differences of order k (here 4) of independent noise have (2k choose k) times the noise's variance,
-    whereas those of a smooth curve are almost 0.
-    """
-    from scipy.special import comb
-
-    b = np.asarray(losses, dtype=np.float64)
-    order = min(4, len(b) - 1)
-    if order < 1:
-        return 0.0
-    return float(np.mean(np.diff(b, order) ** 2) / comb(2 * order, order))
-
-
-# --- The distribution of the loss ---------------------------------------------------------------
-
-
-class LossHistogram(NamedTuple):
-    """The distribution of the loss on new clusters.
-
-    Attributes:
-      edges: edges of the bins [bins + 1].
-      probabilities: probabilities of a loss on a new cluster [bins], with sum 1.
-      by_count: probabilities if j of n' training samples are from the test sample's cluster [n' + 1, bins];
-        the first row is `probabilities`.
-    """
-
-    edges: Floats
-    probabilities: Floats
-    by_count: Floats
-
-
-def loss_histogram(
-    num_train: int,
-    leakages: ArrayLike,
-    losses: ArrayLike,
-    edges: ArrayLike,
-    regularisation: Regularisation | None = None,
-) -> LossHistogram:
-    """Estimates the distribution of losses on new clusters, not only their mean.
-
-    The indicator that a loss reaches an inner edge is a 0/1 loss, and is solved like one; with a monotone e,
-    training samples of the test sample's cluster do not make large losses more likely. Isotonic regression
-    over edges at each j then makes the solutions monotone over edges (and preserves the order over j), so
-    that probabilities of bins are not negative and sum to 1.
-
-    Args:
-      leakages: p_i [levels], as `B3Fit.leakages`.
-      losses: single losses [levels, draws] or [levels, draws, tests], as `B3Result.losses`.
-      edges: increasing edges of the bins [bins + 1]; as in NumPy a bin includes its lower edge, and the last
-        bin both edges.
-      regularisation: as in `solve`, but with the bounds 0 and 1.
-    """
-    from scipy.optimize import isotonic_regression
-
-    limits = np.asarray(edges, dtype=np.float64)
-    values = np.asarray(losses, dtype=np.float64)
-    if limits.ndim != 1 or len(limits) < 2 or not np.all(np.diff(limits) > 0):
-        raise DataError(f"found edges {limits}, expected two or more that rise")
-    if values.ndim not in (2, 3) or len(values) != len(np.asarray(leakages)):
-        raise DataError(
-            f"found losses of shape {values.shape} for {len(np.asarray(leakages))} leakages, "
-            "expected [levels, draws] or [levels, draws, tests]"
-        )
-    low, high = float(values.min()), float(values.max())
-    if not (low >= limits[0] and high <= limits[-1]):
-        raise DataError(
-            f"found losses from {low:.4g} to {high:.4g} outside the edges {limits[0]:.4g} to "
-            f"{limits[-1]:.4g}; widen the edges"
-        )
-    rules = replace(regularisation or Regularisation(), lower=0.0, upper=1.0)
-    reached = np.ones((num_train + 1, len(limits)))  # P(loss >= edge) by count and edge
-    reached[:, -1] = 0
-    flat = values.reshape(len(values), -1)
-    for column, edge in enumerate(limits[1:-1], start=1):
-        share = (flat >= edge).mean(axis=1)
-        reached[:, column] = np.clip(solve(num_train, leakages, share, rules).e, 0, 1)
-    for row in reached:
-        row[1:-1] = isotonic_regression(row[1:-1], increasing=False).x if len(row) > 2 else []
-    bins = -np.diff(reached, axis=1)
-    return LossHistogram(limits, bins[0], bins)
+    return SensitivityProfile(
+        values, np.array([fit.e_0 for fit in fits]), np.array([fit.residual for fit in fits])
+    )

@@ -135,6 +135,13 @@ class LeakageSampling:
       num_draws: t, number of draws at each level (paper: 2500, synthetic data 1000).
       num_test: number of test samples per draw; None for half of the smallest cluster with two or more
         samples, at most 10. Clusters with up to `num_test` samples are used for training only.
+
+    Examples:
+      >>> from multiberts import stats
+      >>> stats.b3.LeakageSampling(num_train=20).num_draws
+      2500
+
+    See also: `estimate`.
     """
 
     num_train: int = 100
@@ -150,8 +157,8 @@ class LeakageDesign:
 
     A draw has `num_test` random test samples from one observed cluster, and n' training samples drawn with
     replacement: with probability q_i from the other samples of that cluster, else from all other observed
-    clusters. Clusters are tested in proportion to their size, and equally at all levels, so that differences
-    between clusters do not add noise to differences between levels.
+    clusters. Clusters are tested in proportion to their size, and equally at all levels, so that
+    differences between clusters do not add noise to differences between levels.
 
     Each draw is a function of (rng, level, draw), so it does not depend on order or number of draws.
 

@@ -1,15 +1,15 @@
 """Estimates the loss of a learner on new clusters, if clusters are known only approximately.
 
 The Binomial Block Bootstrap (B3) of Barnes and Dubrawski, "The Binomial Block Bootstrap Estimator
-for Evaluating Loss on Dependent Clusters" (UAI 2017).
+for Evaluating Loss on Dependent Clusters" (UAI 2017), section 3.
 
-Samples belong to latent clusters. Holding out the *observed* cluster of a test sample is not enough, because
-other samples of its true cluster are in other observed clusters and leak into the training set. B3 cannot
-remove this leakage, so it adds more leakage in known doses and extrapolates to none.
+Samples belong to latent clusters. Holding out the *observed* cluster of a test sample is not enough,
+because other samples of its true cluster are in other observed clusters and leak into the training set.
+B3 cannot remove this leakage, so it adds more leakage in known doses and extrapolates to none.
 
-**The model.** A training set is `num_train` = n' draws with replacement. Each draw is from the test sample's
-observed cluster (without the test samples) with probability q, and otherwise from all other observed
-clusters. Write
+**The model.** A training set is `num_train` = n' draws with replacement. Each draw is from the test
+sample's observed cluster (without the test samples) with probability q, and otherwise from all other
+observed clusters. Write
 
 * p_0: the probability that a draw from *other* observed clusters is of the test sample's true
   cluster (a true cluster that was split);
@@ -26,131 +26,89 @@ loss where j of the n' draws are of the test sample's true cluster, the expected
 
 one row of A e = b for every dose. e_0 is the loss on a new cluster.
 
-**Four algorithms.** In *one* direction leakage comes only from outside: observed clusters are
-parts of true ones, r = 1, so p(q) = p_0 + q (1 - p_0). In *two* directions observed clusters also
-hold samples of other clusters, r < 1, which is given or follows from p_0 where observed clusters
-are as large as true ones (`matching_purity`). In each, p_0 is known or searched.
+**Directions.** If samples leak from V to T only, observed clusters are parts of true ones: r = 1
+(algorithm 1 of the paper). In two directions observed clusters also hold samples of other clusters, and r
+< 1. Test samples then differ in their p and r; their means are the model's p_0 and r. The paper's
+algorithm 3 has a joint binomial of the counts in the training and in the test set instead; in simulated
+worlds it is as far from the truth (docs/departures.md).
 
 **Assumptions.** p_0 and r are the same for every test sample; where they differ between samples the
 counts are mixtures of binomials and only their means are right. Draws from a small own cluster
 repeat (`max_injection` lowers the doses).
 
-**Limits of the search.** p(q) is linear in q whatever p_0 and r are, so b is the same
-polynomial in q of degree n', and only its extrapolation to q = -p_0 / (r - p_0) depends on p_0.
-Some e with A e = b therefore exists for *every* p_0. With the monotone constraint more is true: a
-monotone e at one p_0 gives a monotone one at each smaller p_0 (subdivision of a Bézier curve keeps
-its control points in order), so the residual never falls as p_0 grows, and its smallest value is
-always at the smallest candidate, which is the plain estimate again. The losses bound p_0 from
-above, not from below. The search therefore takes the *largest* p_0 whose residual equals the
-smallest up to noise. It finds the truth where the losses are constant before they fall (a few
-samples of a cluster do not help yet), and otherwise overestimates e_0. `B3Fit.search` holds the
-whole profile; a known p_0 is always better.
-
-**When not to use it.** If p_0 is unknown, or below about .05 with few clusters, use the plain held-out
-estimate, `B3Fit.losses[0]`. With the default regularisation and p_0 = .01 on a curve that falls from .550
-(`docs/statistics.md`, "New clusters") the plain estimate is .539, B3 with known p_0 .546 and with searched
-p_0 .704; in simulated worlds of six clusters, truth .320, they are .308, .308 and .415. With a known p_0 of
-.1 B3 gains: .452, .521 and .611.
+**An unknown p_0.** p(q) is linear in q whatever p_0 and r are, so b is the same polynomial in q of degree
+n', and only its extrapolation to q = -p_0 / (r - p_0) depends on p_0. For *every* p_0 there is an e with
+A e = b. So the paper's assumption 1 (section 3.3) does not hold, and its search for the p_0 with the
+smallest residual (algorithms 2 and 4) cannot find it. With the monotone constraint more is true: a monotone
+e at one p_0 gives a monotone one at each smaller p_0 (subdivision of a Bézier curve keeps its control
+points in order), so the smallest residual is always that of the smallest candidate, which is the plain
+estimate again. `profile` shows the estimate at several p_0 instead. If p_0 is unknown, use the plain
+held-out estimate, `B3Fit.losses[0]`: a lower limit of the loss.
 """
 
 from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from multiberts.stats.b3.fit import B3Fit, SearchRule, search, solve
+from multiberts.stats.b3.fit import B3Fit, Regularisation, solve
 from multiberts.stats.b3.leakage import (
     LeakageDesign,
     LeakageSampling,
     leakage_levels,
     matching_purity,
 )
-from multiberts.stats.b3.trend_filter import Regularisation
-from multiberts.stats.errors import DataError, check_choice
+from multiberts.stats.errors import DataError
 from multiberts.stats.interval_rule import percentile_interval
 from multiberts.stats.intervals import Interval
 
-Directions = Literal["one", "two"]
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 _CHUNK_DRAWS = 4096
 
 
-# --- The four algorithms -------------------------------------------------------------------------
+# --- The model ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class B3Model:
-    """Choice of one of the four algorithms, by `directions` and p_0 (None for a search).
+    """Leakage and penalty.
 
     Attributes:
-      p_0: leakage of draws from other observed clusters (paper: .1), or None for a search, which is worse
-        than no correction if leakage is small (see the module).
-      directions: `one` if observed clusters are parts of true ones, `two` if they also hold samples of
-        others.
-      purity: leakage of draws from the test sample's observed cluster, for `two`; None for `matching_purity`.
-      candidates: values of p_0 for the search, by default 0, .01, ..., .3.
-      search_rule: see `search`.
+      p_0: leakage of draws from other observed clusters; no default, because the estimate depends on it.
+      purity: leakage of draws from the test sample's observed cluster; 1 if observed clusters are parts
+        of true ones; None for `matching_purity`, if they are as large as true ones.
       regularisation: see `Regularisation`.
+
+    Examples:
+      >>> from multiberts import stats
+      >>> stats.b3.B3Model(p_0=0.1).purity
+      1.0
+
+    See also: `estimate`.
     """
 
-    p_0: float | None = 0.1
-    directions: Directions = "one"
-    purity: float | None = None
-    candidates: Sequence[float] | None = None
-    search_rule: SearchRule = "largest_consistent"
+    p_0: float
+    purity: float | None = 1.0
     regularisation: Regularisation = field(default_factory=Regularisation)
 
-    def check(self, design: LeakageDesign) -> None:
-        """Refuses impossible settings and leakages before training."""
-        check_choice("directions", self.directions, Directions)
-        check_choice("search rule", self.search_rule, SearchRule)
-        if self.directions == "one" and self.purity not in (None, 1, 1.0):
-            raise DataError(
-                f"found purity {self.purity} with one direction, where it is 1; set directions to 'two'"
-            )
-        if self.p_0 is not None and self.candidates is not None:
-            raise DataError(
-                f"found both p_0 {self.p_0} and candidates; set p_0 to None to search among them"
-            )
-        self.regularisation.check(design.num_train)
-        self._leakages(design)
-
-    def purity_at(self, design: LeakageDesign, p_0: float) -> float:
+    def purity_in(self, design: LeakageDesign) -> float:
         """Returns the purity, given or derived from p_0."""
-        if self.directions == "one":
-            return 1.0
         if self.purity is not None:
             return self.purity
-        return matching_purity(design.groups, p_0, design.min_size)
+        return matching_purity(design.groups, self.p_0, design.min_size)
 
-    def _leakages(self, design: LeakageDesign) -> tuple[list[float], list[float]]:
-        """Returns the values of p_0 to try, and the purity at each."""
-        values = [number / 100 for number in range(31)] if self.p_0 is None else [self.p_0]
-        if self.candidates is not None:
-            values = list(self.candidates)
-        pairs = [(p_0, self.purity_at(design, p_0)) for p_0 in values]
-        if self.p_0 is None and self.candidates is None:
-            pairs = [(p_0, r) for p_0, r in pairs if p_0 < r]  # other candidates are refused
-        for p_0, r in pairs:
-            leakage_levels(p_0, design.injections, r)
-        return [p_0 for p_0, _ in pairs], [r for _, r in pairs]
-
-    def fit(self, design: LeakageDesign, losses: Floats) -> B3Fit:
-        """Solves A e = b for the mean losses b [levels]."""
-        values, purities = self._leakages(design)
-        fit = search(
-            design.num_train, design.injections, losses, values, purities,
-            self.search_rule, self.regularisation,
-        )  # fmt: skip
-        return fit if self.p_0 is None else replace(fit, search=None)
+    def leakages(self, design: LeakageDesign) -> Floats:
+        """Computes the leakage at each level [levels]; refuses impossible settings before training."""
+        self.regularisation.check(design.num_train)
+        return leakage_levels(self.p_0, design.injections, self.purity_in(design))
 
 
 # --- The estimator ------------------------------------------------------------------------------
@@ -161,8 +119,9 @@ class B3Result:
     """Estimated loss on new clusters.
 
     Attributes:
-      interval: percentile interval over resampled tested clusters; p_0 and the training sets are held fixed,
-        so it is too short if there are few training clusters. None if fewer than two clusters are tested.
+      interval: percentile interval over resampled tested clusters; p_0 and the training sets are held
+        fixed, so it is too short if there are few training clusters. None if fewer than two clusters are
+        tested.
       fit: solution of A e = b; `fit.losses[0]` is the plain held-out-cluster estimate.
       injections: doses [levels].
       losses: [levels, draws, tests].
@@ -180,7 +139,7 @@ def estimate(
     X: Any,
     y: Any,
     groups: ArrayLike,
-    model: B3Model | None = None,
+    model: B3Model,
     sampling: LeakageSampling | None = None,
     *,
     loss: Literal["zero_one", "squared"] | Callable[[NDArray, NDArray], Any] = "zero_one",
@@ -193,12 +152,12 @@ def estimate(
 
     Args:
       learner: an estimator with `fit(X, y)` and `predict(X)`, copied for each draw; or a function (train
-        [n'], test [tests]) -> losses [tests] or their mean, with indices of samples as arguments; X and y are
-        then unused and may be None.
+        [n'], test [tests]) -> losses [tests] or their mean, with indices of samples as arguments; X and y
+        are then unused and may be None.
       X: features [samples, ...], an array or data frame.
       y: targets [samples].
       groups: observed clusters [samples].
-      model: algorithm, by default `B3Model()`.
+      model: leakage, such as `B3Model(p_0=0.1)`, and penalty.
       sampling: sizes and seed of the draws; `LeakageSampling()` by default.
       loss: `zero_one`, `squared`, or a function (y_true, y_pred) -> losses [tests] or their mean.
       confidence_level: level of the interval.
@@ -210,9 +169,10 @@ def estimate(
     Examples:
       >>> import numpy as np
       >>> from multiberts import stats
-      >>> sampling = LeakageSampling(num_train=5, num_draws=4)
+      >>> model = stats.b3.B3Model(p_0=0.1)
+      >>> sampling = stats.b3.LeakageSampling(num_train=5, num_draws=4)
       >>> groups = np.repeat(range(4), 10)
-      >>> result = stats.b3.estimate(lambda train, test: 0.25, None, None, groups, None, sampling)
+      >>> result = stats.b3.estimate(lambda train, test: 0.25, None, None, groups, model, sampling)
       >>> round(result.e_0, 4), result.losses.shape
       (0.25, (11, 4, 1))
 
@@ -221,9 +181,8 @@ def estimate(
     Reference: Barnes & Dubrawski (2017), The Binomial Block Bootstrap Estimator for Evaluating Loss on
     Dependent Clusters.
     """
-    model = model or B3Model()
     design = LeakageDesign(groups, sampling)
-    model.check(design)
+    model.leakages(design)
     losses = sample_losses(design, _loss_function(learner, X, y, loss, len(design.groups)))
     return estimate_loss(design, losses, model, confidence_level, n_resamples)
 
@@ -313,7 +272,8 @@ def estimate_loss(
 ) -> B3Result:
     """Estimates the loss on new clusters from losses [levels, draws, tests]; see `estimate`."""
     means = losses.mean(axis=2)  # [levels, draws]
-    fit = model.fit(design, means.mean(axis=1))
+    levels = model.leakages(design)
+    fit = solve(design.num_train, levels, means.mean(axis=1), model.regularisation)
     tested, codes = np.unique(design.clusters, return_inverse=True)
     interval = None
     if len(tested) >= 2 and n_resamples >= 1:
@@ -324,7 +284,6 @@ def estimate_loss(
         even = np.full(len(tested), 1 / len(tested))
         weights = generator.multinomial(len(tested), even, size=n_resamples)
         tables = (weights @ sums.T) / (weights @ counts)[:, None]  # [bootstrap, levels]
-        levels = fit.leakages
         replicates = [
             solve(design.num_train, levels, table, model.regularisation).e_0 for table in tables
         ]
@@ -346,7 +305,7 @@ class B3CrossValidator:
       >>> from sklearn.dummy import DummyClassifier
       >>> from sklearn.model_selection import cross_val_score
       >>> X, y, groups = np.zeros((40, 1)), np.zeros(40), np.repeat(range(4), 10)
-      >>> validator = B3CrossValidator(sampling=LeakageSampling(num_train=5, num_draws=2))
+      >>> validator = B3CrossValidator(B3Model(p_0=0.1), LeakageSampling(num_train=5, num_draws=2))
       >>> scores = cross_val_score(DummyClassifier(), X, y, groups=groups, cv=validator)
       >>> result = validator.estimate(1 - scores, groups)
       >>> abs(round(result.e_0, 4))
@@ -355,9 +314,9 @@ class B3CrossValidator:
     See also: `estimate`.
     """
 
-    def __init__(self, model: B3Model | None = None, sampling: LeakageSampling | None = None):
+    def __init__(self, model: B3Model, sampling: LeakageSampling | None = None):
         """Sets the model and the draws, by default 25 draws per level, because estimators are slow."""
-        self._model = model or B3Model()
+        self._model = model
         self._sampling = sampling or LeakageSampling(num_draws=25)
         train, levels = self._sampling.num_train, self._sampling.num_levels
         self.num_levels = 2 * train + 1 if levels is None else levels
@@ -373,16 +332,8 @@ class B3CrossValidator:
         return np.repeat(np.arange(self.num_levels), self.num_draws)
 
     def leakages(self, groups: ArrayLike) -> Floats:
-        """Computes the leakage of each split [splits].
-
-        Raises:
-          DataError: p_0 is searched, and therefore unknown before `estimate`.
-        """
-        if self._model.p_0 is None:
-            raise DataError("found p_0 None, expected a number: leakages are unknown in a search")
-        design = self._design(groups)
-        purity = self._model.purity_at(design, self._model.p_0)
-        return leakage_levels(self._model.p_0, design.injections, purity)[self.levels]
+        """Computes the leakage of each split [splits]."""
+        return self._model.leakages(self._design(groups))[self.levels]
 
     def split(
         self, X: Any, y: Any = None, groups: ArrayLike | None = None
@@ -440,5 +391,5 @@ class B3CrossValidator:
 
     def _design(self, groups: ArrayLike) -> LeakageDesign:
         design = LeakageDesign(groups, self._sampling)
-        self._model.check(design)
+        self._model.leakages(design)
         return design

@@ -63,7 +63,7 @@ def test_observed_clusters_and_their_leakage(directions):
 
 
 def test_b3_is_nearer_to_the_truth_than_the_others_in_the_data_of_the_docs():
-    """Held-out clusters and k-fold look too good; B3 takes away most of what they lack."""
+    """Held-out clusters and k-fold look too good; B3 takes away more than half of that bias."""
     rows = pd.read_csv(DATA)
     assert len(rows) == 2 * 2 * len(experiment.NOISES) * 10
     for (kind, _), world in rows[rows.noise == 0.5].groupby(["kind", "directions"]):
@@ -72,7 +72,7 @@ def test_b3_is_nearer_to_the_truth_than_the_others_in_the_data_of_the_docs():
         )
         for errors in (plain, folds):
             assert errors.mean() < -3 * errors.std() / np.sqrt(len(errors)), kind
-        assert abs(b3.mean()) < 0.4 * abs(plain.mean()), kind
+        assert abs(b3.mean()) < 0.5 * abs(plain.mean()), kind
         assert (b3**2).mean() < (plain**2).mean(), kind
 
 
