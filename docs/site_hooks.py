@@ -1,7 +1,8 @@
-"""Built from the code by mkdocs: the page of commands, and the pictures that the tutorial's blocks draw."""
+"""Built by mkdocs: the page of commands, the tutorial's pictures, and tables of the papers' statements."""
 
 from __future__ import annotations
 
+import csv
 import inspect
 import re
 from collections.abc import Callable, Iterator
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 PAGE = "reference/commands.md"
 TUTORIAL = "tutorial.md"
+STATEMENTS = "statements.md"
 
 INTRODUCTION = """# Commands
 
@@ -53,7 +55,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Shows below each block of the tutorial what it draws."""
+    """Shows below each block of the tutorial what it draws, and the papers' statements."""
+    if page.file.src_uri == STATEMENTS:
+        return _TABLE.sub(lambda name: statements_table(Path(config.docs_dir, name[1])), markdown)
     if page.file.src_uri != TUTORIAL:
         return markdown
     pictures = iter(drawn(markdown))
@@ -67,6 +71,7 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
     return re.sub(r"<code>(--[^\s<]+</code>)", r'<code class="flag">\1', html)
 
 
+_TABLE = re.compile(r"\{\{ (\S+\.csv) \}\}")
 _BLOCK = re.compile(r"```python\n(.*?)```", flags=re.DOTALL)
 
 
@@ -89,6 +94,17 @@ def drawn(markdown: str) -> list[dict[str, bytes]]:
             }
         )
     return figures
+
+
+def statements_table(file: Path) -> str:
+    """Returns the table of a paper's statements in Markdown."""
+    lines = ["| section | statement | here |", "|---|---|---|"]
+    with file.open(encoding="utf-8", newline="") as handle:
+        for row in csv.DictReader(handle):
+            where = ", ".join(f"`{name}`" for name in row["where"].split("; ") if name)
+            here = ". ".join(part for part in (where, row["note"]) if part)
+            lines.append(f"| {row['section']} | {row['statement']} | *{row['status']}*: {here} |")
+    return "\n".join(lines)
 
 
 def commands_page() -> Iterator[str]:
