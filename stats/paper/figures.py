@@ -234,36 +234,26 @@ def family_figure(family: TaskComparisons) -> Figure:
 
 
 def variance_figure(
-    components: Mapping[str, VarianceComponents],
-    sizes: Mapping[str, tuple[float, float, float]] | None = None,
+    components: Mapping[str, VarianceComponents], sizes: Mapping[str, tuple[float, float, float]]
 ) -> Figure:
     """Draws shares of variance by source, for one run on one example and for the mean score.
 
     Args:
       components: variance components by evaluation set.
-      sizes: numbers of seeds, runs per seed and examples of the mean by evaluation set; None: no second
-        panel.
+      sizes: numbers of seeds, runs per seed and examples of the mean by evaluation set.
     """
     if not components:
         raise DataError("found no variance components to draw, expected at least one set")
-    missing = [name for name in components if sizes is not None and name not in sizes]
-    if missing:
-        raise DataError(f"found no sizes of {', '.join(missing)}, expected one per bar, or none")
     one_of_each: Mapping = dict.fromkeys(components, (1, 1, 1))
-    panels = [("of one run on one example", one_of_each)]
-    panels += [("of the mean score", sizes)] if sizes is not None else []
-    height = 1.7 + 0.36 * len(components)
-    with canvas(1.6 + 3.1 * len(panels), height, len(panels), squeeze=False, sharey=True) as (
-        figure,
-        grid,
-    ):
-        for axes, (name, numbers) in zip(grid[0], panels, strict=True):
+    panels = {"of one run on one example": one_of_each, "of the mean score": sizes}
+    with canvas(7.8, 1.7 + 0.36 * len(components), 2, sharey=True) as (figure, grid):
+        for axes, (name, numbers) in zip(grid, panels.items(), strict=True):
             parts = {key: part.of_mean(*numbers[key]) for key, part in components.items()}
             _draw_shares(axes, parts)
             names = [readable(key, {}) for key in components]
             drawing.finish_rows(axes, names, "share of variance (%)")
             axes.set_title(name, fontsize=10)
-        drawing.legend_below(figure, grid[0, :1], 3)
+        drawing.legend_below(figure, grid[:1], 3)
     return figure
 
 

@@ -194,8 +194,9 @@ def _sections(catalogue: Catalogue) -> Iterator[ReportSection]:
          lambda: score_table(group_scores(catalogue.winogender_groups))),
         ("steps", "table 5", "Early against late checkpoints, paired",
          lambda: comparison_table(catalogue.steps, "Steps")),
-        ("original", "appendix E.2", "Against the original BERT, a fixed baseline",
-         lambda: comparison_table(catalogue.original, "Against one checkpoint")),
+        ("original", "appendix E", "Early and late checkpoints against the original BERT, a fixed baseline",
+         lambda: comparison_table([*catalogue.original, *catalogue.early_original],
+                                  "Against one checkpoint")),
         ("agreement", "table 3",
          "Agreement of two runs: the share of equal answers, or Pearson's correlation for STS-B",
          lambda: agreement_table(catalogue.agreements)),
@@ -263,10 +264,12 @@ def _sections(catalogue: Catalogue) -> Iterator[ReportSection]:
 def _findings(catalogue: Catalogue) -> Iterator[str]:
     """Yields the two clearest results of each contrast, or the base's scores if there is none."""
     empty = True
-    for contrast in ("paired", "unpaired", "steps", "original"):
+    for contrast in ("paired", "unpaired", "steps", "early_original", "original"):
         try:
             items: list[Comparison] = getattr(catalogue, contrast)
         except UserError:
+            continue
+        if not items:
             continue
         empty = False
         clearest = sorted(items, key=lambda item: item.p_value or 0.0)[:2]

@@ -27,6 +27,8 @@ FIGURES = {
     "figure_agreement", "figure_family_steps", "figure_variance", "figure_power",
 }  # fmt: skip
 
+ROOT = Path(__file__).resolve().parents[2]
+
 
 def launch(*arguments: str) -> str:
     result = warm.run(["launch", *arguments])
@@ -107,6 +109,16 @@ def test_every_table_and_figure_from_checkpoints_of_others(
         ("accuracy", "base"): (3, 6), ("accuracy", "base_extra_seeds"): (2, 6),
         ("accuracy", "cda_incr"): (3, 6), ("accuracy", "cda_full"): (3, 6),
     }  # fmt: skip
+    # Appendix E: the early and the last step against the original, each task by each measure.
+    against = {
+        (row["Set"], row["Experiment"], row["Experiment seeds"])
+        for row in csv.DictReader((report / "tables" / "original.csv").open())
+    }
+    assert against == {
+        (name, *arm)
+        for name in ("facts/dev", "questions/dev")
+        for arm in (("base", "3"), ("base, 1M steps", "2"))
+    }
     # All is done: nothing runs again.
     before = {path: path.stat().st_mtime_ns for path in root.rglob("DONE")}
     launch(*run)
@@ -137,8 +149,12 @@ def test_the_whole_paper_has_as_many_runs_as_its_sections_say(tmp_path: Path) ->
             f"--checkpoints={json.dumps(checkpoints)}",
             f"--gin_param=DATA = {str(data)!r}"]  # fmt: skip
     counts = _counts(launch(*plan))
-    glue = 8 * 26 * 4 * 5 + 3 * 5 * 4 * 5
-    assert counts["finetune"] == glue + 2 * 26 * 5 + 3 * 25 * 5 + 5 * 25
+    # 25 seeds, the original, and five seeds at the early step.
+    encoders = 25 + 1 + 5
+    glue, squad = 8 * encoders * 4 * 5, 2 * encoders * 5
+    assert counts["finetune"] == glue + squad + 3 * 25 * 5 + 5 * 25
+    for page in ("configs/launch/paper.gin", "docs/paper.md"):
+        assert f"{counts['finetune']:,} fine-tuning runs" in (ROOT / page).read_text()
     assert counts["paper"] == counts["evaluate"] == 1
 
 
