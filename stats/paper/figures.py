@@ -1,9 +1,8 @@
 """Figures of the MultiBERTs paper (Sellam et al., ICLR 2022), from prediction sets.
 
-Each function returns a Matplotlib figure, to be rendered by `runs.figure_style.figure_bytes`. The paper shows
-scores on GLUE and SQuAD over pre-training seeds with the original BERT (`score_figure`), and in figure 3
-(section 4) and figures 5 and 6 (appendix D) the gender bias of coreference (`seeds_figure`,
-`occupations_figure`). Figures of bootstrap distributions are in `stats.presentation.figures`.
+Each function returns a Matplotlib figure, to be rendered by `runs.figure_style.figure_bytes`. `score_figure`
+draws figures 1 and 2 (section 2.2) and 8 (appendix E.1), `seeds_figure` figures 3 (section 4), 4 (appendix C),
+5 and 6 (appendix D). Figures of bootstrap distributions are in `stats.presentation.figures`.
 """
 
 from __future__ import annotations
@@ -60,8 +59,8 @@ class ScorePanel:
 def score_figure(panels: Sequence[ScorePanel], title: str = "", one_scale: bool = False) -> Figure:
     """Draws the scores of pre-training seeds as dots and box plots, one panel per evaluation set.
 
-    A dot is the mean of a seed's runs; a dashed line shows the reference. This is the paper's figure of the
-    GLUE tasks and of SQuAD 1.1 and 2.0; panels can also be the parts of HANS or of stress sets.
+    A dot is the mean of a seed's runs; a dashed line shows the reference. Panels are evaluation sets, or the
+    parts of HANS or of stress sets.
 
     Args:
       panels: panels, one per evaluation set or part of one.
@@ -117,9 +116,8 @@ def _show_measure(axes: Axes, measure: str) -> None:
 def seeds_figure(arms: Sequence[RunScores], measure: str) -> Figure:
     """Draws the scores of each pre-training seed, with a grey line between the procedures of one seed.
 
-    A small dot is a run, a large marker the mean of a seed; seeds with many runs have a box. This is the
-    paper's figure of the bias correlation of each seed before and after incremental CDA, and figure 6 with
-    the base's first five seeds and 25 runs of each. Seeds are sorted by the scores of the first procedure.
+    A small dot is a run, a large marker the mean of a seed; seeds with many runs have a box. Seeds are sorted
+    by the scores of the first procedure.
     """
     if not arms:
         raise DataError("found no scores to draw seeds of, expected at least one procedure")
