@@ -1,6 +1,6 @@
 """Fast versions of `multibootstrap` and `report_ci` with the published signatures, draws and results.
 
-Reference: Sellam et al., "The MultiBERTs" (ICLR 2022), section 3.2, appendix A; the library published with it.
+Reference: Sellam et al., "The MultiBERTs" (ICLR 2022), section 3.2, appendix A; its published library.
 """
 
 from __future__ import annotations

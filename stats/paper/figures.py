@@ -1,8 +1,8 @@
 """Figures of the MultiBERTs paper (Sellam et al., ICLR 2022), from prediction sets.
 
 Each function returns a Matplotlib figure, to be rendered by `runs.figure_style.figure_bytes`. `score_figure`
-draws figures 1 and 2 (section 2.2) and 8 (appendix E.1), `seeds_figure` figures 3 (section 4), 4 (appendix C),
-5 and 6 (appendix D). Figures of bootstrap distributions are in `stats.presentation.figures`.
+draws figures 1 and 2 (section 2.2) and 8 (appendix E.1), `seeds_figure` figures 3 (section 4), 4 (appendix
+C), 5 and 6 (appendix D). Figures of bootstrap distributions are in `stats.presentation.figures`.
 """
 
 from __future__ import annotations
