@@ -28,6 +28,12 @@ FIGURES = {
 }  # fmt: skip
 
 ROOT = Path(__file__).resolve().parents[2]
+BASE = {
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+}
 
 
 def launch(*arguments: str) -> str:
@@ -131,11 +137,20 @@ def _counts(output: str) -> dict[str, int]:
     return {stage: int(number.replace(",", "")) for stage, number in found}
 
 
-def test_the_whole_paper_has_as_many_runs_as_its_sections_say(tmp_path: Path) -> None:
-    data, root = write_data(tmp_path / "data"), tmp_path / "root"
-    million = 1_000_000
+def plan_of_paper(folder: Path, checkpoints: dict[str, str], *more: str) -> str:
+    data = write_data(folder / "data")
+    return launch(
+        "plan", "--gin_file=configs/launch/paper.gin", f"--root={folder / 'root'}",
+        f"--checkpoints={json.dumps(checkpoints)}", f"--gin_param=DATA = {str(data)!r}", *more,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """All checkpoints of the paper, of BERT base in their configuration."""
+    folder, million = tmp_path_factory.mktemp("whole"), 1_000_000
     checkpoints = write_checkpoints(
-        tmp_path / "release",
+        folder,
         [
             *(("base", seed, 2 * million) for seed in range(25)),
             *(("base", seed, million) for seed in range(5)),
@@ -143,12 +158,15 @@ def test_the_whole_paper_has_as_many_runs_as_its_sections_say(tmp_path: Path) ->
             *(("cda_full", seed, 2 * million) for seed in range(25)),
             ("original", None, None),
         ],
+        BASE,
     )
-    checkpoints["base_extra_seeds"] = checkpoints["base"]
-    plan = ["plan", "--gin_file=configs/launch/paper.gin", f"--root={root}",
-            f"--checkpoints={json.dumps(checkpoints)}",
-            f"--gin_param=DATA = {str(data)!r}"]  # fmt: skip
-    counts = _counts(launch(*plan))
+    return {**checkpoints, "base_extra_seeds": checkpoints["base"]}
+
+
+def test_the_whole_paper_has_as_many_runs_as_its_sections_say(
+    tmp_path: Path, release: dict[str, str]
+) -> None:
+    counts = _counts(plan_of_paper(tmp_path, release))
     # 25 seeds, the original, and five seeds at the early step.
     encoders = 25 + 1 + 5
     glue, squad = 8 * encoders * 4 * 5, 2 * encoders * 5
@@ -158,15 +176,37 @@ def test_the_whole_paper_has_as_many_runs_as_its_sections_say(tmp_path: Path) ->
     assert counts["paper"] == counts["evaluate"] == 1
 
 
+def test_the_papers_costs_stand_beside_those_of_the_plan(
+    tmp_path: Path, release: dict[str, str]
+) -> None:
+    from multiberts.bert.model.configuration import BertConfig, num_parameters
+
+    [one] = write_checkpoints(tmp_path / "one", [("base", 0, 2_000_000)], BASE).values()
+    hours: dict[str, list[str]] = {"GLUE": [], "coreference": [], "all": []}
+    for device in ("V100", "A100", "H200"):
+        for name, checkpoints in (
+            ("GLUE", {"base": one}), ("coreference", {"cda_incr": one}), ("all", release),
+        ):  # fmt: skip
+            output = plan_of_paper(tmp_path, checkpoints, f"--device={device}")
+            [number] = re.findall(r"([\d,.]+) device-hours, ", output)
+            digits = 2 if name == "coreference" else 0
+            hours[name].append(f"{float(number.replace(',', '')):,.{digits}f}")
+    size = 165 * 4 * num_parameters(BertConfig(vocab_size=30522))
+    page = (ROOT / "docs" / "paper.md").read_text()
+    for words in (
+        "{} hours on one V100, {} on one A100, {} on one H200".format(*hours["GLUE"]),
+        "{} hours on one V100, {} on one A100, {} on one H200".format(*hours["all"]),
+        f"{hours['coreference'][0]} hours on one V100",
+        f"{size / 1e9:.1f} GB, which are {size / 2**30:.1f} GiB",
+    ):
+        assert words in page
+
+
 def test_with_the_base_alone_the_other_procedures_tasks_are_left_out(tmp_path: Path) -> None:
-    data, root = write_data(tmp_path / "data"), tmp_path / "root"
     checkpoints = write_checkpoints(
         tmp_path / "release", [("base", seed, 2_000_000) for seed in range(2)]
     )
-    output = launch(
-        "plan", "--gin_file=configs/launch/paper.gin", f"--root={root}",
-        f"--checkpoints={json.dumps(checkpoints)}", f"--gin_param=DATA = {str(data)!r}",
-    )  # fmt: skip
+    output = plan_of_paper(tmp_path, checkpoints)
     assert _counts(output)["finetune"] == 8 * 2 * 4 * 5 + 2 * 2 * 5 + 2 * 5
     assert (
         "note: left out, as no checkpoint fits launch.finetune_steps: coreference_extra" in output

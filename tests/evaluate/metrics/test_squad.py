@@ -67,7 +67,7 @@ def test_published_predictions(version, shared_data):
 
 @pytest.mark.parametrize("version", DATA)
 def test_three_questions_have_a_reference_without_words(version, shared_data):
-    """Only these could differ under the scorer of version 1.1: there the answer "." is an exact match (F1 0)."""
+    """Only these can differ under the scorer of 1.1: there the answer "." is an exact match of F1 0."""
     wordless = {
         question["id"]: [answer["text"] for answer in question["answers"]]
         for article in read(shared_data / "squad" / DATA[version])["data"]
