@@ -182,21 +182,21 @@ def test_the_papers_costs_stand_beside_those_of_the_plan(
     from multiberts.bert.model.configuration import BertConfig, num_parameters
 
     [one] = write_checkpoints(tmp_path / "one", [("base", 0, 2_000_000)], BASE).values()
-    hours: dict[str, list[str]] = {"GLUE": [], "coreference": [], "all": []}
-    for device in ("V100", "A100", "H200"):
-        for name, checkpoints in (
-            ("GLUE", {"base": one}), ("coreference", {"cda_incr": one}), ("all", release),
-        ):  # fmt: skip
-            output = plan_of_paper(tmp_path, checkpoints, f"--device={device}")
-            [number] = re.findall(r"([\d,.]+) device-hours, ", output)
-            digits = 2 if name == "coreference" else 0
-            hours[name].append(f"{float(number.replace(',', '')):,.{digits}f}")
+
+    def hours(checkpoints: dict[str, str], device: str) -> float:
+        output = plan_of_paper(tmp_path, checkpoints, f"--device={device}")
+        [number] = re.findall(r"([\d,.]+) device-hours, ", output)
+        return float(number.replace(",", ""))
+
+    finetuned = {device: hours({"base": one}, device) for device in ("V100", "A100", "H200")}
     size = 165 * 4 * num_parameters(BertConfig(vocab_size=30522))
     page = (ROOT / "docs" / "paper.md").read_text()
     for words in (
-        "{} hours on one V100, {} on one A100, {} on one H200".format(*hours["GLUE"]),
-        "{} hours on one V100, {} on one A100, {} on one H200".format(*hours["all"]),
-        f"{hours['coreference'][0]} hours on one V100",
+        "{V100:.0f} hours on one V100, {A100:.0f} on one A100, {H200:.0f} on one H200".format(
+            **finetuned
+        ),
+        f"{hours({'cda_incr': one}, 'V100'):.2f} hours on one V100",
+        f"{hours(release, 'V100'):,.0f} hours on one V100",
         f"{size / 1e9:.1f} GB, which are {size / 2**30:.1f} GiB",
     ):
         assert words in page
