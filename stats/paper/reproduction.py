@@ -195,8 +195,9 @@ def _sections(catalogue: Catalogue) -> Iterator[ReportSection]:
         ("steps", "table 5", "Early against late checkpoints, paired",
          lambda: comparison_table(catalogue.steps, "Steps")),
         ("original", "appendix E", "Against the original BERT, a fixed baseline",
-         lambda: comparison_table([*catalogue.original, *catalogue.early_original],
-                                  "Against one checkpoint")),
+         lambda: comparison_table(
+             sorted([*catalogue.early_original, *catalogue.original],
+                    key=lambda item: (item.evaluation_set, item.metric)), "Against one checkpoint")),
         ("agreement", "table 3",
          "Agreement of two runs: the share of equal answers, or Pearson's correlation for STS-B",
          lambda: agreement_table(catalogue.agreements)),
