@@ -180,6 +180,8 @@ def test_the_papers_costs_stand_beside_those_of_the_plan(
     tmp_path: Path, release: dict[str, str]
 ) -> None:
     from multiberts.bert.model.configuration import BertConfig, num_parameters
+    from multiberts.bert.model.operations import model_flops_per_step
+    from multiberts.launch.estimate.prices import load_prices
 
     [one] = write_checkpoints(tmp_path / "one", [("base", 0, 2_000_000)], BASE).values()
 
@@ -189,7 +191,9 @@ def test_the_papers_costs_stand_beside_those_of_the_plan(
         return float(number.replace(",", ""))
 
     finetuned = {device: hours({"base": one}, device) for device in ("V100", "A100", "H200")}
-    size = 165 * 4 * num_parameters(BertConfig(vocab_size=30522))
+    config, host = BertConfig(vocab_size=30522), load_prices().device("v2-8")
+    size = 165 * 4 * num_parameters(config)
+    a_seed = 2e6 * model_flops_per_step(config, 256, 512, 80) / host.flops_per_second() / 3600
     page = (ROOT / "docs" / "paper.md").read_text()
     for words in (
         "{V100:.0f} hours on one V100, {A100:.0f} on one A100, {H200:.0f} on one H200".format(
@@ -197,6 +201,7 @@ def test_the_papers_costs_stand_beside_those_of_the_plan(
         ),
         f"{hours({'cda_incr': one}, 'V100'):.2f} hours on one V100",
         f"{hours(release, 'V100'):,.0f} hours on one V100",
+        f"{a_seed:.0f} hours on a v2-8 of four chips, so {a_seed / 4:.0f} on 16: {4 * a_seed:,.0f} chip-hours",
         f"{size / 1e9:.1f} GB, which are {size / 2**30:.1f} GiB",
     ):
         assert words in page
