@@ -193,7 +193,7 @@ def test_the_papers_costs_stand_beside_those_of_the_plan(
     finetuned = {device: hours({"base": one}, device) for device in ("V100", "A100", "H200")}
     config, host = BertConfig(vocab_size=30522), load_prices().device("v2-8")
     size = 165 * 4 * num_parameters(config)
-    a_seed = 2e6 * model_flops_per_step(config, 256, 512, 80) / host.flops_per_second() / 3600
+    seed = 2e6 * model_flops_per_step(config, 256, 512, 80) / host.flops_per_second() / 3600
     page = (ROOT / "docs" / "paper.md").read_text()
     for words in (
         "{V100:.0f} hours on one V100, {A100:.0f} on one A100, {H200:.0f} on one H200".format(
@@ -201,7 +201,7 @@ def test_the_papers_costs_stand_beside_those_of_the_plan(
         ),
         f"{hours({'cda_incr': one}, 'V100'):.2f} hours on one V100",
         f"{hours(release, 'V100'):,.0f} hours on one V100",
-        f"{a_seed:.0f} hours on a v2-8 of four chips, so {a_seed / 4:.0f} on 16: {4 * a_seed:,.0f} chip-hours",
+        f"{seed:.0f} hours on a v2-8 of four chips, so {seed / 4:.0f} on 16: {4 * seed:,.0f} chip-hours",
         f"{size / 1e9:.1f} GB, which are {size / 2**30:.1f} GiB",
     ):
         assert words in page
