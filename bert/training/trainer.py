@@ -84,7 +84,7 @@ class Trainer(abc.ABC):
     divided by its number of predictions and its gradient is clipped as a whole, so averaging gradients of
     its parts would change the recipe.
 
-    Reference: google-research/bert, `optimization.py`; Sellam et al., 2022, section 2.
+    Reference: google-research/bert, `optimization.py`; Sellam et al., 2022, section 2.1.
 
     Attributes:
       devices: devices that share the work.

@@ -27,7 +27,7 @@ from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import PathLike, is_name_inside, read_bytes
 
-# Pre-training steps of the published checkpoints (Sellam et al., 2022, sections 2 and 4).
+# Pre-training steps of the published checkpoints (Sellam et al., 2022, sections 2.1 and 4).
 STEPS = 2_000_000
 INCREMENTAL_STEPS = 2_050_000
 # Tolerance for sums of probabilities, which are rounded in the files.

@@ -2,7 +2,8 @@
 
 The label of an example is its reference answers, a tuple of strings (or one string). Without references,
 or with references without words, the example has no answer, and the empty prediction is right. An
-example's score is the maximum over its references. Scores are shares in [0, 1].
+example's score is the maximum over its references with words. Scores are shares in [0, 1]. The scorer of
+SQuAD 1.1 also accepts references without words, which three questions have (docs/departures.md).
 
 A model of SQuAD 2.0 computes null odds per question: the score of no answer minus that of its best answer.
 Questions with null odds above a threshold are left unanswered. The best threshold is chosen on the scored

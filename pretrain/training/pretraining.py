@@ -54,7 +54,7 @@ def pretrain(settings: PretrainingSettings) -> None:
     Raises:
       PreemptedError: SIGTERM or SIGHUP came; the state is saved.
 
-    Reference: Sellam et al., 2022, section 2; Devlin et al., 2019, section 3.1 and appendix A.2.
+    Reference: Sellam et al., 2022, section 2.1; Devlin et al., 2019, section 3.1 and appendix A.2.
     """
     check_settings(settings)
     parameters, inputs = IDENTITY.of(vars(settings))

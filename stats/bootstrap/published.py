@@ -1,6 +1,6 @@
 """Fast versions of `multibootstrap` and `report_ci` with the published signatures, draws and results.
 
-Reference: Sellam et al., "The MultiBERTs" (ICLR 2022), section 4; the library published with it.
+Reference: Sellam et al., "The MultiBERTs" (ICLR 2022), section 3.2, appendix A; its published library.
 """
 
 from __future__ import annotations
@@ -86,8 +86,7 @@ def multibootstrap(
 
     See also: `report_ci`, `compare`.
 
-    Reference: Sellam et al. (2022), The MultiBERTs: BERT Reproductions for Robustness Analysis, section
-    4.
+    Reference: Sellam et al. (2022), The MultiBERTs: BERT Reproductions for Robustness Analysis, section 3.2.
     """
     base, experiment = _arms(run_info, preds, labels)
     if paired_seeds:
@@ -203,8 +202,7 @@ def report_ci(
 
     See also: `multibootstrap`.
 
-    Reference: Sellam et al. (2022), The MultiBERTs: BERT Reproductions for Robustness Analysis, section
-    4.
+    Reference: Sellam et al. (2022), The MultiBERTs: BERT Reproductions for Robustness Analysis, section 3.2.
     """
     array = np.asarray(samples, dtype=np.float64)
     if array.ndim != 2 or array.shape[1] != 2 or not len(array):

@@ -155,7 +155,7 @@ def compare(
     See also: `compare_tasks`, `compare_arms`, `read`, `Comparison`, `same`, `slices`, `one_seed`.
 
     Reference: Sellam et al. (2022), The MultiBERTs: BERT Reproductions for Robustness Analysis, section
-    4; Satterthwaite (1946), An Approximate Distribution of Estimates of Variance Components.
+    3.2; Satterthwaite (1946), An Approximate Distribution of Estimates of Variance Components.
     """
     settings = ComparisonSettings(
         design, resample, n_resamples, whole_number(rng), confidence_level

@@ -1,8 +1,8 @@
 """Finds the inputs of the MultiBERTs paper's tables and figures in prediction sets.
 
-Numbers of tables and figures are those of Sellam et al. (ICLR 2022) and of its published notebooks:
-tables 1 and 2 and figure 3 are from section 4 (coreference, gender bias), table 4 and figures 5 and 6 to
-appendix D, 1M against 2M steps to appendix E.1 and the original BERT to E.2.
+Numbers of tables and figures are those of Sellam et al. (ICLR 2022) and of its published notebooks: tables 1
+and 2 are from section 4 (coreference, gender bias), table 4 from appendix D, table 5 (1M against 2M steps)
+from appendix E.1, the original BERT from appendices E and E.2.
 
 By default the draws are those of the published library, so that equal predictions give equal samples; the
 recommended interval and p are shown with the published ones.
@@ -243,18 +243,16 @@ class Catalogue:
 
     @cached_property
     def step_panels(self) -> list[ScorePanel]:
-        """Scores of the base at an early step and at its last on every plain set, figure 8."""
-        return [
-            ScorePanel(
-                late.set_name,
-                late.measures[0],
-                [
-                    predictions.run_scores(late.measures[0], step_name(predictions.step or 0))
-                    for predictions in (early, late)
-                ],
+        """Scores of the base's seeds that have both steps, on every plain set, figure 8."""
+        panels = []
+        for pair in self.pairs_of_steps:
+            measure = pair[1].measures[0]
+            early, late = (item.run_scores(measure, step_name(item.step or 0)) for item in pair)
+            both = {seed: scores for seed, scores in late.by_seed.items() if seed in early.by_seed}
+            panels.append(
+                ScorePanel(pair[1].set_name, measure, [early, replace(late, by_seed=both)])
             )
-            for early, late in self.pairs_of_steps
-        ]
+        return panels
 
     @cached_property
     def hans(self) -> PredictionSet:
@@ -336,18 +334,21 @@ class Catalogue:
         return pairs
 
     @cached_property
-    def pairs_of_steps(self) -> Pairs:
-        """Returns the base at an early step and at its last, by evaluation set."""
-        last, steps = self.plain_sets, self._by_key(self.roles.base)
+    def early(self) -> dict[Key, PredictionSet]:
+        """Returns the base at its early step, where that is not its last; may be empty."""
+        steps = self._by_key(self.roles.base)
         early: dict[Key, PredictionSet] = {}
-        for key, latest in last.items():
+        for key, latest in self.plain_sets.items():
             final = latest.step or 0
             wanted = final // 2 if self.early_step is None else self.early_step
-            for item in steps[key]:
-                if item.step == wanted != final:
-                    early[key] = item
+            early.update((key, item) for item in steps[key] if item.step == wanted != final)
+        return early
+
+    @property
+    def pairs_of_steps(self) -> Pairs:
+        """Returns the base at an early step and at its last, by evaluation set."""
         early_name = "half the last step" if self.early_step is None else step_name(self.early_step)
-        return self._pairs(early, last, f"the base at {early_name} and at its last")
+        return self._pairs(self.early, self.plain_sets, f"the base at {early_name} and at its last")
 
     @cached_property
     def steps(self) -> list[Comparison]:
@@ -372,12 +373,24 @@ class Catalogue:
 
         The paper drew the single seed of the original with replacement, which changes nothing.
         """
-        pairs = self._pairs(
-            self.last(self.roles.original), self.plain_sets, "the original and the base"
-        )
+        return self._against_original(self.plain_sets)
+
+    @cached_property
+    def early_original(self) -> list[Comparison]:
+        """The same with the base at its early step (appendix E); none without predictions of that step."""
+        original = self.last(self.roles.original)
+        early = {
+            key: replace(item, procedure=f"{item.procedure}, {step_name(item.step or 0)}")
+            for key, item in self.early.items()
+            if key in original
+        }
+        return self._against_original(early) if early else []
+
+    def _against_original(self, sets: Mapping[Key, PredictionSet]) -> list[Comparison]:
+        original = self.last(self.roles.original)
         asked = [
             (base, experiment, measure)
-            for base, experiment in pairs
+            for base, experiment in self._pairs(original, sets, "the original and the base")
             for measure in experiment.measures
             if measure in base.measures
         ]
@@ -415,7 +428,7 @@ def group_scores(
 ) -> dict[tuple[str, str], list[RunScores]]:
     """Scores groups of runs on Winogender, by (evaluation set, measure).
 
-    Sellam et al. (ICLR 2022), section 4 and appendix D: mean over pre-training seeds of each group, after
+    Sellam et al. (ICLR 2022), section 4.1 and appendix D: mean over pre-training seeds of each group, after
     averaging the runs of a seed, and deviation over seeds. For the base the published notebook prints
     accuracy 62.7 +- 1.2 %, bias correlation 0.42 +- 0.10 and slope 0.45 +- 0.11 (the appendix calls the
     last a correlation).

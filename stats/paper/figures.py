@@ -1,9 +1,8 @@
 """Figures of the MultiBERTs paper (Sellam et al., ICLR 2022), from prediction sets.
 
-Each function returns a Matplotlib figure, to be rendered by `runs.figure_style.figure_bytes`. The paper shows
-scores on GLUE and SQuAD over pre-training seeds with the original BERT (`score_figure`), and in figure 3
-(section 4) and figures 5 and 6 (appendix D) the gender bias of coreference (`seeds_figure`,
-`occupations_figure`). Figures of bootstrap distributions are in `stats.presentation.figures`.
+Each function returns a Matplotlib figure, to be rendered by `runs.figure_style.figure_bytes`. `score_figure`
+draws figures 1 and 2 (section 2.2) and 8 (appendix E.1), `seeds_figure` figures 3 (section 4), 4 (appendix
+C), 5 and 6 (appendix D). Figures of bootstrap distributions are in `stats.presentation.figures`.
 """
 
 from __future__ import annotations
@@ -60,8 +59,8 @@ class ScorePanel:
 def score_figure(panels: Sequence[ScorePanel], title: str = "", one_scale: bool = False) -> Figure:
     """Draws the scores of pre-training seeds as dots and box plots, one panel per evaluation set.
 
-    A dot is the mean of a seed's runs; a dashed line shows the reference. This is the paper's figure of the
-    GLUE tasks and of SQuAD 1.1 and 2.0; panels can also be the parts of HANS or of stress sets.
+    A dot is the mean of a seed's runs; a dashed line shows the reference. Panels are evaluation sets, or the
+    parts of HANS or of stress sets.
 
     Args:
       panels: panels, one per evaluation set or part of one.
@@ -117,9 +116,8 @@ def _show_measure(axes: Axes, measure: str) -> None:
 def seeds_figure(arms: Sequence[RunScores], measure: str) -> Figure:
     """Draws the scores of each pre-training seed, with a grey line between the procedures of one seed.
 
-    A small dot is a run, a large marker the mean of a seed; seeds with many runs have a box. This is the
-    paper's figure of the bias correlation of each seed before and after incremental CDA, and figure 6 with
-    the base's first five seeds and 25 runs of each. Seeds are sorted by the scores of the first procedure.
+    A small dot is a run, a large marker the mean of a seed; seeds with many runs have a box. Seeds are sorted
+    by the scores of the first procedure.
     """
     if not arms:
         raise DataError("found no scores to draw seeds of, expected at least one procedure")
@@ -234,36 +232,26 @@ def family_figure(family: TaskComparisons) -> Figure:
 
 
 def variance_figure(
-    components: Mapping[str, VarianceComponents],
-    sizes: Mapping[str, tuple[float, float, float]] | None = None,
+    components: Mapping[str, VarianceComponents], sizes: Mapping[str, tuple[float, float, float]]
 ) -> Figure:
     """Draws shares of variance by source, for one run on one example and for the mean score.
 
     Args:
       components: variance components by evaluation set.
-      sizes: numbers of seeds, runs per seed and examples of the mean by evaluation set; None: no second
-        panel.
+      sizes: numbers of seeds, runs per seed and examples of the mean by evaluation set.
     """
     if not components:
         raise DataError("found no variance components to draw, expected at least one set")
-    missing = [name for name in components if sizes is not None and name not in sizes]
-    if missing:
-        raise DataError(f"found no sizes of {', '.join(missing)}, expected one per bar, or none")
     one_of_each: Mapping = dict.fromkeys(components, (1, 1, 1))
-    panels = [("of one run on one example", one_of_each)]
-    panels += [("of the mean score", sizes)] if sizes is not None else []
-    height = 1.7 + 0.36 * len(components)
-    with canvas(1.6 + 3.1 * len(panels), height, len(panels), squeeze=False, sharey=True) as (
-        figure,
-        grid,
-    ):
-        for axes, (name, numbers) in zip(grid[0], panels, strict=True):
+    panels = {"of one run on one example": one_of_each, "of the mean score": sizes}
+    with canvas(7.8, 1.7 + 0.36 * len(components), 2, sharey=True) as (figure, grid):
+        for axes, (name, numbers) in zip(grid, panels.items(), strict=True):
             parts = {key: part.of_mean(*numbers[key]) for key, part in components.items()}
             _draw_shares(axes, parts)
             names = [readable(key, {}) for key in components]
             drawing.finish_rows(axes, names, "share of variance (%)")
             axes.set_title(name, fontsize=10)
-        drawing.legend_below(figure, grid[0, :1], 3)
+        drawing.legend_below(figure, grid[:1], 3)
     return figure
 
 

@@ -194,8 +194,10 @@ def _sections(catalogue: Catalogue) -> Iterator[ReportSection]:
          lambda: score_table(group_scores(catalogue.winogender_groups))),
         ("steps", "table 5", "Early against late checkpoints, paired",
          lambda: comparison_table(catalogue.steps, "Steps")),
-        ("original", "appendix E.2", "Against the original BERT, a fixed baseline",
-         lambda: comparison_table(catalogue.original, "Against one checkpoint")),
+        ("original", "appendix E", "Against the original BERT, a fixed baseline",
+         lambda: comparison_table(
+             sorted([*catalogue.early_original, *catalogue.original],
+                    key=lambda item: (item.evaluation_set, item.metric)), "Against one checkpoint")),
         ("agreement", "table 3",
          "Agreement of two runs: the share of equal answers, or Pearson's correlation for STS-B",
          lambda: agreement_table(catalogue.agreements)),
@@ -215,13 +217,13 @@ def _sections(catalogue: Catalogue) -> Iterator[ReportSection]:
         ("figure_hans_by_seed", "figure 4",
          "HANS, pairs that are not entailed: a column per pre-training seed, a dot per run",
          lambda: seeds_figure([catalogue.hans.run_scores(measure := catalogue.hans.measures[0])], measure)),
-        ("figure_bias_by_seed", "figure 5",
+        ("figure_bias_by_seed", "figure 3 and figure 5",  # 5 is the base alone
          "Bias correlation of every seed before and after incremental CDA",
          lambda: _by_seed([catalogue.biased(name)[0] for name in (base, INCREMENTAL)], BIAS)),
         ("figure_bias_noise", "figure 6",
          "Bias correlation of seeds with many fine-tuning runs each",
          lambda: _by_seed(catalogue.biased(EXTRA)[:1], BIAS)),
-        ("figure_winogender_groups", "figure 3",
+        ("figure_winogender_groups", "",
          "Winogender scores of every group of runs, a dot per seed",
          lambda: score_figure(group_panels(catalogue.winogender_groups))),
         ("figure_bootstrap_paired", "", "Base and incremental CDA: bootstrap distributions",
@@ -234,7 +236,7 @@ def _sections(catalogue: Catalogue) -> Iterator[ReportSection]:
         ("figure_bootstrap_checkpoints", "", "Two single checkpoints: bootstrap distributions",
          lambda: bootstrap_figure(catalogue.checkpoints)),
         ("figure_steps", "figure 8",
-         "Scores over pre-training seeds of early and of late checkpoints",
+         "Early and late checkpoints of the seeds that have both",
          lambda: score_figure(catalogue.step_panels)),
         ("figure_sources", "",
          "Bootstrap distributions when seeds, examples or both are resampled",
@@ -263,10 +265,12 @@ def _sections(catalogue: Catalogue) -> Iterator[ReportSection]:
 def _findings(catalogue: Catalogue) -> Iterator[str]:
     """Yields the two clearest results of each contrast, or the base's scores if there is none."""
     empty = True
-    for contrast in ("paired", "unpaired", "steps", "original"):
+    for contrast in ("paired", "unpaired", "steps", "early_original", "original"):
         try:
             items: list[Comparison] = getattr(catalogue, contrast)
         except UserError:
+            continue
+        if not items:
             continue
         empty = False
         clearest = sorted(items, key=lambda item: item.p_value or 0.0)[:2]

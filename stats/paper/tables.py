@@ -132,7 +132,7 @@ def family_table(family: TaskComparisons) -> Table:
 def agreement_table(agreements: Mapping[str, Agreement]) -> Table:
     """Makes a table of the agreement of two runs, in per cent, within and between seeds.
 
-    The paper's table of instance-level agreement (appendix); the intervals are ours.
+    Table 3 of the paper (appendix C); the intervals are ours.
 
     Args:
       agreements: agreement by evaluation set, see `stats.zhong.run_agreement.agreement`.
@@ -163,7 +163,7 @@ def agreement_table(agreements: Mapping[str, Agreement]) -> Table:
 def score_table(scores: Mapping[tuple[str, str], Sequence[RunScores]]) -> Table:
     """Makes a table of scores over pre-training seeds, their runs averaged.
 
-    The numbers behind the paper's figures of GLUE and SQuAD scores.
+    The numbers behind figures 1 and 2, and the spreads of appendix D.
 
     Args:
       scores: scored procedures by (evaluation set, measure).

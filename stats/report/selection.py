@@ -37,7 +37,7 @@ SELECTORS = ("procedure", "step", "task", "learning_rate", "pretrain_seed", "dat
 LearningRateRule = Literal["dev", "held_out"]
 SeedKind = Literal["pretrain", "finetune"]
 SEEDS: Mapping[SeedKind, str] = {"pretrain": "pre-training seeds", "finetune": "fine-tuning seeds"}
-# As Sellam et al. (2022, section 3), and as Zhong et al. (2021), who held out a fifth.
+# As Sellam et al. (2022, table 5), and as Zhong et al. (2021, appendix A), who held out a fifth.
 RULE_TEXTS: Mapping[str, str] = {
     "dev": "the best mean over runs on the development set, slightly optimistic for scores there",
     "held_out": "the best mean over runs on the part of the training data that they held out",

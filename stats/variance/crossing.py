@@ -6,7 +6,7 @@ and a macro-average of tasks many tables with a common pool. All variances follo
 independent draws: seeds of a pool, examples of a set, and both together. The formulas give the variance of
 the bootstrap distribution and an unbiased estimate of the true variance.
 
-Reference: Sellam et al. (2022), section 4, for the bootstrap of one table; Satterthwaite (1946) for
+Reference: Sellam et al. (2022), section 3.2, for the bootstrap of one table; Satterthwaite (1946) for
 degrees of freedom; Gaylor & Hopper (1969), Estimating the degrees of freedom for linear combinations of
 mean squares by Satterthwaite's formula, for a mean square that is subtracted.
 """

@@ -16,7 +16,7 @@ from multiberts.runs.command_line.command import parse_gin, require_arguments
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACES = {"RUN_DIR": "run", "CHECKPOINT": "checkpoint", "DATA_DIR": "data"}
-# Sellam et al. 2022, section 3.
+# Sellam et al. 2022, section 2.2.
 RECIPE = {"num_epochs": 3, "batch_size": 32, "sequence_length": 128, "warmup_proportion": 0.1}
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from multiberts.bert.checkpoint.checkpoint import write_checkpoint
+from multiberts.bert.checkpoint.checkpoint import PROVENANCE, write_checkpoint
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.initialization import initial_parameters
 from multiberts.bert.tokenization import SPECIAL_TOKENS
@@ -32,9 +33,16 @@ def write_data(folder: Path) -> Path:
 
 
 def write_checkpoints(
-    folder: Path, checkpoints: Sequence[tuple[str, int | None, int | None]]
+    folder: Path,
+    checkpoints: Sequence[tuple[str, int | None, int | None]],
+    size: Mapping[str, int] | None = None,
 ) -> dict[str, str]:
-    """Writes tiny checkpoints of equal weights, and returns their folders by procedure."""
+    """Writes tiny checkpoints of equal weights, and returns their folders by procedure.
+
+    Args:
+      checkpoints: (procedure, pretrain_seed, step).
+      size: entries of their bert_config.json, for plans, which read no weights.
+    """
     vocabulary = folder / "vocab.txt"
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary.write_text("\n".join([*SPECIAL_TOKENS, "a", "b"]) + "\n")
@@ -47,4 +55,10 @@ def write_checkpoints(
         facts = {"procedure": procedure, "pretrain_seed": seed, "step": step}
         place = folder / procedure / f"{seed}-{step}"
         write_checkpoint(place, parameters, config, Vocabulary.open(vocabulary), facts)
+        if size is not None:
+            described, record = place / "bert_config.json", place / PROVENANCE
+            described.write_text(json.dumps({**json.loads(described.read_text()), **size}))
+            without_it = json.loads(record.read_text())
+            del without_it["files"][described.name]
+            record.write_text(json.dumps(without_it))
     return {procedure: str(folder / procedure) for procedure, *_ in checkpoints}

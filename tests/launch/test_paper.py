@@ -27,6 +27,14 @@ FIGURES = {
     "figure_agreement", "figure_family_steps", "figure_variance", "figure_power",
 }  # fmt: skip
 
+ROOT = Path(__file__).resolve().parents[2]
+BASE = {
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+}
+
 
 def launch(*arguments: str) -> str:
     result = warm.run(["launch", *arguments])
@@ -107,6 +115,16 @@ def test_every_table_and_figure_from_checkpoints_of_others(
         ("accuracy", "base"): (3, 6), ("accuracy", "base_extra_seeds"): (2, 6),
         ("accuracy", "cda_incr"): (3, 6), ("accuracy", "cda_full"): (3, 6),
     }  # fmt: skip
+    # Appendix E: the early and the last step against the original, each task by each measure.
+    against = [
+        (row["Set"], row["Experiment"], row["Experiment seeds"])
+        for row in csv.DictReader((report / "tables" / "original.csv").open())
+    ]
+    arms = [("base, 1M steps", "2"), ("base", "3")]
+    measures = {"facts/dev": 1, "questions/dev": 2}
+    assert against == [
+        (name, *arm) for name, number in measures.items() for _ in range(number) for arm in arms
+    ]
     # All is done: nothing runs again.
     before = {path: path.stat().st_mtime_ns for path in root.rglob("DONE")}
     launch(*run)
@@ -119,11 +137,20 @@ def _counts(output: str) -> dict[str, int]:
     return {stage: int(number.replace(",", "")) for stage, number in found}
 
 
-def test_the_whole_paper_has_as_many_runs_as_its_sections_say(tmp_path: Path) -> None:
-    data, root = write_data(tmp_path / "data"), tmp_path / "root"
-    million = 1_000_000
+def plan_of_paper(folder: Path, checkpoints: dict[str, str], *more: str) -> str:
+    data = write_data(folder / "data")
+    return launch(
+        "plan", "--gin_file=configs/launch/paper.gin", f"--root={folder / 'root'}",
+        f"--checkpoints={json.dumps(checkpoints)}", f"--gin_param=DATA = {str(data)!r}", *more,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """All checkpoints of the paper, of BERT base in their configuration."""
+    folder, million = tmp_path_factory.mktemp("whole"), 1_000_000
     checkpoints = write_checkpoints(
-        tmp_path / "release",
+        folder,
         [
             *(("base", seed, 2 * million) for seed in range(25)),
             *(("base", seed, million) for seed in range(5)),
@@ -131,26 +158,60 @@ def test_the_whole_paper_has_as_many_runs_as_its_sections_say(tmp_path: Path) ->
             *(("cda_full", seed, 2 * million) for seed in range(25)),
             ("original", None, None),
         ],
+        BASE,
     )
-    checkpoints["base_extra_seeds"] = checkpoints["base"]
-    plan = ["plan", "--gin_file=configs/launch/paper.gin", f"--root={root}",
-            f"--checkpoints={json.dumps(checkpoints)}",
-            f"--gin_param=DATA = {str(data)!r}"]  # fmt: skip
-    counts = _counts(launch(*plan))
-    glue = 8 * 26 * 4 * 5 + 3 * 5 * 4 * 5
-    assert counts["finetune"] == glue + 2 * 26 * 5 + 3 * 25 * 5 + 5 * 25
+    return {**checkpoints, "base_extra_seeds": checkpoints["base"]}
+
+
+def test_the_whole_paper_has_as_many_runs_as_its_sections_say(
+    tmp_path: Path, release: dict[str, str]
+) -> None:
+    counts = _counts(plan_of_paper(tmp_path, release))
+    # 25 seeds, the original, and five seeds at the early step.
+    encoders = 25 + 1 + 5
+    glue, squad = 8 * encoders * 4 * 5, 2 * encoders * 5
+    assert counts["finetune"] == glue + squad + 3 * 25 * 5 + 5 * 25
+    for page in ("configs/launch/paper.gin", "docs/paper.md"):
+        assert f"{counts['finetune']:,} fine-tuning runs" in (ROOT / page).read_text()
     assert counts["paper"] == counts["evaluate"] == 1
 
 
+def test_the_papers_costs_stand_beside_those_of_the_plan(
+    tmp_path: Path, release: dict[str, str]
+) -> None:
+    from multiberts.bert.model.configuration import BertConfig, num_parameters
+    from multiberts.bert.model.operations import model_flops_per_step
+    from multiberts.launch.estimate.prices import load_prices
+
+    [one] = write_checkpoints(tmp_path / "one", [("base", 0, 2_000_000)], BASE).values()
+
+    def hours(checkpoints: dict[str, str], device: str) -> float:
+        output = plan_of_paper(tmp_path, checkpoints, f"--device={device}")
+        [number] = re.findall(r"([\d,.]+) device-hours, ", output)
+        return float(number.replace(",", ""))
+
+    finetuned = {device: hours({"base": one}, device) for device in ("V100", "A100", "H200")}
+    config, host = BertConfig(vocab_size=30522), load_prices().device("v2-8")
+    size = 165 * 4 * num_parameters(config)
+    seed = 2e6 * model_flops_per_step(config, 256, 512, 80) / host.flops_per_second() / 3600
+    page = (ROOT / "docs" / "paper.md").read_text()
+    for words in (
+        "{V100:.0f} hours on one V100, {A100:.0f} on one A100, {H200:.0f} on one H200".format(
+            **finetuned
+        ),
+        f"{hours({'cda_incr': one}, 'V100'):.2f} hours on one V100",
+        f"{hours(release, 'V100'):,.0f} hours on one V100",
+        f"{seed:.0f} hours on a v2-8 of four chips, so {seed / 4:.0f} on 16: {4 * seed:,.0f} chip-hours",
+        f"{size / 1e9:.1f} GB, which are {size / 2**30:.1f} GiB",
+    ):
+        assert words in page
+
+
 def test_with_the_base_alone_the_other_procedures_tasks_are_left_out(tmp_path: Path) -> None:
-    data, root = write_data(tmp_path / "data"), tmp_path / "root"
     checkpoints = write_checkpoints(
         tmp_path / "release", [("base", seed, 2_000_000) for seed in range(2)]
     )
-    output = launch(
-        "plan", "--gin_file=configs/launch/paper.gin", f"--root={root}",
-        f"--checkpoints={json.dumps(checkpoints)}", f"--gin_param=DATA = {str(data)!r}",
-    )  # fmt: skip
+    output = plan_of_paper(tmp_path, checkpoints)
     assert _counts(output)["finetune"] == 8 * 2 * 4 * 5 + 2 * 2 * 5 + 2 * 5
     assert (
         "note: left out, as no checkpoint fits launch.finetune_steps: coreference_extra" in output

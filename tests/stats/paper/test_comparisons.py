@@ -143,6 +143,24 @@ def test_the_original_is_a_fixed_baseline_and_so_is_the_published_one_seed(paper
     np.testing.assert_allclose(item.samples, samples, atol=1e-12)
 
 
+def test_early_checkpoints_too_stand_against_the_original(paper, find):
+    """Appendix E, first paragraph: models of 1M steps match the original on one set and lag on another."""
+    both = {item.evaluation_set: item for item in paper.original}
+    early = {item.evaluation_set: item for item in paper.early_original}
+    assert {"MNLI/dev", "RTE/dev", "SQuAD/v2.0"} <= early.keys() <= both.keys()
+    for name, item in early.items():
+        assert (item.base.name, item.experiment.name) == ("original", "base, 1M steps")
+        assert (
+            both[name].experiment.name == "base" and item.base.estimate == both[name].base.estimate
+        )
+    score = find("MNLI", "base", 1_000_000).run_scores("accuracy").mean
+    assert early["MNLI/dev"].experiment.estimate == pytest.approx(score)
+    last_alone = replace(
+        paper, prediction_sets=[item for item in paper.prediction_sets if item.step != 1_000_000]
+    )
+    assert last_alone.early_original == [] and last_alone.original
+
+
 def test_a_family_shares_draws_and_has_a_macro_average(find):
     pairs = [
         (find(task, "base", 1_000_000), find(task, "base", 2_000_000)) for task in ("MNLI", "RTE")

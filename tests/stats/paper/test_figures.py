@@ -113,7 +113,7 @@ def test_nothing_is_cut_off(drawn):
 def test_same_bytes_twice(prediction_sets):
     agreements = agreement(chosen(prediction_sets, "STS-B", "base")[0].data)
     for make in (
-        lambda: variance_figure({"a": PARTS, "b": PARTS}),
+        lambda: variance_figure({"a": PARTS}, {"a": (6, 2, 120)}),
         lambda: agreement_figure({"a": agreements}),
     ):
         first, second = (figure_bytes(make()) for _ in range(2))
@@ -230,8 +230,7 @@ def test_refusals(prediction_sets, sources, family):
         ("no comparisons to draw", lambda: sources_figure([])),
         ("no agreements to draw", lambda: agreement_figure({})),
         ("a single design", lambda: family_figure(lone)),
-        ("no variance components", lambda: variance_figure({})),
-        ("no sizes of a", lambda: variance_figure({"a": PARTS}, {})),
+        ("no variance components", lambda: variance_figure({}, {})),
         ("no effects or no numbers", lambda: power_figure([], [2], PARTS)),
         (
             "base, original at steps",
