@@ -3,12 +3,16 @@
 import csv
 import json
 import re
+from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
+from scipy.special import expit
+from scipy.stats import norm
 
 from multiberts.evaluate.prediction_files.prediction_file import write_predictions
-from multiberts.evaluate.prediction_files.run_file import evaluation_entry, write_run
+from multiberts.evaluate.prediction_files.run_file import evaluation_entry, set_at, write_run
 from multiberts.evaluate.prediction_files.text_file import write_texts
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
@@ -25,32 +29,47 @@ EXAMPLES = 60
 DECAYING = 12  # the first examples get harder with size
 
 
-def write(root, size, seed, run, correct):
+def write(root, size, seed, run, correct, texts=True):
+    """Writes a run.
+
+    Args:
+      correct: right or not [examples], or by epochs the logit of the right class [examples], None at the end.
+    """
     path = root / f"{size}-{seed}-{run}"
-    labels = np.arange(EXAMPLES) % 2
+    logits = correct if isinstance(correct, dict) else {None: np.where(correct, 1, -1)}
+    number = len(logits[None])
+    labels, ids = np.arange(number) % 2, [f"dev/{place}" for place in range(number)]
     with RunDirectory(path, stage="finetune", parameters={"size": size}) as directory:
-        file = "predictions/dev.tfrecord"
-        write_predictions(
-            path / file,
-            example_ids=[f"dev/{place}" for place in range(EXAMPLES)],
-            labels=labels,
-            predictions=np.where(correct, labels, 1 - labels),
-            extras={"kind": ["easy"] * EXAMPLES},
-        )
-        ids = [f"dev/{place}" for place in range(EXAMPLES)]
-        premises = [f"sentence number {place}" for place in range(EXAMPLES)]
-        texts = {"premise": premises, "hypothesis": ["a " + "long " * 100] * EXAMPLES}
-        text_file = write_texts(path, "dev", ids, texts)
-        entry = evaluation_entry(
-            path, file, examples=EXAMPLES, metrics=["accuracy"], texts=text_file
-        )
+        text_file = None
+        if texts:
+            premises = [f"sentence number {place}" for place in range(number)]
+            columns = {"premise": premises, "hypothesis": ["a " + "long " * 100] * number}
+            text_file = write_texts(path, "dev", ids, columns)
+        entries = {}
+        for epochs, logit in logits.items():
+            name = "dev" if epochs is None else set_at("dev", epochs)
+            scores = np.stack([np.zeros(number), np.where(labels, logit, -logit)], axis=1)
+            file = f"predictions/{name}.tfrecord"
+            write_predictions(
+                path / file,
+                example_ids=ids,
+                labels=labels,
+                predictions=scores.argmax(axis=1),
+                scores=scores.astype(np.float32) if isinstance(correct, dict) else None,
+                extras={"kind": ["easy"] * number} if texts else None,
+            )
+            entries[name] = evaluation_entry(
+                path, file, examples=number, metrics=["accuracy"], texts=text_file,
+                evaluation_set=None if epochs is None else "dev", epochs=epochs,
+            )  # fmt: skip
         facts = {
-            "task": "nli", "evaluation_sets": {"dev": entry}, "parameters": {"size": size},
+            "task": "nli", "evaluation_sets": entries, "parameters": {"size": size},
             "procedure": size, "pretrain_seed": seed, "data_seed": seed, "step": 5,
             "learning_rate": 1e-4, "finetune_seed": run,
         }  # fmt: skip
         write_run(path, facts)
-        directory.finish(["run.json", file, text_file["file"]])
+        files = [entry["file"] for entry in entries.values()]
+        directory.finish(["run.json", *files, *([text_file["file"]] if text_file else [])])
 
 
 @pytest.fixture(scope="module")
@@ -70,13 +89,107 @@ def world(tmp_path_factory):
 @pytest.fixture(scope="module")
 def tables(world):
     root, _ = world
-    given = {"predictions": str(root / "runs"), "sizes": SIZES}
-    instances(run_dir=str(root / "report"), **given)
+    return tables_of(root, SIZES)
+
+
+def tables_of(root, sizes):
+    instances(run_dir=str(root / "report"), predictions=str(root / "runs"), sizes=sizes)
     folder = root / "report" / "report" / "tables"
     return {
         path.stem: list(csv.DictReader(path.open(encoding="utf-8")))
         for path in folder.glob("*.csv")
     }
+
+
+EPOCHS = (3, 3.3333, None)
+SPREADS = (
+    0.7,
+    1.0,
+    0.5,
+)  # of the effects of pre-training, fine-tuning and the checkpoint on a logit
+
+
+@pytest.fixture(scope="module")
+def early(tmp_path_factory):
+    """Logits of the right class [4 seeds, 3 runs, epochs, examples], their means, and the tables."""
+    root = tmp_path_factory.mktemp("early")
+    random = np.random.default_rng(1)
+    mean, shape = random.normal(0.5, 1, 2000), (4, 3, len(EPOCHS), 2000)
+    logits = {}
+    for size in ("mini", "large"):
+        logits[size] = np.broadcast_to(mean, shape).copy()
+        for depth, spread in enumerate(SPREADS):
+            lone = (*shape[: depth + 1], *(1,) * (2 - depth), 2000)
+            logits[size] += random.normal(scale=spread, size=lone)
+        for seed, run in np.ndindex(4, 3):
+            by_epochs = dict(zip(EPOCHS, logits[size][seed, run], strict=True))
+            write(root / "runs", size, seed, run, by_epochs, texts=False)
+    return logits, mean, tables_of(root, ("mini", "large"))
+
+
+def splits(tables, size="large"):
+    return {row["Loss"]: row for row in tables["decomposition"] if row["Size"] == size}
+
+
+def test_the_variance_over_checkpoints_is_the_true_one(early):
+    """By integrals: a run is right where its mean and three normal effects are above 0 together."""
+    _, mean, tables = early
+    row = splits(tables)["0/1 over checkpoints"]
+    nodes, weights = np.polynomial.hermite_e.hermegauss(61)
+    below = [np.sqrt(np.sum(np.square(SPREADS[depth:]))) for depth in range(3)]
+    # Mean squares of the probability to be right, given the first 0, 1, 2 and all 3 effects.
+    squares = [norm.cdf(mean / below[0]) ** 2]
+    for depth in (1, 2):
+        effect = np.sqrt(np.sum(np.square(SPREADS[:depth]))) * nodes
+        chance = norm.cdf((mean[:, None] + effect) / below[depth])
+        squares.append(chance**2 @ (weights / weights.sum()))
+    squares.append(norm.cdf(mean / below[0]))
+    columns = ("Pre-training", "Fine-tuning", "Checkpoint")
+    truths = {
+        name: after - before
+        for name, before, after in zip(columns, squares, squares[1:], strict=False)
+    }
+    truths["Bias squared"] = (1 - squares[-1]) ** 2
+    for name, truth in truths.items():
+        error = float(row[f"SE {name.lower()}"])
+        assert abs(float(row[name]) - truth.mean()) < 4 * error < 0.04
+    other = next(
+        row
+        for row in tables["disagreement"]
+        if (row["Size"], row["Loss"]) == ("large", "0/1 over checkpoints")
+    )
+    assert float(other["Different checkpoint"]) == pytest.approx(2 * float(row["Checkpoint"]))
+
+
+def test_only_the_decomposition_has_early_predictions_and_probabilities(early):
+    logits, _, tables = early
+    last = logits["large"][:, :, -1]
+    for loss, scores in (("0/1", last > 0), ("squared", expit(last))):
+        row, expected = splits(tables)[loss], decompose(scores)
+        assert row["Checkpoint"] == ""
+        for column, name in (
+            ("Bias squared", "bias_squared"), ("Pre-training", "pretrain_seed"),
+            ("Fine-tuning", "finetune_seed"), ("Mean loss", "loss"),
+        ):  # fmt: skip
+            assert float(row[column]) == pytest.approx(expected.parts[name].mean, abs=1e-6)
+    assert float(tables["accuracy"][1]["Accuracy"]) == pytest.approx((last > 0).mean())
+    assert {row["Loss"] for row in tables["disagreement"]} == {"0/1", "0/1 over checkpoints"}
+
+
+def test_single_examples_vary_more_than_accuracy(early):
+    """By hand: variances of one run's answers, and of its accuracy, from nested means."""
+    logits, _, tables = early
+    right = (logits["large"][:, :, -1] > 0).astype(float)
+    variance = {}
+    for name, scores in (("examples", right), ("accuracy", right.mean(axis=2, keepdims=True))):
+        fine = scores.var(axis=1, ddof=1).mean(axis=0)
+        seeds = scores.mean(axis=1).var(axis=0, ddof=1) - fine / 3
+        variance[name] = fine.mean(), seeds.mean()
+    row = splits(tables)["0/1"]
+    ratio = sum(variance["examples"]) / sum(variance["accuracy"])
+    assert float(row["Example / overall variance"]) == pytest.approx(ratio) and ratio > 500
+    fine, seeds = variance["examples"]
+    assert float(row["Fine-tuning / pre-training"]) == pytest.approx(fine / seeds)
 
 
 def test_every_numbered_table_and_figure_is_there(world, tables):
@@ -200,6 +313,64 @@ def test_the_variances_are_of_all_runs(world, tables):
     (row,) = [row for row in tables["decomposition"] if row["Size"] == "large"]
     expected = decompose(correct["large"]).parts
     assert float(row["Fine-tuning"]) == pytest.approx(expected["finetune_seed"].mean)
+
+
+def test_one_run_against_one_run_counts_every_pair(world, tables):
+    _, correct = world
+    small, large = (correct[size].reshape(18, 1, EXAMPLES) for size in ("mini", "large"))
+    large = large.swapaxes(0, 1)
+    row = next(row for row in tables["improvement"] if row["Larger"] == "large")
+    assert float(row["Better, one run each"]) == pytest.approx((large > small).mean())
+    assert float(row["Worse, one run each"]) == pytest.approx((large < small).mean())
+    gains = np.diff([correct[size].mean(axis=(0, 1)) for size in SIZES], axis=0)
+    assert float(tables["momentum_index"][-1]["Index"]) == pytest.approx(np.corrcoef(*gains)[0, 1])
+
+
+def test_the_blind_sheet_hides_which_examples_decay(world, tables):
+    root, correct = world
+    folder = root / "report" / "report" / "blind"
+    sheet, key = (pandas.read_csv(folder / f"{name}.csv") for name in ("sheet", "key"))
+    assert list(sheet) == ["Set", "Smaller", "Larger", "Example", "Text", "category"]
+    assert sheet["category"].isna().all() and sheet["Text"].str.contains("premise: sent").all()
+    assert "decay" not in (folder / "sheet.csv").read_text()
+    assert (sheet["Example"] == key["Example"]).all() and sheet["Example"].is_unique
+    fall = correct["large"].mean(axis=(0, 1)) - correct["mini"].mean(axis=(0, 1))
+    decays = key["Example"].str.removeprefix("dev/").astype(int).map(lambda row: fall[row] <= -0.9)
+    assert (decays == (key["Group"] == "decaying")).all() and 3 <= decays.sum() < len(key)
+    assert not (np.diff(decays.astype(int)) >= 0).all()  # mixed, not one group after the other
+
+
+def test_the_page_makes_table_5_from_a_filled_sheet(world, tables, tmp_path, monkeypatch):
+    """With every decaying label wrong and every other one correct, so the table is known."""
+    root, _ = world
+    folder = tmp_path / "results" / "sizes" / "report" / "blind"
+    folder.mkdir(parents=True)
+    sheet, key = (
+        pandas.read_csv(root / "report" / "report" / "blind" / f"{name}.csv")
+        for name in ("sheet", "key")
+    )
+    sheet["category"] = np.where(key["Group"] == "decaying", "Wrong", "Correct")
+    sheet.sort_values("Text").to_csv(folder / "sheet.csv", index=False)
+    key.to_csv(folder / "key.csv", index=False)
+    page = (Path(__file__).parents[3] / "docs" / "zhong.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?crosstab.*?)```", page, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    exec(code, names)
+    table = names["table"]
+    assert list(table) == ["Correct", "Fine", "Wrong", "Unsure"]
+    assert table.loc[("nli/dev", "decaying")].tolist() == [0, 0, 1, 0]
+    assert table.loc[("nli/dev", "control")].tolist() == [1, 0, 0, 0]
+
+
+def test_without_texts_the_blind_sheet_says_so(tmp_path, capsys):
+    for size, seed in np.ndindex(2, 2):
+        right = np.arange(20) < 3 if size else np.arange(20) < 10
+        write(tmp_path / "runs", SIZES[2 * size], seed, 0, right, texts=False)
+    tables_of(tmp_path, ("mini", "large"))
+    assert "the predictions have no texts, so the blind sheet has ids" in capsys.readouterr().err
+    sheet = pandas.read_csv(tmp_path / "report" / "report" / "blind" / "sheet.csv")
+    assert set(sheet["Text"]) == {"label: 0", "label: 1"}
 
 
 def test_bad_sizes_are_refused_before_anything_is_written(world, tmp_path):
