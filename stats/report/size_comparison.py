@@ -27,6 +27,7 @@ from multiberts.stats.report.page_run import write_page_of_runs
 from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.report.selection import (
     FinishedRun,
+    LearningRateRule,
     PredictionSetReader,
     RunGroup,
     choose_learning_rate,
@@ -36,7 +37,6 @@ from multiberts.stats.report.selection import (
 )
 from multiberts.stats.runs_table import Arm, RunsTable, aligned, make_runs
 from multiberts.stats.zhong.analysis import (
-    FISHER_LEVELS,
     OVER_CHECKPOINTS,
     InstanceAnalysis,
     analyse_sizes,
@@ -121,7 +121,15 @@ def _groups_by_size(
 ) -> dict[str, dict[str, tuple[RunGroup, PredictionSet]]]:
     """Returns runs and predictions with accuracy by evaluation set (with two or more sizes) and size."""
     reader = PredictionSetReader()
-    groups = [choose_learning_rate(group, reader)[0] for group in make_groups(runs)]
+    groups = []
+    for group in make_groups(runs):
+        # As in appendix A, if every rate was tried on held-out data, too.
+        held_out = {run.facts["learning_rate"] for run in group.held_out_runs}
+        rule: LearningRateRule = "held_out" if held_out >= {*group.learning_rates} else "dev"
+        chosen, choice = choose_learning_rate(group, reader, rule)
+        groups.append(chosen)
+        if choice is not None:
+            console.note_once(f"{group.task}, {group.name}: {choice.in_words()}")
     by_set: dict[str, dict[str, tuple[RunGroup, PredictionSet]]] = {}
     for group in sorted(groups, key=lambda group: sizes.index(group.procedure)):
         for evaluation_set, measures in group.evaluation_sets().items():
@@ -227,7 +235,7 @@ def _changed_examples(
     for pair in analysis.pairs:
         small, large = aligned(*(votes[pair.task][size] for size in (pair.small, pair.large)))
         tests = fisher_tests(small, large, "decay" if decays else "improvement")
-        num_significant += int((tests.adjusted <= FISHER_LEVELS[0]).sum())
+        num_significant += tests.num_discoveries
         difference = instance_accuracy(large) - instance_accuracy(small)
         sign = 1 if decays else -1
         limit = pair.decay.threshold if decays else -pair.improvement.threshold

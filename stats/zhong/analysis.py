@@ -17,7 +17,6 @@ from multiberts.stats.runs_table import Runs, RunsTable, aligned, as_runs
 from multiberts.stats.zhong.decomposition import Decomposition, decompose
 from multiberts.stats.zhong.ensembles import ensemble, runs_of_seed, single_runs
 from multiberts.stats.zhong.instance_level import (
-    FisherTests,
     InstanceBound,
     ThresholdBias,
     decay_bound,
@@ -44,7 +43,6 @@ OVER_CHECKPOINTS = (
 )
 # False discovery rates from which the best for Fisher's tests is chosen, as in the paper's table 4.
 RATES = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
-FISHER_LEVELS = (0.05, 0.1, 0.2)  # false discovery rates of the table of Fisher's tests
 MOST_SEEDS = 10
 # Edges of the histogram of instance accuracy; bars include their lower edge, the last bar both.
 EDGES = np.append(np.arange(10) / 10, 1 + 1e-6)
@@ -88,7 +86,6 @@ class PairOfSizes:
       decay_bias: bias of the adaptive threshold of `decay`, over examples.
       relative_biases: relative biases of the adaptive thresholds of `decay` and `improvement` over seeds,
         as in the paper's table 10.
-      fisher: Fisher's tests for decay of ensembled runs, by level.
     """
 
     task: str
@@ -105,7 +102,6 @@ class PairOfSizes:
     improvement: InstanceBound
     decay_bias: ThresholdBias
     relative_biases: tuple[float, float]
-    fisher: Mapping[float, FisherTests]
 
 
 @dataclass(frozen=True)
@@ -282,7 +278,6 @@ def _pair(
             relative_threshold_bias(small, large, "decay", n_resamples),
             relative_threshold_bias(small, large, "improvement", n_resamples),
         ),
-        fisher={level: fisher_tests(small, large, level=level) for level in FISHER_LEVELS},
     )  # fmt: skip
 
 

@@ -86,7 +86,6 @@ _CAPTIONS = {
     "95% lower limit. The bound leaves sampling error out and can be above the true share. One run each: how "
     "often a run of the larger size is right (or wrong) and one of the smaller is not (or is), mostly by "
     "chance, as two runs of one size differ as often (Zhong et al., section 3)",
-    "fisher": "Single examples found worse by Fisher's tests, at false discovery rates",
     "decomposition": "The loss as squared bias and variances over pre-training and fine-tuning, and over the "
     "checkpoints of a run if it predicted early, too. Last: how many times the variance of one run's score "
     "on an example is that of its mean score (Zhong et al., table 7, section 6 and appendix H.1)",

@@ -17,7 +17,6 @@ from multiberts.stats.formats import Cell
 from multiberts.stats.intervals import Interval
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.zhong.analysis import (
-    FISHER_LEVELS,
     OVER_CHECKPOINTS,
     ZERO_ONE,
     InstanceAnalysis,
@@ -145,16 +144,6 @@ def _improvement(analysis: InstanceAnalysis) -> Records:
         }  # fmt: skip
 
 
-def _fisher(analysis: InstanceAnalysis) -> Records:
-    for pair in analysis.pairs:
-        smallest = min(float(test.p_values.min()) for test in pair.fisher.values())
-        record = {**_pair_cells(pair), "Smallest p": smallest}
-        for level, test in pair.fisher.items():
-            record[f"Found at FDR {level:g}"] = test.num_discoveries
-            record[f"Share at FDR {level:g}"] = test.share
-        yield {**record, "Decay bound": pair.decay.bound}
-
-
 def _parts(
     parts: Mapping[tuple[Split, str], Mapping[str, LossPart]], names: Mapping[str, str]
 ) -> Records:
@@ -234,7 +223,6 @@ class _Kind(NamedTuple):
 
 
 _RATIOS = ("Fine-tuning / pre-training", "Example / overall variance")
-_COUNTS = {"Smallest p": "", **{f"Found at FDR {level:g}": "" for level in FISHER_LEVELS}}
 _TABLES = {
     "accuracy": _Kind("Accuracy by size", _accuracy, 5, ".2%"),
     "decay": _Kind(
@@ -258,7 +246,6 @@ _TABLES = {
         "Improving and decaying examples: 95% lower limits, and bounds before sampling error",
         _improvement, 3, ".2%",
     ),
-    "fisher": _Kind("Decaying examples found by single tests", _fisher, 3, ".2%", _COUNTS),
     "decomposition": _Kind(
         "Loss, bias and variances", _decomposition, 3, ".4f",
         dict(zip(_RATIOS, (".1f", ",.0f"), strict=True)),

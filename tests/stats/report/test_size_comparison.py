@@ -19,7 +19,7 @@ from multiberts.runs.errors import UserError
 from multiberts.stats.report.page_run import describe
 from multiberts.stats.report.size_comparison import LONGEST_TEXT, instances
 from multiberts.stats.zhong.decomposition import decompose
-from multiberts.stats.zhong.instance_level import decay_bound
+from multiberts.stats.zhong.instance_level import decay_bound, fisher_tests
 from multiberts.tests import warm
 
 pytestmark = pytest.mark.seconds
@@ -29,7 +29,7 @@ EXAMPLES = 60
 DECAYING = 12  # the first examples get harder with size
 
 
-def write(root, size, seed, run, correct, texts=True):
+def write(root, size, seed, run, correct, texts=True, set_name="dev", **changes):
     """Writes a run.
 
     Args:
@@ -38,16 +38,16 @@ def write(root, size, seed, run, correct, texts=True):
     path = root / f"{size}-{seed}-{run}"
     logits = correct if isinstance(correct, dict) else {None: np.where(correct, 1, -1)}
     number = len(logits[None])
-    labels, ids = np.arange(number) % 2, [f"dev/{place}" for place in range(number)]
+    labels, ids = np.arange(number) % 2, [f"{set_name}/{place}" for place in range(number)]
     with RunDirectory(path, stage="finetune", parameters={"size": size}) as directory:
         text_file = None
         if texts:
             premises = [f"sentence number {place}" for place in range(number)]
             columns = {"premise": premises, "hypothesis": ["a " + "long " * 100] * number}
-            text_file = write_texts(path, "dev", ids, columns)
+            text_file = write_texts(path, set_name, ids, columns)
         entries = {}
         for epochs, logit in logits.items():
-            name = "dev" if epochs is None else set_at("dev", epochs)
+            name = set_name if epochs is None else set_at(set_name, epochs)
             scores = np.stack([np.zeros(number), np.where(labels, logit, -logit)], axis=1)
             file = f"predictions/{name}.tfrecord"
             write_predictions(
@@ -60,12 +60,12 @@ def write(root, size, seed, run, correct, texts=True):
             )
             entries[name] = evaluation_entry(
                 path, file, examples=number, metrics=["accuracy"], texts=text_file,
-                evaluation_set=None if epochs is None else "dev", epochs=epochs,
+                evaluation_set=None if epochs is None else set_name, epochs=epochs,
             )  # fmt: skip
         facts = {
             "task": "nli", "evaluation_sets": entries, "parameters": {"size": size},
             "procedure": size, "pretrain_seed": seed, "data_seed": seed, "step": 5,
-            "learning_rate": 1e-4, "finetune_seed": run,
+            "learning_rate": 1e-4, "finetune_seed": run, **changes,
         }  # fmt: skip
         write_run(path, facts)
         files = [entry["file"] for entry in entries.values()]
@@ -265,15 +265,13 @@ def test_discoveries_by_threshold(world, tables):
         assert float(row["At least"]) == pytest.approx(share - float(row["Falsely discovered"]))
 
 
-def test_fewer_seeds_show_less(tables):
+def test_fewer_seeds_show_less(world, tables):
     rows = [row for row in tables["seeds"] if (row["Smaller"], row["Larger"]) == ("mini", "large")]
     assert [row["Seeds"] for row in rows] == ["2", "3", "4", "5", "6"]
     # Of two against two seeds the smallest p is 1/6, so that no test of 60 can pass.
     assert float(rows[0]["Fisher's tests"]) == 0 < float(rows[-1]["Fisher's tests"])
-    (single,) = [
-        row for row in tables["fisher"] if (row["Smaller"], row["Larger"]) == ("mini", "large")
-    ]
-    shares = [float(single[f"Share at FDR {rate}"]) for rate in ("0.05", "0.1", "0.2")]
+    votes = [(world[1][size].sum(axis=1) >= 2).astype(int) for size in ("mini", "large")]
+    shares = [fisher_tests(*votes, level=rate).share for rate in (0.05, 0.1, 0.2)]
     assert float(rows[-1]["Fisher's tests"]) >= max(shares) > 0
     assert float(rows[-1]["Decay bound"]) == pytest.approx(
         float(next(row for row in tables["decay"] if row["Larger"] == "large")["Decay, ensembled"])
@@ -371,6 +369,24 @@ def test_without_texts_the_blind_sheet_says_so(tmp_path, capsys):
     assert "the predictions have no texts, so the blind sheet has ids" in capsys.readouterr().err
     sheet = pandas.read_csv(tmp_path / "report" / "report" / "blind" / "sheet.csv")
     assert set(sheet["Text"]) == {"label: 0", "label: 1"}
+
+
+def test_the_rate_is_chosen_on_held_out_data_if_there_are_runs_that_held_some_out(tmp_path, capsys):
+    """On dev the higher rate is better, on held-out data the lower."""
+    for size, seed, high in np.ndindex(2, 2, 2):
+        place, rate = (tmp_path / "runs" / str(high), SIZES[2 * size], seed, 0), [1e-4, 1e-3][high]
+        write(*place, np.arange(20) < 10 + 5 * high + size, learning_rate=rate)
+        held_out = (tmp_path / "held_out" / str(high), *place[1:])
+        right = np.arange(10) < 8 - 5 * high
+        parameters = {"held_out_fold": 0}
+        write(*held_out, right, set_name="held_out", learning_rate=rate, parameters=parameters)
+    for folders, accuracy, rule in (("runs", 0.75, "development"), (".", 0.5, "held out")):
+        chosen = tmp_path / folders / "report"
+        instances(run_dir=str(chosen), predictions=str(tmp_path / folders), sizes=("mini", "large"))
+        notes = [line for line in capsys.readouterr().err.splitlines() if "learning rate" in line]
+        assert len(notes) == 2 and all(rule in line for line in notes)
+        rows = csv.DictReader((chosen / "report/tables/accuracy.csv").open())
+        assert float(next(rows)["Accuracy"]) == accuracy
 
 
 def test_bad_sizes_are_refused_before_anything_is_written(world, tmp_path):

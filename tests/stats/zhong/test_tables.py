@@ -19,7 +19,7 @@ from multiberts.stats.zhong.tables import all_tables
 def test_tables_hold_the_results(analysis):
     tables = all_tables(analysis)
     assert list(tables) == [
-        "accuracy", "decay", "bounds", "relative_bias", "thresholds", "seeds", "improvement", "fisher",
+        "accuracy", "decay", "bounds", "relative_bias", "thresholds", "seeds", "improvement",
         "decomposition", "disagreement", "momentum", "momentum_index",
     ]  # fmt: skip
     rows = list(csv.DictReader(io.StringIO(tables["decay"].csv())))
