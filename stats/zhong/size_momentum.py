@@ -109,7 +109,7 @@ def momentum(small: Runs, middle: Runs, large: Runs, *, confidence_level: float 
 
     See also: `decay_bound`, `instance_accuracy`.
 
-    Reference: Zhong et al. (2021), "Are Larger Pretrained Language Models Uniformly Better?".
+    Reference: Zhong et al. (2021), "Are Larger Pretrained Language Models Uniformly Better?", section 5.
     """
     if not 0 < confidence_level < 1:
         raise DataError(
