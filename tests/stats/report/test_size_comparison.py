@@ -176,6 +176,25 @@ def test_only_the_decomposition_has_early_predictions_and_probabilities(early):
     assert {row["Loss"] for row in tables["disagreement"]} == {"0/1", "0/1 over checkpoints"}
 
 
+def test_a_checkpoint_counts_once_and_only_if_every_run_has_it(tmp_path, capsys):
+    """The kept model is that of epoch 3, so that the last predictions are those; one run lacks epoch 3.7."""
+    random = np.random.default_rng(2)
+    epochs = (3, 3.5, 3.7, None)
+    logits = random.normal(size=(2, 2, 2, len(epochs), 50))
+    logits[..., 3, :] = logits[..., 0, :]
+    for size, seed, run in np.ndindex(2, 2, 2):
+        by_epochs = dict(zip(epochs, logits[size, seed, run], strict=True))
+        if size and seed and run:
+            del by_epochs[3.7]
+        kept = {"kept_model": {"directory": "model", "epochs": 3.0}}
+        place = (tmp_path / "runs", SIZES[2 * size], seed, run)
+        write(*place, by_epochs, texts=False, **kept)
+    row = splits(tables_of(tmp_path, ("mini", "large")))["0/1 over checkpoints"]
+    expected = decompose(logits[1][:, :, :2] > 0).parts["checkpoint"].mean
+    assert float(row["Checkpoint"]) == pytest.approx(expected)
+    assert "only some runs have dev@3.7, which the variance" in capsys.readouterr().err
+
+
 def test_single_examples_vary_more_than_accuracy(early):
     """By hand: variances of one run's answers, and of its accuracy, from nested means."""
     logits, _, tables = early
