@@ -75,7 +75,7 @@ class PairOfSizes:
     Attributes:
       gain: accuracy of the larger size minus that of the smaller.
       better, worse: mean share of examples on which one run of the larger size is right and one of the
-        smaller is wrong, and the reverse, over all pairs of runs (section 3 of the paper): mostly noise.
+        smaller is wrong, and the reverse, over all pairs of runs (section 3): with the noise of both.
       of_one_seed: mean decay bound over pairs of pre-training seeds, each computed from the fine-tuning runs
         of two models; None if there is one run per seed. The result applies to the models, not to the sizes.
       single: decay bound from the first run of each seed.

@@ -84,8 +84,8 @@ _CAPTIONS = {
     "seeds": "What fewer seeds of each size would have shown (Zhong et al., tables 4 and 11)",
     "improvement": "The share of examples that the larger size is better on, and worse on. At least: the "
     "95% lower limit. The bound leaves sampling error out and can be above the true share. One run each: how "
-    "often a run of the larger size is right (or wrong) and one of the smaller is not (or is), mostly by "
-    "chance, as two runs of one size differ as often (Zhong et al., section 3)",
+    "often a run of the larger size is right and one of the smaller is wrong, and the reverse, chance "
+    "included: two runs of one size differ, too (Zhong et al., section 3)",
     "decomposition": "The loss as squared bias and variances over pre-training and fine-tuning, and over the "
     "checkpoints of a run if it predicted early, too. Last: how many times the variance of one run's score "
     "on an example is that of its mean score (Zhong et al., table 7, section 6 and appendix H.1)",
@@ -164,7 +164,7 @@ def figure_sections(analysis: InstanceAnalysis) -> list[ReportSection]:
 
 def _named(loss: str) -> tuple[str, Sequence[str]]:
     """Returns a loss other than 0/1 as the end of a title and of a file name."""
-    return ("", ()) if loss == ZERO_ONE else (f", {loss} loss", (slug(loss),))
+    return ("", ()) if loss == ZERO_ONE else (f", loss: {loss}", (slug(loss),))
 
 
 def _refuse(error: DataError) -> NoReturn:
