@@ -183,25 +183,14 @@ def _over_checkpoints(predictions: PredictionSet, group: RunGroup) -> RunsTable 
 
 
 def _probabilities(predictions: PredictionSet, _: RunGroup) -> RunsTable | None:
-    """Returns the probability of the right class; None if answers are not classes of the scores.
-
-    The two classes of HANS, for example, merge the three of a model of MNLI.
-    """
-    arm, data = predictions.arm("accuracy")[0], predictions.data
-    scores = data["scores"].to_numpy()  # [runs, examples, classes]
+    """Returns the probability of the right class; None without scores of all classes."""
+    arm, scores = predictions.arm("accuracy")[0], predictions.data["scores"].to_numpy()
     labels = arm.labels.astype(np.int64)
-    if scores.shape[-1] < 2 or not ((labels >= 0) & (labels < scores.shape[-1])).all():
+    if scores.shape[-1] <= max(1, labels.max()) or np.isnan(scores).any():
         return None
-    chosen, right = (
-        np.take_along_axis(values, np.broadcast_to(classes, scores.shape[:2])[..., None], axis=-1)
-        for values, classes in (
-            (scores, arm.predictions.astype(np.int64)),
-            (softmax(scores), labels),
-        )
-    )
-    if (chosen[..., 0] < scores.max(axis=-1)).any():
-        return None
-    return make_runs(right[..., 0], arm.keys, arm.levels, arm.example_ids)
+    classes = np.broadcast_to(labels, scores.shape[:2])[..., None]
+    right = np.take_along_axis(softmax(scores), classes, axis=-1)[..., 0]  # [runs, examples]
+    return make_runs(right, arm.keys, arm.levels, arm.example_ids)
 
 
 def _right(arm: Arm) -> RunsTable:
