@@ -55,6 +55,7 @@ class SizeAccuracy:
     Attributes:
       mean: mean accuracy over seeds and examples.
       seed_scores: accuracy of each pre-training seed, averaged over its runs [seeds].
+      run_scores: accuracy of each run [runs].
       ensembled: accuracy of the majority vote of each seed's runs; None if there is one run per seed.
       shares: histogram of instance accuracy: shares of examples in the bins 0 to .1, .1 to .2, ..., .9 to 1
         [10].
@@ -62,6 +63,7 @@ class SizeAccuracy:
 
     mean: float
     seed_scores: NDArray[np.float64]
+    run_scores: NDArray[np.float64]
     ensembled: float | None
     num_runs: int
     num_examples: int
@@ -240,10 +242,11 @@ def _spread(sizes: Mapping[str, RunsTable]) -> Iterator[tuple[str, RunsTable]]:
 
 
 def _accuracy(runs: RunsTable, votes: RunsTable) -> SizeAccuracy:
+    of_runs = runs.predictions.mean(axis=1, dtype=np.float64)
     seeds = runs.averaged(1).predictions.mean(axis=1, dtype=np.float64)
     one_run_each = len(runs.keys) == len(runs.seeds)
     return SizeAccuracy(
-        float(seeds.mean()), seeds, None if one_run_each else float(votes.mean().mean()),
+        float(seeds.mean()), seeds, of_runs, None if one_run_each else float(votes.mean().mean()),
         len(runs.keys), runs.num_examples,
         # Add a little, because rounding can turn a mean of .3 into .29999.
         np.histogram(instance_accuracy(runs) + 1e-9, EDGES)[0] / runs.num_examples,

@@ -48,6 +48,7 @@ def _accuracy(analysis: InstanceAnalysis) -> Records:
                 "Task": task, "Size": size, "Seeds": len(scores), "Runs": item.num_runs,
                 "Examples": item.num_examples, "Accuracy": item.mean,
                 "SD over seeds": float(scores.std(ddof=1)) if len(scores) > 1 else None,
+                "SD over runs": float(item.run_scores.std(ddof=1)) if item.num_runs > 1 else None,
                 "Lowest seed": float(scores.min()), "Highest seed": float(scores.max()),
                 "Ensembled": item.ensembled,
             }  # fmt: skip

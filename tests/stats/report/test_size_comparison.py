@@ -207,6 +207,8 @@ def test_single_examples_vary_more_than_accuracy(early):
     row = splits(tables)["0/1"]
     ratio = sum(variance["examples"]) / sum(variance["accuracy"])
     assert float(row["Example / overall variance"]) == pytest.approx(ratio) and ratio > 500
+    spread = float(tables["accuracy"][1]["SD over runs"])
+    assert spread == pytest.approx(right.mean(axis=2).std(ddof=1))
     fine, seeds = variance["examples"]
     assert float(row["Fine-tuning / pre-training"]) == pytest.approx(fine / seeds)
 
