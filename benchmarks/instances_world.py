@@ -1,10 +1,11 @@
-"""`python -m multiberts.benchmarks.instances_world`: the tables of Zhong et al. (2021) in a world whose truth
-is known.
+"""`python -m multiberts.benchmarks.instances_world > docs/zhong_world.csv`: the tables of Zhong et al. (2021)
+in a world whose truth is known.
 
 An example's logit under the middle size is normal; those under the small and the large size are a step
 below and above. The two steps of an example are normal, too, and correlate. A pre-training seed moves each
 logit by a normal effect, and each fine-tuning run is then right or wrong by chance. So accuracies, shares of
-decaying examples and variances are known without simulation.
+decaying examples and variances are known without simulation. For the variance over checkpoints, a run moves
+the logit by such an effect, too, and each checkpoint is right by chance.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ from scipy.stats import binom
 from multiberts.runs import console
 from multiberts.runs.command_line.command import run_command
 from multiberts.stats.presentation.table_writer import Table
-from multiberts.stats.zhong.analysis import FewerSeeds, analyse_sizes
+from multiberts.stats.zhong.analysis import ZERO_ONE, FewerSeeds, analyse_sizes
+from multiberts.stats.zhong.decomposition import decompose
 from multiberts.stats.zhong.ensembles import ensemble
 from multiberts.stats.zhong.instance_level import decay_bound
 from multiberts.stats.zhong.size_momentum import momentum_index
 
 Array = NDArray[np.float64]
 SIZES = ("mini", "medium", "large")
-SEEDS, RUNS = 10, 5  # as in the paper
+SEEDS, RUNS, CHECKPOINTS = 10, 5, 4  # as in the paper
 FRESH = 20  # draws of new seeds per world, for the true bias of the threshold
 
 
@@ -64,7 +66,7 @@ def sigmoid(logits: Array) -> Array:
 def instances_world(
     *, num_worlds: int = 20, num_examples: int = 2000, simulation_seed: int = 0
 ) -> None:
-    """Prints each quantity's true value, and the mean and spread of its estimates over worlds.
+    """Prints each quantity's true value, and the mean and spread of its estimates over worlds, as CSV.
 
     Args:
       num_worlds: number of worlds.
@@ -76,15 +78,15 @@ def instances_world(
         random = np.random.default_rng([simulation_seed, index])
         for name, truth, estimate in one_world(random, num_examples):
             estimates.setdefault(name, []).append((truth, estimate))
-        print(f"world {index + 1} of {num_worlds}", flush=True)
-    records = []
+        console.progress(f"world {index + 1} of {num_worlds}")
+    records: list[dict[str, str | float]] = []
     for name, rows in estimates.items():
-        truth, estimate = np.nanmean(rows, axis=0)
-        spread = np.nanstd([row[1] for row in rows], ddof=1)
-        numbers = {"truth": truth, "estimate": estimate, "SD of an estimate": spread}
-        records.append({"table, quantity": name} | numbers)
-    formats = dict.fromkeys([*records[0]][1:], ".3f")
-    console.report(Table.from_records(records, formats).markdown())
+        truth, estimate = np.nanmean(rows, axis=0).round(5).tolist()
+        spread = round(float(np.nanstd([row[1] for row in rows], ddof=1)), 5)
+        records.append(
+            {"quantity": name, "truth": truth, "estimate": estimate, "sd_of_an_estimate": spread}
+        )
+    console.report(Table.from_records(records, {}).csv().rstrip())
 
 
 def one_world(random: np.random.Generator, num_examples: int) -> Iterator[tuple[str, float, float]]:
@@ -99,7 +101,7 @@ def one_world(random: np.random.Generator, num_examples: int) -> Iterator[tuple[
     sizes = dict(zip(SIZES, draw_runs(random, logits), strict=True))
     analysis = analyse_sizes({"world": sizes}, n_resamples=200, with_curves=False)
 
-    parts = analysis.decompositions["world"]["large"]
+    parts = analysis.decompositions["world", ZERO_ONE]["large"]
     for name, level, truth in (
         ("fine-tuning", "finetune_seed", 2 * fine[2]),
         ("pre-training", "pretrain_seed", 2 * (fine[2] + pre[2])),
@@ -125,10 +127,12 @@ def one_world(random: np.random.Generator, num_examples: int) -> Iterator[tuple[
             float(exact.correlation[bucket]),
             float(index.correlation[bucket]),
         )
-    for name, truth in (
-        ("bias_squared", (1 - accuracy[2]) ** 2), ("pretrain_seed", pre[2]), ("finetune_seed", fine[2])
-    ):  # fmt: skip
-        yield f"7: large, {name}", float(truth.mean()), parts.parts[name].mean
+    for name, level, truth in (
+        ("squared bias", "bias_squared", (1 - accuracy[2]) ** 2),
+        ("pre-training variance", "pretrain_seed", pre[2]),
+        ("fine-tuning variance", "finetune_seed", fine[2]),
+    ):
+        yield f"7: large, {name}", float(truth.mean()), parts.parts[level].mean
     for size, truth in zip(SIZES, accuracy, strict=True):
         yield f"8: accuracy of {size}", truth.mean(), analysis.accuracies["world"][size].mean
     yield "10: relative bias, decaying", new_seeds_bias(random, logits, 1), pair.relative_biases[0]
@@ -136,6 +140,13 @@ def one_world(random: np.random.Generator, num_examples: int) -> Iterator[tuple[
         "10: relative bias, improving",
         new_seeds_bias(random, logits, -1),
         pair.relative_biases[1],
+    )
+    of_runs = sigmoid(logits[2, :, None] + np.sqrt(2) * WORLD.seed_spread * nodes)
+    drawn = decompose(draw_checkpoints(random, logits[2])).parts["checkpoint"].mean
+    yield (
+        "H.1: large, checkpoint variance",
+        float(((of_runs * (1 - of_runs)) @ weights).mean()),
+        drawn,
     )
 
 
@@ -150,6 +161,14 @@ def draw_runs(random: np.random.Generator, logits: Array) -> NDArray[np.uint8]:
     chances = sigmoid(logits[:, None] + effects)[:, :, None]
     drawn = random.random((len(logits), SEEDS, RUNS, logits.shape[1]))
     return (drawn < chances).astype(np.uint8)
+
+
+def draw_checkpoints(random: np.random.Generator, logits: Array) -> NDArray[np.uint8]:
+    """Draws right and wrong answers of one size [seeds, runs, checkpoints, examples]."""
+    shape = (SEEDS, RUNS, CHECKPOINTS, len(logits))
+    seeds, runs = (random.normal(size=(SEEDS, number, 1, len(logits))) for number in (1, RUNS))
+    chances = sigmoid(logits + WORLD.seed_spread * (seeds + runs))
+    return (random.random(shape) < chances).astype(np.uint8)
 
 
 def new_seeds_bias(random: np.random.Generator, logits: Array, order: int) -> float:

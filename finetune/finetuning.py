@@ -71,8 +71,8 @@ def finetune(settings: FinetuningSettings) -> None:
     Raises:
       PreemptedError: SIGTERM or SIGHUP came; the state is saved.
 
-    Reference: Sellam et al. 2022, sections 3 and 4; Devlin et al. 2019, appendix A.3; Webster et al.
-    2020, section 4 (coreference); Zhong et al. 2021, section 2 (early and held-out predictions).
+    Reference: Sellam et al. 2022, sections 2.2 and 4; Devlin et al. 2019, appendix A.3; Webster et al.
+    2020, section 4 (coreference); Zhong et al. 2021, appendix A (early and held-out predictions).
     """
     # The run's identity: a directory that holds another run's parameters is refused here, before any work.
     call = settings.call()

@@ -37,7 +37,7 @@ MODULES = (
 )
 # The option that makes an unregistered name a task.
 KIND = "kind"
-# A run with held-out data leaves out one fifth of its training data (Zhong et al. 2021, section 2).
+# A run with held-out data leaves out one fifth of its training data (Zhong et al. 2021, appendix A).
 NUM_FOLDS = 5
 
 Files = dict[str, Path | list[Path]]

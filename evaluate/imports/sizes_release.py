@@ -80,7 +80,7 @@ def read_sizes(source: PathLike, task: str | None = None) -> Iterator[ImportedRu
                 raise UserError(
                     f"{source}: {paths[0].name} is in {len(paths)} of {len(folds)} folds; fetch the others"
                 )
-        origin = "Zhou et al. (2021), model predictions"
+        origin = "Zhong et al. (2021), model predictions"
         facts = facts_of(name, size, seed, finetune_seed, origin, step=STEPS)
         every = tuple(path for paths in by_thirds.values() for path in paths)
         yield ImportedRun(

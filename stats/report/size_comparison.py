@@ -5,13 +5,18 @@ multiberts stats instances --run_dir=results/sizes --predictions=results --sizes
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
 import numpy as np
 
+from multiberts.evaluate.metrics.probability import softmax
+from multiberts.evaluate.prediction_files.predictions import read_predictions
+from multiberts.evaluate.prediction_files.run_file import set_of
 from multiberts.evaluate.prediction_files.text_file import example_texts
+from multiberts.runs import console
 from multiberts.runs.errors import UserError
 from multiberts.runs.identity import Identity
 from multiberts.runs.parameters import check_arguments
@@ -22,18 +27,29 @@ from multiberts.stats.report.page_run import write_page_of_runs
 from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.report.selection import (
     FinishedRun,
+    LearningRateRule,
+    PredictionSetReader,
+    RunGroup,
+    choose_learning_rate,
     finished_runs,
     last_steps,
-    prediction_sets_of_runs,
+    make_groups,
 )
 from multiberts.stats.runs_table import Arm, RunsTable, aligned, make_runs
-from multiberts.stats.zhong.analysis import FISHER_LEVELS, InstanceAnalysis, analyse_sizes
+from multiberts.stats.zhong.analysis import (
+    OVER_CHECKPOINTS,
+    InstanceAnalysis,
+    analyse_sizes,
+)
 from multiberts.stats.zhong.ensembles import ensemble
 from multiberts.stats.zhong.figures import report_of_sizes
 from multiberts.stats.zhong.instance_level import fisher_tests, instance_accuracy
 
-MOST_EXAMPLES = 100  # number of listed decaying examples per pair of sizes
-LONGEST_TEXT = 200  # number of characters shown of each text
+MOST_EXAMPLES = (
+    100  # number of listed decaying examples per pair of sizes, and of rows to judge per set
+)
+MOST_DECAY = -0.9  # difference from which an example is judged by hand, as in the paper
+LONGEST_TEXT, LONGEST_JUDGED = 200, 100_000  # number of characters shown of each text
 IDENTITY = Identity(inputs=("predictions",))
 
 
@@ -41,7 +57,8 @@ def instances(*, run_dir: str, predictions: str | Sequence[str], sizes: Sequence
     """Compares model sizes on each example, and lists examples on which the larger size is worse.
 
     Writes `run_dir/report/` with `index.html`, `index.md`, `tables/` and `figures/` for every evaluation
-    set with accuracy of two or more sizes.
+    set with accuracy of two or more sizes. `blind/sheet.csv` has examples to judge by hand, about half of
+    them decaying, and `blind/key.csv` says which.
 
     Args:
       run_dir: run directory of the report.
@@ -66,7 +83,11 @@ def instances(*, run_dir: str, predictions: str | Sequence[str], sizes: Sequence
 
 
 def _report(runs: Sequence[FinishedRun], sizes: Sequence[str]) -> Report:
-    prediction_sets = _prediction_sets_by_size(prediction_sets_of_runs(runs)[0], sizes)
+    groups = _groups_by_size(runs, sizes)
+    prediction_sets = {
+        name: {size: predictions for size, (_, predictions) in by_size.items()}
+        for name, by_size in groups.items()
+    }
     right, votes = (
         {
             name: {size: make(each.arm("accuracy")[0]) for size, each in by_size.items()}
@@ -74,23 +95,47 @@ def _report(runs: Sequence[FinishedRun], sizes: Sequence[str]) -> Report:
         }
         for make in (_right, _voted)
     )
-    analysis = analyse_sizes(right, votes)
+    of_losses = {OVER_CHECKPOINTS: _over_checkpoints, "squared": _probabilities}
+    further = {
+        loss: {
+            name: {
+                size: scores
+                for size, (group, predictions) in by_size.items()
+                if (scores := make(predictions, group)) is not None
+            }
+            for name, by_size in groups.items()
+        }
+        for loss, make in of_losses.items()
+    }
+    analysis = analyse_sizes(right, votes, further_losses=further)
     listed = {
         f"{direction}_examples": _changed_examples(analysis, prediction_sets, votes, direction)
         for direction in ("decaying", "improving")
     }
-    return report_of_sizes(analysis, listed)
+    blind = _blind_sheet(prediction_sets, right)
+    return replace(report_of_sizes(analysis, listed), further_files=blind)
 
 
-def _prediction_sets_by_size(
-    prediction_sets: Sequence[PredictionSet], sizes: Sequence[str]
-) -> dict[str, dict[str, PredictionSet]]:
-    """Returns prediction sets with accuracy by evaluation set (with two or more sizes) and size."""
-    by_set: dict[str, dict[str, PredictionSet]] = {}
-    for size in sizes:
-        for predictions in prediction_sets:
-            if predictions.procedure == size and "accuracy" in predictions.measures:
-                by_set.setdefault(predictions.set_name, {})[size] = predictions
+def _groups_by_size(
+    runs: Sequence[FinishedRun], sizes: Sequence[str]
+) -> dict[str, dict[str, tuple[RunGroup, PredictionSet]]]:
+    """Returns runs and predictions with accuracy by evaluation set (with two or more sizes) and size."""
+    reader = PredictionSetReader()
+    groups = []
+    for group in make_groups(runs):
+        # As in appendix A, if every rate was tried on held-out data, too.
+        held_out = {run.facts["learning_rate"] for run in group.held_out_runs}
+        rule: LearningRateRule = "held_out" if held_out >= {*group.learning_rates} else "dev"
+        chosen, choice = choose_learning_rate(group, reader, rule)
+        groups.append(chosen)
+        if choice is not None:
+            console.note_once(f"{group.task}, {group.name}: {choice.in_words()}")
+    by_set: dict[str, dict[str, tuple[RunGroup, PredictionSet]]] = {}
+    for group in sorted(groups, key=lambda group: sizes.index(group.procedure)):
+        for evaluation_set, measures in group.evaluation_sets().items():
+            if "accuracy" in measures:
+                predictions = reader(group, evaluation_set)
+                by_set.setdefault(predictions.set_name, {})[group.procedure] = group, predictions
     by_set = {name: by_size for name, by_size in by_set.items() if len(by_size) > 1}
     if not by_set:
         raise UserError(
@@ -98,6 +143,54 @@ def _prediction_sets_by_size(
             "fine-tune both on the same task"
         )
     return by_set
+
+
+def _over_checkpoints(predictions: PredictionSet, group: RunGroup) -> RunsTable | None:
+    """Returns 0/1 correctness with the epoch as innermost level; None without early predictions."""
+    evaluation_set = predictions.evaluation_set
+    names_of_runs = []
+    for run in group.runs:
+        entries = run.facts["evaluation_sets"].items()
+        epochs = {
+            name: entry.get("epochs")
+            for name, entry in entries
+            if set_of(name, entry) == evaluation_set
+        }
+        kept = run.facts.get("kept_model", {}).get("epochs", -1)
+        if kept in epochs.values():  # the last predictions are those of an early epoch
+            del epochs[evaluation_set]
+        names_of_runs.append({*epochs})
+    names = sorted(set.intersection(*names_of_runs))
+    if uncommon := sorted(set.union(*names_of_runs).difference(names)):
+        console.note_once(
+            f"{predictions.set_name}, {predictions.name}: only some runs have {', '.join(uncommon)}, which "
+            "the variance over checkpoints leaves out"
+        )
+    if len(names) < 2:
+        return None
+    folders = [run.directory for run in group.runs]
+    tables = []
+    for name in names:
+        arm = replace(predictions, data=read_predictions(folders, name)).arm("accuracy")[0]
+        tables.append(replace(_right(arm), keys=tuple((*key, name) for key in arm.keys)))
+    tables = aligned(*tables)
+    return make_runs(
+        np.concatenate([table.predictions for table in tables]),
+        [key for table in tables for key in table.keys],
+        (*tables[0].levels, "checkpoint"),
+        tables[0].example_ids,
+    )
+
+
+def _probabilities(predictions: PredictionSet, _: RunGroup) -> RunsTable | None:
+    """Returns the probability of the right class; None without scores of all classes."""
+    arm, scores = predictions.arm("accuracy")[0], predictions.data["scores"].to_numpy()
+    labels = arm.labels.astype(np.int64)
+    if scores.shape[-1] <= max(1, labels.max()) or np.isnan(scores).any():
+        return None
+    classes = np.broadcast_to(labels, scores.shape[:2])[..., None]
+    right = np.take_along_axis(softmax(scores), classes, axis=-1)[..., 0]  # [runs, examples]
+    return make_runs(right, arm.keys, arm.levels, arm.example_ids)
 
 
 def _right(arm: Arm) -> RunsTable:
@@ -131,7 +224,7 @@ def _changed_examples(
     for pair in analysis.pairs:
         small, large = aligned(*(votes[pair.task][size] for size in (pair.small, pair.large)))
         tests = fisher_tests(small, large, "decay" if decays else "improvement")
-        num_significant += int((tests.adjusted <= FISHER_LEVELS[0]).sum())
+        num_significant += tests.num_discoveries
         difference = instance_accuracy(large) - instance_accuracy(small)
         sign = 1 if decays else -1
         limit = pair.decay.threshold if decays else -pair.improvement.threshold
@@ -155,3 +248,50 @@ def _changed_examples(
     formats = shares | {"p (Fisher)": "p", "p (BH)": "p"}
     title = f"{direction.capitalize()} examples: {num_significant or 'none'} at a false discovery rate of 5 %"
     return Table.from_records(records, formats, title)
+
+
+def _blind_sheet(
+    prediction_sets: Mapping[str, Mapping[str, PredictionSet]],
+    right: Mapping[str, Mapping[str, RunsTable]],
+) -> dict[str, Callable[[], str]]:
+    """Draws examples to judge by hand, and which of them decay from the smallest to the largest size.
+
+    Zhong et al., section 4.2: each row is an example that decays by .9 or more, or with equal probability one
+    of the others, until a group or `MOST_EXAMPLES` are used up.
+
+    Returns:
+      Functions that make the sheet and its key, by file name; none if no example decays so much.
+    """
+    rows: list[tuple[dict[str, Cell], str]] = []
+    for name, by_size in prediction_sets.items():
+        small, *_, large = right[name]
+        before, after = aligned(right[name][small], right[name][large])
+        decaying = instance_accuracy(after) - instance_accuracy(before) <= MOST_DECAY + 1e-9
+        random = np.random.Generator(np.random.Philox(key=0))
+        left = {
+            group: random.permutation(np.flatnonzero(chosen)).tolist()
+            for group, chosen in (("decaying", decaying), ("control", ~decaying))
+        }
+        texts = example_texts(by_size[small].data, longest=LONGEST_JUDGED)
+        if not decaying.any():
+            continue
+        if not any("; " in text for text in texts.values()):
+            console.note_once(
+                f"{name}: the predictions have no texts, so the blind sheet has ids and labels only"
+            )
+        for heads in random.integers(2, size=MOST_EXAMPLES).tolist():
+            group = "decaying" if heads else "control"
+            if not left[group]:
+                break
+            row = left[group].pop()
+            example = str(row if before.example_ids is None else before.example_ids[row])
+            cells = {"Set": name, "Smaller": small, "Larger": large, "Example": example}
+            rows.append(({**cells, "Text": texts[example], "category": ""}, group))
+    if not rows:
+        return {}
+    sheet = [cells for cells, _ in rows]
+    key = [
+        {"Set": cells["Set"], "Example": cells["Example"], "Group": group} for cells, group in rows
+    ]
+    tables = {"sheet": Table.from_records(sheet, {}), "key": Table.from_records(key, {})}
+    return {f"blind/{name}.csv": table.csv for name, table in tables.items()}

@@ -13,11 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.stats.errors import DataError
-from multiberts.stats.runs_table import Runs, RunsTable, aligned
+from multiberts.stats.runs_table import Runs, RunsTable, aligned, as_runs
 from multiberts.stats.zhong.decomposition import Decomposition, decompose
 from multiberts.stats.zhong.ensembles import ensemble, runs_of_seed, single_runs
 from multiberts.stats.zhong.instance_level import (
-    FisherTests,
     InstanceBound,
     ThresholdBias,
     decay_bound,
@@ -37,9 +36,13 @@ from multiberts.stats.zhong.variance_by_bias import VarianceCurve, conditional_v
 
 Tasks = Mapping[str, Mapping[str, Runs]]
 Triple = tuple[str, str, str]  # names of a small, a middle and a large size
+Split = tuple[str, str]  # names of a task and a loss
+ZERO_ONE = "0/1"
+OVER_CHECKPOINTS = (
+    "0/1 over checkpoints"  # with predictions of early checkpoints as innermost level
+)
 # False discovery rates from which the best for Fisher's tests is chosen, as in the paper's table 4.
 RATES = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
-FISHER_LEVELS = (0.05, 0.1, 0.2)  # false discovery rates of the table of Fisher's tests
 MOST_SEEDS = 10
 # Edges of the histogram of instance accuracy; bars include their lower edge, the last bar both.
 EDGES = np.append(np.arange(10) / 10, 1 + 1e-6)
@@ -52,6 +55,7 @@ class SizeAccuracy:
     Attributes:
       mean: mean accuracy over seeds and examples.
       seed_scores: accuracy of each pre-training seed, averaged over its runs [seeds].
+      run_scores: accuracy of each run [runs].
       ensembled: accuracy of the majority vote of each seed's runs; None if there is one run per seed.
       shares: histogram of instance accuracy: shares of examples in the bins 0 to .1, .1 to .2, ..., .9 to 1
         [10].
@@ -59,6 +63,7 @@ class SizeAccuracy:
 
     mean: float
     seed_scores: NDArray[np.float64]
+    run_scores: NDArray[np.float64]
     ensembled: float | None
     num_runs: int
     num_examples: int
@@ -71,6 +76,8 @@ class PairOfSizes:
 
     Attributes:
       gain: accuracy of the larger size minus that of the smaller.
+      better, worse: mean share of examples on which one run of the larger size is right and one of the
+        smaller is wrong, and the reverse, over all pairs of runs (section 3): with the noise of both.
       of_one_seed: mean decay bound over pairs of pre-training seeds, each computed from the fine-tuning runs
         of two models; None if there is one run per seed. The result applies to the models, not to the sizes.
       single: decay bound from the first run of each seed.
@@ -81,13 +88,14 @@ class PairOfSizes:
       decay_bias: bias of the adaptive threshold of `decay`, over examples.
       relative_biases: relative biases of the adaptive thresholds of `decay` and `improvement` over seeds,
         as in the paper's table 10.
-      fisher: Fisher's tests for decay of ensembled runs, by level.
     """
 
     task: str
     small: str
     large: str
     gain: float
+    better: float
+    worse: float
     of_one_seed: float | None
     single: InstanceBound
     all_runs: InstanceBound | None
@@ -96,7 +104,6 @@ class PairOfSizes:
     improvement: InstanceBound
     decay_bias: ThresholdBias
     relative_biases: tuple[float, float]
-    fisher: Mapping[float, FisherTests]
 
 
 @dataclass(frozen=True)
@@ -120,28 +127,33 @@ class InstanceAnalysis:
     """The results of `analyse_sizes`.
 
     Attributes:
-      accuracies, decompositions: results by task and size. Decompositions leave out sizes without, for each
-        level, two runs that differ only in this level.
+      accuracies: results by task and size.
+      decompositions: results by task and loss, and by size, without sizes that lack, for some level, two
+        runs that differ only in this level.
       pairs: all pairs of a smaller and a larger size by task.
       momenta: momentum by task and triple of sizes, without triples in which a size has one seed.
       momentum_indices: estimates by the paper's method, by task and triple.
       by_seeds: bounds and Fisher's tests with fewer seeds, by task and pair of sizes.
-      curves: variance given bias by task, level and size, without sizes with fewer than 4 seeds.
-      refused_curves: why a curve cannot be fitted, by task, level and size.
+      curves: variance given bias by task and loss, level and size, without sizes with fewer than 4 seeds.
+      refused_curves: why a curve cannot be fitted, by task and loss, level and size.
     """
 
     accuracies: Mapping[str, Mapping[str, SizeAccuracy]]
-    decompositions: Mapping[str, Mapping[str, Decomposition]]
+    decompositions: Mapping[Split, Mapping[str, Decomposition]]
     pairs: Sequence[PairOfSizes]
     momenta: Mapping[str, Mapping[Triple, Momentum]]
     momentum_indices: Mapping[str, Mapping[Triple, MomentumIndex]]
     by_seeds: Mapping[tuple[str, str, str], Sequence[FewerSeeds]]
-    curves: Mapping[str, Mapping[str, Mapping[str, VarianceCurve]]]
-    refused_curves: Mapping[tuple[str, str, str], DataError]
+    curves: Mapping[Split, Mapping[str, Mapping[str, VarianceCurve]]]
+    refused_curves: Mapping[tuple[Split, str, str], DataError]
 
 
 def analyse_sizes(
-    tasks: Tasks, ensembled: Tasks | None = None, n_resamples: int = 1000, with_curves: bool = True
+    tasks: Tasks,
+    ensembled: Tasks | None = None,
+    n_resamples: int = 1000,
+    with_curves: bool = True,
+    further_losses: Mapping[str, Tasks] | None = None,
 ) -> InstanceAnalysis:
     """Compares sizes on each example of several tasks.
 
@@ -152,6 +164,8 @@ def analyse_sizes(
         `ensemble(predictions, labels)` if there are more than two classes.
       n_resamples: bootstrap samples of examples.
       with_curves: whether to also fit the variance given bias.
+      further_losses: by loss, scores of some tasks and sizes to decompose like `tasks`, for the loss
+        (1 - score)^2: `OVER_CHECKPOINTS`, or probabilities of the right class (appendix I).
     """
     if not tasks or not all(tasks.values()):
         raise DataError("found no task or no size; give tasks={name: {size: runs}}")
@@ -163,7 +177,14 @@ def analyse_sizes(
         for task, sizes in runs.items()
     }
 
-    refused: dict[tuple[str, str, str], DataError] = {}
+    losses = {ZERO_ONE: runs, **(further_losses or {})}
+    splits = {
+        (task, loss): {size: as_runs(scores) for size, scores in losses[loss][task].items()}
+        for task in runs
+        for loss in losses
+        if task in losses[loss]
+    }
+    refused: dict[tuple[Split, str, str], DataError] = {}
     triples = {task: list(itertools.combinations(sizes, 3)) for task, sizes in runs.items()}
     return InstanceAnalysis(
         accuracies={
@@ -171,8 +192,8 @@ def analyse_sizes(
             for task, sizes in runs.items()
         },
         decompositions={
-            task: {size: decompose(of_size) for size, of_size in _spread(sizes)}
-            for task, sizes in runs.items()
+            split: {size: decompose(of_size) for size, of_size in _spread(sizes)}
+            for split, sizes in splits.items()
         },
         pairs=[
             _pair(task, sizes, votes[task], names, n_resamples)
@@ -199,8 +220,9 @@ def analyse_sizes(
             for names in itertools.combinations(sizes, 2)
         },
         curves={
-            task: _curves(task, sizes, refused) if with_curves else {}
-            for task, sizes in runs.items()
+            split: _curves(split, sizes, refused) if with_curves else {}
+            for split, sizes in splits.items()
+            if split[1] != OVER_CHECKPOINTS
         },
         refused_curves=refused,
     )
@@ -220,10 +242,11 @@ def _spread(sizes: Mapping[str, RunsTable]) -> Iterator[tuple[str, RunsTable]]:
 
 
 def _accuracy(runs: RunsTable, votes: RunsTable) -> SizeAccuracy:
+    of_runs = runs.predictions.mean(axis=1, dtype=np.float64)
     seeds = runs.averaged(1).predictions.mean(axis=1, dtype=np.float64)
     one_run_each = len(runs.keys) == len(runs.seeds)
     return SizeAccuracy(
-        float(seeds.mean()), seeds, None if one_run_each else float(votes.mean().mean()),
+        float(seeds.mean()), seeds, of_runs, None if one_run_each else float(votes.mean().mean()),
         len(runs.keys), runs.num_examples,
         # Add a little, because rounding can turn a mean of .3 into .29999.
         np.histogram(instance_accuracy(runs) + 1e-9, EDGES)[0] / runs.num_examples,
@@ -238,10 +261,13 @@ def _pair(
     n_resamples: int,
 ) -> PairOfSizes:
     few, many = (runs[name] for name in names)
+    before, after = instance_accuracy(few), instance_accuracy(many)
     small, large = (votes[name] for name in names)
     return PairOfSizes(
         task, *names,
-        gain=float(instance_accuracy(many).mean() - instance_accuracy(few).mean()),
+        gain=float(after.mean() - before.mean()),
+        better=float((after * (1 - before)).mean()),
+        worse=float((before * (1 - after)).mean()),
         of_one_seed=_of_one_seed(few, many),
         single=decay_bound(single_runs(few), single_runs(many)),
         all_runs=_of_all_runs(decay_bound, few, many),
@@ -255,7 +281,6 @@ def _pair(
             relative_threshold_bias(small, large, "decay", n_resamples),
             relative_threshold_bias(small, large, "improvement", n_resamples),
         ),
-        fisher={level: fisher_tests(small, large, level=level) for level in FISHER_LEVELS},
     )  # fmt: skip
 
 
@@ -290,7 +315,7 @@ def _of_one_seed(small: RunsTable, large: RunsTable) -> float | None:
 
 
 def _curves(
-    task: str, sizes: Mapping[str, RunsTable], refused: dict[tuple[str, str, str], DataError]
+    split: Split, sizes: Mapping[str, RunsTable], refused: dict[tuple[Split, str, str], DataError]
 ) -> dict[str, dict[str, VarianceCurve]]:
     """Returns curves by level and size; adds the errors of those that cannot be fitted to `refused`."""
     curves: dict[str, dict[str, VarianceCurve]] = {}
@@ -299,5 +324,5 @@ def _curves(
             try:
                 curves.setdefault(level, {})[name] = conditional_variance(runs, level)
             except DataError as error:
-                refused[task, level, name] = error
+                refused[split, level, name] = error
     return curves

@@ -1,7 +1,7 @@
 """Decomposes the expected loss into squared bias and the variance of each source of randomness.
 
 Zhong, Ghosh, Klein and Steinhardt, "Are Larger Pretrained Language Models Uniformly Better?"
-(Findings of ACL 2021), section 5 and appendix H. A run's score v on an example has the loss (v - target)^2.
+(Findings of ACL 2021), section 6 and appendix H. A run's score v on an example has the loss (v - target)^2.
 Over pre-training seeds, fine-tuning seeds and further levels,
 
     expected loss = (E v - target)^2 + variance between pre-training seeds
@@ -45,17 +45,34 @@ class Decomposition:
       bias_squared: loss minus all variances [examples]; an unbiased estimate, so values can be negative.
       variances: variance [examples] by level, outermost first, between members of a level that share all
         levels above; unbiased estimates, so values can be negative.
+      overall: variance of the mean score over all examples, by level: that of accuracy, for 0/1 scores.
     """
 
     loss: Array
     bias_squared: Array
     variances: Mapping[str, Array]
+    overall: Mapping[str, float]
 
     @property
     def parts(self) -> dict[str, LossPart]:
         """Returns means over examples: `bias_squared`, the variance of each level, and `loss`, their sum."""
         columns = {"bias_squared": self.bias_squared, **self.variances, "loss": self.loss}
         return {name: part(values) for name, values in columns.items()}
+
+    @property
+    def ratios(self) -> tuple[float, float]:
+        """Returns two ratios of section 6; NaN if a divisor is missing or not above 0.
+
+        Fine-tuning variance to pre-training variance, and the variance of one run's score on an example to
+        that of its mean score over all examples.
+        """
+        means = {level: float(values.mean()) for level, values in self.variances.items()}
+        pairs = (
+            (means.get("finetune_seed", np.nan), means.get("pretrain_seed", np.nan)),
+            (sum(means.values()), sum(self.overall.values())),
+        )
+        fine, overall = (upper / lower if lower > 0 else np.nan for upper, lower in pairs)
+        return fine, overall
 
     @property
     def disagreements(self) -> dict[str, Array]:
@@ -120,7 +137,9 @@ def decompose(runs: Runs, target: ArrayLike = 1.0) -> Decomposition:
         losses = RunsTable((scores - targets[columns]) ** 2, nested.keys, nested.levels)
         loss[columns] = losses.mean()
     bias_squared = loss - sum(variances.values())
-    return Decomposition(loss, bias_squared, variances)
+    of_runs = nested.predictions.mean(axis=1, keepdims=True, dtype=np.float64)
+    overall = {level: float(value[0]) for level, value in _variances(nested, of_runs).items()}
+    return Decomposition(loss, bias_squared, variances, overall)
 
 
 def _members(nested: RunsTable, depth: int) -> dict[Key, list[int]]:

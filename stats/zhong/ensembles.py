@@ -37,7 +37,7 @@ def ensemble(runs: Runs, labels: ArrayLike | None = None) -> RunsTable:
 
     See also: `single_runs`, `decay_bound`.
 
-    Reference: Zhong et al. (2021), "Are Larger Pretrained Language Models Uniformly Better?".
+    Reference: Zhong et al. (2021), "Are Larger Pretrained Language Models Uniformly Better?", section 4.
     """
     nested = as_runs(runs)
     if labels is None:
@@ -75,7 +75,7 @@ def single_runs(runs: Runs) -> RunsTable:
 
     See also: `ensemble`, `decay_bound`.
 
-    Reference: Zhong et al. (2021), "Are Larger Pretrained Language Models Uniformly Better?".
+    Reference: Zhong et al. (2021), "Are Larger Pretrained Language Models Uniformly Better?", section 4.
     """
     nested = as_runs(runs)
     rows = [members[0] for members in nested.groups(1).values()]

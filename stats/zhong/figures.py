@@ -18,9 +18,15 @@ from multiberts.stats.errors import DataError
 from multiberts.stats.formats import PERCENT
 from multiberts.stats.presentation import drawing
 from multiberts.stats.presentation.readable_names import readable
-from multiberts.stats.presentation.sections import Report, ReportSection
+from multiberts.stats.presentation.sections import Report, ReportSection, slug
 from multiberts.stats.presentation.table_writer import Table
-from multiberts.stats.zhong.analysis import InstanceAnalysis, PairOfSizes, SizeAccuracy, Triple
+from multiberts.stats.zhong.analysis import (
+    ZERO_ONE,
+    InstanceAnalysis,
+    PairOfSizes,
+    SizeAccuracy,
+    Triple,
+)
 from multiberts.stats.zhong.decomposition import Decomposition
 from multiberts.stats.zhong.instance_level import Distribution, InstanceBound
 from multiberts.stats.zhong.size_momentum import Momentum
@@ -77,22 +83,23 @@ _CAPTIONS = {
     "(Zhong et al., table 3)",
     "seeds": "What fewer seeds of each size would have shown (Zhong et al., tables 4 and 11)",
     "improvement": "The share of examples that the larger size is better on, and worse on. At least: the "
-    "95% lower limit. The bound leaves sampling error out and can be above the true share",
-    "fisher": "Single examples found worse by Fisher's tests, at false discovery rates",
-    "decomposition": "The loss as squared bias and variances over pre-training and fine-tuning "
-    "(Zhong et al., table 7)",
+    "95% lower limit. The bound leaves sampling error out and can be above the true share. One run each: how "
+    "often a run of the larger size is right and one of the smaller is wrong, and the reverse, chance "
+    "included: two runs of one size differ, too (Zhong et al., section 3)",
+    "decomposition": "The loss as squared bias and variances over pre-training and fine-tuning, and over the "
+    "checkpoints of a run if it predicted early, too. Last: how many times the variance of one run's score "
+    "on an example is that of its mean score (Zhong et al., table 7, section 6 and appendix H.1)",
     "disagreement": "How often two runs disagree in being right, by the seed that they share "
     "(Zhong et al., table 1)",
     "momentum": "Whether examples that improve from the small to the middle size improve further: "
     "correlation of the two true gains where the middle size is equally accurate",
     "momentum_index": "The paper's correlation of the two estimated gains. Noise of few seeds pulls it far "
-    "below the true one: use it only to compare tasks of equal numbers of seeds (Zhong et al., tables 6 "
-    "and 12)",
+    "below the true one: use it only to compare tasks of equal numbers of seeds. Not held equal: over all "
+    "examples (Zhong et al., tables 6 and 12, section 5)",
     "figure_accuracy": "Accuracy by size: a dot per pre-training seed, the means and the votes",
     "figure_histogram": "How many examples are right in what share of the seeds "
     "(Zhong et al., figure 2a)",
     "figure_bounds": "Bounds on the share of examples that get worse with size, before sampling error",
-    "figure_fisher": "Examples found worse by Fisher's tests",
     "figure_decomposition": "The loss by size, in parts",
     "figure_decay": "How the accuracy of examples changes with size, and what chance alone would give",
     "figure_momentum": "Correlation of the two true gains, with 95% intervals over seeds and examples",
@@ -126,9 +133,14 @@ def figure_sections(analysis: InstanceAnalysis) -> list[ReportSection]:
     add("histogram", partial(histogram_figure, analysis.accuracies))
     if analysis.pairs:
         add("bounds", partial(bounds_figure, analysis.pairs))
-        add("fisher", partial(fisher_figure, analysis.pairs))
-    if any(analysis.decompositions.values()):
-        add("decomposition", partial(decomposition_figure, analysis.decompositions))
+    for loss in dict.fromkeys(
+        name for (_, name), sizes in analysis.decompositions.items() if sizes
+    ):
+        chosen = {
+            task: sizes for (task, name), sizes in analysis.decompositions.items() if name == loss
+        }
+        data, key = _named(loss)
+        add("decomposition", partial(decomposition_figure, chosen), data.removeprefix(", "), key)
     for pair in analysis.pairs:
         key, data = (pair.task, pair.small, pair.large), f"{pair.small} to {pair.large}"
         add("decay", partial(decay_figure, pair), f"{readable(pair.task, {})}: {data}", key)
@@ -136,16 +148,23 @@ def figure_sections(analysis: InstanceAnalysis) -> list[ReportSection]:
         if triples:
             make = partial(momentum_figure, triples, task)
             add("momentum", make, readable(task, {}), (task,))
-    for task, levels in analysis.curves.items():
+    for (task, loss), levels in analysis.curves.items():
+        data, key = _named(loss)
         for level, curves in levels.items():
             make = partial(variance_curve_figure, curves, level, task)
-            data = f"{readable(task, {})}: {level_name(level)}"
+            title = f"{readable(task, {})}: {level_name(level)}{data}"
             if curves:
-                add("variance_given_bias", make, data, (task, level))
-    for (task, level, size), error in analysis.refused_curves.items():
-        data = f"{readable(task, {})}: {level_name(level)}, {size}"
-        add("variance_given_bias", partial(_refuse, error), data, (task, level, size))
+                add("variance_given_bias", make, title, (task, level, *key))
+    for ((task, loss), level, size), error in analysis.refused_curves.items():
+        data, key = _named(loss)
+        title = f"{readable(task, {})}: {level_name(level)}, {size}{data}"
+        add("variance_given_bias", partial(_refuse, error), title, (task, level, size, *key))
     return sections
+
+
+def _named(loss: str) -> tuple[str, Sequence[str]]:
+    """Returns a loss other than 0/1 as the end of a title and of a file name."""
+    return ("", ()) if loss == ZERO_ONE else (f", loss: {loss}", (slug(loss),))
 
 
 def _refuse(error: DataError) -> NoReturn:
@@ -324,28 +343,6 @@ def _draw_bounds(axes: Axes, row: int, pair: PairOfSizes) -> None:
     axes.plot([100 * bias.low, 100 * bias.high], [row + 0.26] * 2, color=COLOURS[0], linewidth=1.6)
     name = "ensembled, corrected, 95% interval"
     axes.plot(100 * bias.corrected, row + 0.26, label=name, **drawing.dot_style(0))
-
-
-def fisher_figure(pairs: Sequence[PairOfSizes]) -> Figure:
-    """Draws the shares of examples found by single tests, per false discovery rate, with the bound."""
-    levels = sorted({level for pair in pairs for level in pair.fisher})
-    labels = [f"{readable(pair.task, {})}: {pair.small} to {pair.large}" for pair in pairs]
-    with canvas(4.0 + width_of_names(labels), 1.5 + 0.3 * len(pairs)) as (figure, axes):
-        rows = np.arange(len(pairs))
-        axes.barh(
-            rows, [100 * pair.decay.bound for pair in pairs], 0.62, color="#E6E6E6",
-            edgecolor=GREY, label="decay bound",
-        )  # fmt: skip
-        for number, level in enumerate(levels):
-            shares = [100 * pair.fisher[level].share for pair in pairs]
-            axes.plot(
-                shares, rows + 0.2 * (number - (len(levels) - 1) / 2), clip_on=False, zorder=3,
-                label=f"Fisher tests, false discovery rate {level:g}", **drawing.dot_style(number),
-            )  # fmt: skip
-        drawing.finish_rows(axes, labels, "decaying examples (%)")
-        axes.set_xlim(left=0)
-        figure.legend(loc="outside lower left", ncols=2)
-    return figure
 
 
 def decomposition_figure(decompositions: Mapping[str, Mapping[str, Decomposition]]) -> Figure:

@@ -1,7 +1,7 @@
 """Differences between two model sizes on single examples, compared with a random baseline.
 
 Zhong, Ghosh, Klein and Steinhardt, "Are Larger Pretrained Language Models Uniformly Better?
-Comparing Performance at the Instance Level" (Findings of ACL 2021).
+Comparing Performance at the Instance Level" (Findings of ACL 2021), sections 3 and 4.
 
 The instance accuracy of an example is the probability that a run of a size is right on it. Estimates use few
 seeds; some examples therefore seem worse under the larger size by chance. The random baseline estimates their
@@ -206,7 +206,7 @@ def instance_accuracy(runs: Runs) -> Array:
 
     See also: `decay_bound`, `decompose`.
 
-    Reference: Zhong et al. (2021), "Are Larger Pretrained Language Models Uniformly Better?".
+    Reference: Zhong et al. (2021), "Are Larger Pretrained Language Models Uniformly Better?", section 3.
     """
     return as_runs(runs).mean()
 
@@ -410,7 +410,7 @@ def decay_bound(small: Runs, large: Runs, threshold: float | None = None) -> Ins
 
     See also: `improvement_bound`, `fisher_tests`, `single_runs`.
 
-    Reference: Zhong et al. (2021), "Are Larger Pretrained Language Models Uniformly Better?".
+    Reference: Zhong et al. (2021), "Are Larger Pretrained Language Models Uniformly Better?", section 4.
     """
     if threshold is not None and not threshold < 0:
         raise DataError(f"found a threshold of {threshold}, expected one below 0")
@@ -460,7 +460,7 @@ def improvement_bound(small: Runs, large: Runs, threshold: float | None = None) 
 
     See also: `decay_bound`.
 
-    Reference: Zhong et al. (2021), "Are Larger Pretrained Language Models Uniformly Better?".
+    Reference: Zhong et al. (2021), "Are Larger Pretrained Language Models Uniformly Better?", appendix C.
     """
     if threshold is not None and not threshold > 0:
         raise DataError(f"found a threshold of {threshold}, expected one above 0")
@@ -701,7 +701,7 @@ def fisher_tests(
 
     See also: `decay_bound`.
 
-    Reference: Zhong et al. (2021), "Are Larger Pretrained Language Models Uniformly Better?".
+    Reference: Zhong et al. (2021), "Are Larger Pretrained Language Models Uniformly Better?", section 4.1.
     """
     from scipy.stats import hypergeom
 

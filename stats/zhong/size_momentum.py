@@ -75,12 +75,14 @@ class MomentumIndex:
       correlation: correlation in each bucket [buckets]; NaN if it has no spread or fewer than 3 examples.
       counts: numbers of examples [buckets].
       pooled: mean over buckets, weighted by their numbers of examples.
+      without_buckets: correlation over all examples; NaN if a gain is the same for all.
     """
 
     edges: Array
     correlation: Array
     counts: NDArray[np.int64]
     pooled: float
+    without_buckets: float
 
 
 def momentum(small: Runs, middle: Runs, large: Runs, *, confidence_level: float = 0.95) -> Momentum:
@@ -107,7 +109,7 @@ def momentum(small: Runs, middle: Runs, large: Runs, *, confidence_level: float 
 
     See also: `decay_bound`, `instance_accuracy`.
 
-    Reference: Zhong et al. (2021), "Are Larger Pretrained Language Models Uniformly Better?".
+    Reference: Zhong et al. (2021), "Are Larger Pretrained Language Models Uniformly Better?", section 5.
     """
     if not 0 < confidence_level < 1:
         raise DataError(
@@ -242,11 +244,15 @@ def momentum_index(
     bucket = np.searchsorted(limits, between + 1e-9, side="right") - 1
     bucket[np.isclose(between, limits[-1])] = len(limits) - 2
     counts = np.array([(bucket == number).sum() for number in range(len(limits) - 1)])
-    correlation = np.full(len(counts), np.nan)
-    for number in np.flatnonzero(counts > 2):
-        gains = np.stack([between - before, after - between])[:, bucket == number]
-        if (gains.std(axis=1) > 1e-9).all():
-            correlation[number] = np.corrcoef(*gains)[0, 1]
+    gains = np.stack([between - before, after - between])
+    correlation = np.array([_correlation(gains[:, bucket == row]) for row in range(len(counts))])
     defined = np.isfinite(correlation)
     pooled = np.average(correlation[defined], weights=counts[defined]) if defined.any() else np.nan
-    return MomentumIndex(limits, correlation, counts, float(pooled))
+    return MomentumIndex(limits, correlation, counts, float(pooled), _correlation(gains))
+
+
+def _correlation(gains: Array) -> float:
+    """Computes the correlation of two rows; NaN with fewer than 3 examples or without spread."""
+    if gains.shape[1] < 3 or (gains.std(axis=1) <= 1e-9).any():
+        return np.nan
+    return float(np.corrcoef(*gains)[0, 1])

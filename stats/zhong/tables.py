@@ -16,7 +16,13 @@ import numpy as np
 from multiberts.stats.formats import Cell
 from multiberts.stats.intervals import Interval
 from multiberts.stats.presentation.table_writer import Table
-from multiberts.stats.zhong.analysis import FISHER_LEVELS, InstanceAnalysis, PairOfSizes
+from multiberts.stats.zhong.analysis import (
+    OVER_CHECKPOINTS,
+    ZERO_ONE,
+    InstanceAnalysis,
+    PairOfSizes,
+    Split,
+)
 from multiberts.stats.zhong.decomposition import Decomposition, LossPart, part
 from multiberts.stats.zhong.size_momentum import MomentumIndex
 
@@ -42,6 +48,7 @@ def _accuracy(analysis: InstanceAnalysis) -> Records:
                 "Task": task, "Size": size, "Seeds": len(scores), "Runs": item.num_runs,
                 "Examples": item.num_examples, "Accuracy": item.mean,
                 "SD over seeds": float(scores.std(ddof=1)) if len(scores) > 1 else None,
+                "SD over runs": float(item.run_scores.std(ddof=1)) if item.num_runs > 1 else None,
                 "Lowest seed": float(scores.min()), "Highest seed": float(scores.max()),
                 "Ensembled": item.ensembled,
             }  # fmt: skip
@@ -134,25 +141,16 @@ def _improvement(analysis: InstanceAnalysis) -> Records:
             **_pair_cells(pair), "Accuracy gain": pair.gain,
             "Improving, at least": pair.improvement.lower, "Improving, bound": pair.improvement.bound,
             "Decaying, at least": pair.decay.lower, "Decaying, bound": pair.decay.bound,
+            "Better, one run each": pair.better, "Worse, one run each": pair.worse,
         }  # fmt: skip
 
 
-def _fisher(analysis: InstanceAnalysis) -> Records:
-    for pair in analysis.pairs:
-        smallest = min(float(test.p_values.min()) for test in pair.fisher.values())
-        record = {**_pair_cells(pair), "Smallest p": smallest}
-        for level, test in pair.fisher.items():
-            record[f"Found at FDR {level:g}"] = test.num_discoveries
-            record[f"Share at FDR {level:g}"] = test.share
-        yield {**record, "Decay bound": pair.decay.bound}
-
-
 def _parts(
-    parts: Mapping[tuple[str, str], Mapping[str, LossPart]], names: Mapping[str, str]
+    parts: Mapping[tuple[Split, str], Mapping[str, LossPart]], names: Mapping[str, str]
 ) -> Records:
-    """Yields the named parts with their standard errors, by task and size."""
-    for (task, size), variances in parts.items():
-        record: dict[str, Cell] = {"Task": task, "Size": size}
+    """Yields the named parts with their standard errors, by task, loss and size."""
+    for ((task, loss), size), variances in parts.items():
+        record: dict[str, Cell] = {"Task": task, "Loss": loss, "Size": size}
         for part_name, name in names.items():
             item = variances.get(part_name)
             record[name] = item.mean if item else None
@@ -160,25 +158,28 @@ def _parts(
         yield record
 
 
-def _by_task_and_size(
+def _by_split_and_size(
     analysis: InstanceAnalysis,
-) -> Iterator[tuple[tuple[str, str], Decomposition]]:
-    for task, sizes in analysis.decompositions.items():
+) -> Iterator[tuple[tuple[Split, str], Decomposition]]:
+    for split, sizes in analysis.decompositions.items():
         for size, item in sizes.items():
-            yield (task, size), item
+            yield (split, size), item
 
 
 def _decomposition(analysis: InstanceAnalysis) -> Records:
-    parts = {key: item.parts for key, item in _by_task_and_size(analysis)}
-    levels = [level for variances in parts.values() for level in list(variances)[1:-1]]
-    names = {name: level_name(name).capitalize() for name in ("bias_squared", *levels, "loss")}
-    return _parts(parts, names)
+    items = dict(_by_split_and_size(analysis))
+    levels = dict.fromkeys(level for item in items.values() for level in item.variances)
+    names = {name: level_name(name).capitalize() for name in ("bias_squared", *levels)}
+    parts = _parts({key: item.parts for key, item in items.items()}, {**names, "loss": "Mean loss"})
+    for record, item in zip(parts, items.values(), strict=True):
+        yield {**record, **dict(zip(_RATIOS, map(_finite, item.ratios), strict=True))}
 
 
 def _disagreement(analysis: InstanceAnalysis) -> Records:
     parts = {
         key: {level: part(rates) for level, rates in item.disagreements.items()}
-        for key, item in _by_task_and_size(analysis)
+        for key, item in _by_split_and_size(analysis)
+        if key[0][1] in (ZERO_ONE, OVER_CHECKPOINTS)
     }
     levels = dict.fromkeys(level for variances in parts.values() for level in variances)
     return _parts(parts, {level: f"Different {level_name(level)}" for level in reversed(levels)})
@@ -200,6 +201,7 @@ def _index(analysis: InstanceAnalysis) -> Records:
             for bucket, count, value in (
                 *zip(_bucket_names(item), item.counts, item.correlation, strict=True),
                 ("all", item.counts.sum(), item.pooled),
+                ("not held equal", item.counts.sum(), item.without_buckets),
             ):
                 yield {
                     "Task": task, "Sizes": " to ".join(names), "Accuracy of the middle": bucket,
@@ -221,7 +223,7 @@ class _Kind(NamedTuple):
     others: Mapping[str, str] = {}
 
 
-_COUNTS = {"Smallest p": "", **{f"Found at FDR {level:g}": "" for level in FISHER_LEVELS}}
+_RATIOS = ("Fine-tuning / pre-training", "Example / overall variance")
 _TABLES = {
     "accuracy": _Kind("Accuracy by size", _accuracy, 5, ".2%"),
     "decay": _Kind(
@@ -245,9 +247,11 @@ _TABLES = {
         "Improving and decaying examples: 95% lower limits, and bounds before sampling error",
         _improvement, 3, ".2%",
     ),
-    "fisher": _Kind("Decaying examples found by single tests", _fisher, 3, ".2%", _COUNTS),
-    "decomposition": _Kind("Loss, bias and variances", _decomposition, 2, ".4f"),
-    "disagreement": _Kind("Pairs of runs that disagree", _disagreement, 2, ".2%"),
+    "decomposition": _Kind(
+        "Loss, bias and variances", _decomposition, 3, ".4f",
+        dict(zip(_RATIOS, (".1f", ",.0f"), strict=True)),
+    ),
+    "disagreement": _Kind("Pairs of runs that disagree", _disagreement, 3, ".2%"),
     "momentum": _Kind("Momentum", _momentum, 4, ".2f"),
     "momentum_index": _Kind("Index of momentum", _index, 4, ".2f"),
 }  # fmt: skip

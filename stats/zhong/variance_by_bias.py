@@ -1,8 +1,8 @@
 """Variance as a function of bias, to compare the noise of sizes on examples of equal difficulty.
 
 Zhong, Ghosh, Klein and Steinhardt, "Are Larger Pretrained Language Models Uniformly Better?"
-(Findings of ACL 2021). Variance depends strongly on the difficulty of an example, so sizes are compared at
-equal squared bias, by Gaussian process regression over the examples.
+(Findings of ACL 2021), section 6 and appendix I. Variance depends strongly on the difficulty of an example,
+so sizes are compared at equal squared bias, by Gaussian process regression over the examples.
 
 An exact Gaussian process over n examples needs n^2 memory and n^3 time, too much for a test set of 10,000 or
 more. Examples are therefore grouped by bias, and the process is fitted to the means of the groups, with the
@@ -171,7 +171,7 @@ def conditional_variance(
 
     See also: `decompose`.
 
-    Reference: Zhong et al. (2021), "Are Larger Pretrained Language Models Uniformly Better?".
+    Reference: Zhong et al. (2021), "Are Larger Pretrained Language Models Uniformly Better?", appendix I.
     """
     nested = as_runs(runs)
     if level not in nested.levels:

@@ -187,7 +187,7 @@ def test_unlike_checkpoints_of_one_seed_need_names(
 
 @pytest.mark.parametrize(
     ("name", "runs", "changes"),
-    [("sweep", 3 * 4 * 5, ["--num_epochs=3"]), ("zhong2021", 3 * 5 * 2, [])],
+    [("sweep", 3 * 4 * 5, ["--num_epochs=3"]), ("zhong2021", 3 * 3 * 5 * 2, [])],
 )
 def test_configurations_plan_the_papers_runs(
     tmp_path: Path,
@@ -196,11 +196,18 @@ def test_configurations_plan_the_papers_runs(
     runs: int,
     changes: list[str],
 ) -> None:
-    for task in ("RTE", "MRPC", "CoLA", "SST-2"):
-        data = tmp_path / "data" / "glue" / task
-        data.mkdir(parents=True)
-        for split in ("train", "dev"):
-            (data / f"{split}.tsv").write_text("")
+    for task in ("RTE", "MRPC", "CoLA", "SST-2", "QQP", "MNLI"):
+        for split in ("train", "dev_matched" if task == "MNLI" else "dev"):
+            file = tmp_path / "data" / "glue" / task / f"{split}.tsv"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text("")
+    for place in (
+        "hans/heuristics_evaluation_set.txt", "snli_1.0/snli_1.0_test.jsonl",
+        "twitter/Twitter_URL_Corpus_test.txt", "StressTests/Negation/negation_matched.jsonl",
+    ):  # fmt: skip
+        file = tmp_path / "data" / place
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("")
     flags = [
         f"--gin_file=configs/finetune/{name}.gin", f"--checkpoints={make_checkpoint()}",
         f"--root={tmp_path / 'root'}", f"--gin_param=DATA = {str(tmp_path / 'data')!r}",

@@ -3,19 +3,23 @@
 import csv
 import json
 import re
+from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
+from scipy.special import expit
+from scipy.stats import norm
 
 from multiberts.evaluate.prediction_files.prediction_file import write_predictions
-from multiberts.evaluate.prediction_files.run_file import evaluation_entry, write_run
+from multiberts.evaluate.prediction_files.run_file import evaluation_entry, set_at, write_run
 from multiberts.evaluate.prediction_files.text_file import write_texts
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.stats.report.page_run import describe
 from multiberts.stats.report.size_comparison import LONGEST_TEXT, instances
 from multiberts.stats.zhong.decomposition import decompose
-from multiberts.stats.zhong.instance_level import decay_bound
+from multiberts.stats.zhong.instance_level import decay_bound, fisher_tests
 from multiberts.tests import warm
 
 pytestmark = pytest.mark.seconds
@@ -25,32 +29,47 @@ EXAMPLES = 60
 DECAYING = 12  # the first examples get harder with size
 
 
-def write(root, size, seed, run, correct):
+def write(root, size, seed, run, correct, texts=True, set_name="dev", **changes):
+    """Writes a run.
+
+    Args:
+      correct: right or not [examples], or by epochs the logit of the right class [examples], None at the end.
+    """
     path = root / f"{size}-{seed}-{run}"
-    labels = np.arange(EXAMPLES) % 2
+    logits = correct if isinstance(correct, dict) else {None: np.where(correct, 1, -1)}
+    number = len(logits[None])
+    labels, ids = np.arange(number) % 2, [f"{set_name}/{place}" for place in range(number)]
     with RunDirectory(path, stage="finetune", parameters={"size": size}) as directory:
-        file = "predictions/dev.tfrecord"
-        write_predictions(
-            path / file,
-            example_ids=[f"dev/{place}" for place in range(EXAMPLES)],
-            labels=labels,
-            predictions=np.where(correct, labels, 1 - labels),
-            extras={"kind": ["easy"] * EXAMPLES},
-        )
-        ids = [f"dev/{place}" for place in range(EXAMPLES)]
-        premises = [f"sentence number {place}" for place in range(EXAMPLES)]
-        texts = {"premise": premises, "hypothesis": ["a " + "long " * 100] * EXAMPLES}
-        text_file = write_texts(path, "dev", ids, texts)
-        entry = evaluation_entry(
-            path, file, examples=EXAMPLES, metrics=["accuracy"], texts=text_file
-        )
+        text_file = None
+        if texts:
+            premises = [f"sentence number {place}" for place in range(number)]
+            columns = {"premise": premises, "hypothesis": ["a " + "long " * 100] * number}
+            text_file = write_texts(path, set_name, ids, columns)
+        entries = {}
+        for epochs, logit in logits.items():
+            name = set_name if epochs is None else set_at(set_name, epochs)
+            scores = np.stack([np.zeros(number), np.where(labels, logit, -logit)], axis=1)
+            file = f"predictions/{name}.tfrecord"
+            write_predictions(
+                path / file,
+                example_ids=ids,
+                labels=labels,
+                predictions=scores.argmax(axis=1),
+                scores=scores.astype(np.float32) if isinstance(correct, dict) else None,
+                extras={"kind": ["easy"] * number} if texts else None,
+            )
+            entries[name] = evaluation_entry(
+                path, file, examples=number, metrics=["accuracy"], texts=text_file,
+                evaluation_set=None if epochs is None else set_name, epochs=epochs,
+            )  # fmt: skip
         facts = {
-            "task": "nli", "evaluation_sets": {"dev": entry}, "parameters": {"size": size},
+            "task": "nli", "evaluation_sets": entries, "parameters": {"size": size},
             "procedure": size, "pretrain_seed": seed, "data_seed": seed, "step": 5,
-            "learning_rate": 1e-4, "finetune_seed": run,
+            "learning_rate": 1e-4, "finetune_seed": run, **changes,
         }  # fmt: skip
         write_run(path, facts)
-        directory.finish(["run.json", file, text_file["file"]])
+        files = [entry["file"] for entry in entries.values()]
+        directory.finish(["run.json", *files, *([text_file["file"]] if text_file else [])])
 
 
 @pytest.fixture(scope="module")
@@ -70,13 +89,128 @@ def world(tmp_path_factory):
 @pytest.fixture(scope="module")
 def tables(world):
     root, _ = world
-    given = {"predictions": str(root / "runs"), "sizes": SIZES}
-    instances(run_dir=str(root / "report"), **given)
+    return tables_of(root, SIZES)
+
+
+def tables_of(root, sizes):
+    instances(run_dir=str(root / "report"), predictions=str(root / "runs"), sizes=sizes)
     folder = root / "report" / "report" / "tables"
     return {
         path.stem: list(csv.DictReader(path.open(encoding="utf-8")))
         for path in folder.glob("*.csv")
     }
+
+
+EPOCHS = (3, 3.3333, None)
+SPREADS = (
+    0.7,
+    1.0,
+    0.5,
+)  # of the effects of pre-training, fine-tuning and the checkpoint on a logit
+
+
+@pytest.fixture(scope="module")
+def early(tmp_path_factory):
+    """Logits of the right class [4 seeds, 3 runs, epochs, examples], their means, and the tables."""
+    root = tmp_path_factory.mktemp("early")
+    random = np.random.default_rng(1)
+    mean, shape = random.normal(0.5, 1, 2000), (4, 3, len(EPOCHS), 2000)
+    logits = {}
+    for size in ("mini", "large"):
+        logits[size] = np.broadcast_to(mean, shape).copy()
+        for depth, spread in enumerate(SPREADS):
+            lone = (*shape[: depth + 1], *(1,) * (2 - depth), 2000)
+            logits[size] += random.normal(scale=spread, size=lone)
+        for seed, run in np.ndindex(4, 3):
+            by_epochs = dict(zip(EPOCHS, logits[size][seed, run], strict=True))
+            write(root / "runs", size, seed, run, by_epochs, texts=False)
+    return logits, mean, tables_of(root, ("mini", "large"))
+
+
+def splits(tables, size="large"):
+    return {row["Loss"]: row for row in tables["decomposition"] if row["Size"] == size}
+
+
+def test_the_variance_over_checkpoints_is_the_true_one(early):
+    """By integrals: a run is right where its mean and three normal effects are above 0 together."""
+    _, mean, tables = early
+    row = splits(tables)["0/1 over checkpoints"]
+    nodes, weights = np.polynomial.hermite_e.hermegauss(61)
+    below = [np.sqrt(np.sum(np.square(SPREADS[depth:]))) for depth in range(3)]
+    # Mean squares of the probability to be right, given the first 0, 1, 2 and all 3 effects.
+    squares = [norm.cdf(mean / below[0]) ** 2]
+    for depth in (1, 2):
+        effect = np.sqrt(np.sum(np.square(SPREADS[:depth]))) * nodes
+        chance = norm.cdf((mean[:, None] + effect) / below[depth])
+        squares.append(chance**2 @ (weights / weights.sum()))
+    squares.append(norm.cdf(mean / below[0]))
+    columns = ("Pre-training", "Fine-tuning", "Checkpoint")
+    truths = {
+        name: after - before
+        for name, before, after in zip(columns, squares, squares[1:], strict=False)
+    }
+    truths["Bias squared"] = (1 - squares[-1]) ** 2
+    for name, truth in truths.items():
+        error = float(row[f"SE {name.lower()}"])
+        assert abs(float(row[name]) - truth.mean()) < 4 * error < 0.04
+    other = next(
+        row
+        for row in tables["disagreement"]
+        if (row["Size"], row["Loss"]) == ("large", "0/1 over checkpoints")
+    )
+    assert float(other["Different checkpoint"]) == pytest.approx(2 * float(row["Checkpoint"]))
+
+
+def test_only_the_decomposition_has_early_predictions_and_probabilities(early):
+    logits, _, tables = early
+    last = logits["large"][:, :, -1]
+    for loss, scores in (("0/1", last > 0), ("squared", expit(last))):
+        row, expected = splits(tables)[loss], decompose(scores)
+        assert row["Checkpoint"] == ""
+        for column, name in (
+            ("Bias squared", "bias_squared"), ("Pre-training", "pretrain_seed"),
+            ("Fine-tuning", "finetune_seed"), ("Mean loss", "loss"),
+        ):  # fmt: skip
+            assert float(row[column]) == pytest.approx(expected.parts[name].mean, abs=1e-6)
+    assert float(tables["accuracy"][1]["Accuracy"]) == pytest.approx((last > 0).mean())
+    assert {row["Loss"] for row in tables["disagreement"]} == {"0/1", "0/1 over checkpoints"}
+
+
+def test_a_checkpoint_counts_once_and_only_if_every_run_has_it(tmp_path, capsys):
+    """The kept model is that of epoch 3, so that the last predictions are those; one run lacks epoch 3.7."""
+    random = np.random.default_rng(2)
+    epochs = (3, 3.5, 3.7, None)
+    logits = random.normal(size=(2, 2, 2, len(epochs), 50))
+    logits[..., 3, :] = logits[..., 0, :]
+    for size, seed, run in np.ndindex(2, 2, 2):
+        by_epochs = dict(zip(epochs, logits[size, seed, run], strict=True))
+        if size and seed and run:
+            del by_epochs[3.7]
+        kept = {"kept_model": {"directory": "model", "epochs": 3.0}}
+        place = (tmp_path / "runs", SIZES[2 * size], seed, run)
+        write(*place, by_epochs, texts=False, **kept)
+    row = splits(tables_of(tmp_path, ("mini", "large")))["0/1 over checkpoints"]
+    expected = decompose(logits[1][:, :, :2] > 0).parts["checkpoint"].mean
+    assert float(row["Checkpoint"]) == pytest.approx(expected)
+    assert "only some runs have dev@3.7, which the variance" in capsys.readouterr().err
+
+
+def test_single_examples_vary_more_than_accuracy(early):
+    """By hand: variances of one run's answers, and of its accuracy, from nested means."""
+    logits, _, tables = early
+    right = (logits["large"][:, :, -1] > 0).astype(float)
+    variance = {}
+    for name, scores in (("examples", right), ("accuracy", right.mean(axis=2, keepdims=True))):
+        fine = scores.var(axis=1, ddof=1).mean(axis=0)
+        seeds = scores.mean(axis=1).var(axis=0, ddof=1) - fine / 3
+        variance[name] = fine.mean(), seeds.mean()
+    row = splits(tables)["0/1"]
+    ratio = sum(variance["examples"]) / sum(variance["accuracy"])
+    assert float(row["Example / overall variance"]) == pytest.approx(ratio) and ratio > 500
+    spread = float(tables["accuracy"][1]["SD over runs"])
+    assert spread == pytest.approx(right.mean(axis=2).std(ddof=1))
+    fine, seeds = variance["examples"]
+    assert float(row["Fine-tuning / pre-training"]) == pytest.approx(fine / seeds)
 
 
 def test_every_numbered_table_and_figure_is_there(world, tables):
@@ -152,15 +286,13 @@ def test_discoveries_by_threshold(world, tables):
         assert float(row["At least"]) == pytest.approx(share - float(row["Falsely discovered"]))
 
 
-def test_fewer_seeds_show_less(tables):
+def test_fewer_seeds_show_less(world, tables):
     rows = [row for row in tables["seeds"] if (row["Smaller"], row["Larger"]) == ("mini", "large")]
     assert [row["Seeds"] for row in rows] == ["2", "3", "4", "5", "6"]
     # Of two against two seeds the smallest p is 1/6, so that no test of 60 can pass.
     assert float(rows[0]["Fisher's tests"]) == 0 < float(rows[-1]["Fisher's tests"])
-    (single,) = [
-        row for row in tables["fisher"] if (row["Smaller"], row["Larger"]) == ("mini", "large")
-    ]
-    shares = [float(single[f"Share at FDR {rate}"]) for rate in ("0.05", "0.1", "0.2")]
+    votes = [(world[1][size].sum(axis=1) >= 2).astype(int) for size in ("mini", "large")]
+    shares = [fisher_tests(*votes, level=rate).share for rate in (0.05, 0.1, 0.2)]
     assert float(rows[-1]["Fisher's tests"]) >= max(shares) > 0
     assert float(rows[-1]["Decay bound"]) == pytest.approx(
         float(next(row for row in tables["decay"] if row["Larger"] == "large")["Decay, ensembled"])
@@ -191,7 +323,7 @@ def test_decaying_examples_are_named_with_their_text(world, tables):
 def test_momentum_has_an_interval_and_the_papers_index_has_none(tables):
     (row,) = tables["momentum"]
     assert float(row["r (95% CI) low"]) < float(row["r (95% CI) high"])
-    assert tables["momentum_index"][-1]["Accuracy of the middle"] == "all"
+    assert tables["momentum_index"][-2]["Accuracy of the middle"] == "all"
     assert not [column for column in tables["momentum_index"][0] if "CI" in column]
 
 
@@ -200,6 +332,82 @@ def test_the_variances_are_of_all_runs(world, tables):
     (row,) = [row for row in tables["decomposition"] if row["Size"] == "large"]
     expected = decompose(correct["large"]).parts
     assert float(row["Fine-tuning"]) == pytest.approx(expected["finetune_seed"].mean)
+
+
+def test_one_run_against_one_run_counts_every_pair(world, tables):
+    _, correct = world
+    small, large = (correct[size].reshape(18, 1, EXAMPLES) for size in ("mini", "large"))
+    large = large.swapaxes(0, 1)
+    row = next(row for row in tables["improvement"] if row["Larger"] == "large")
+    assert float(row["Better, one run each"]) == pytest.approx((large > small).mean())
+    assert float(row["Worse, one run each"]) == pytest.approx((large < small).mean())
+    gains = np.diff([correct[size].mean(axis=(0, 1)) for size in SIZES], axis=0)
+    assert float(tables["momentum_index"][-1]["Index"]) == pytest.approx(np.corrcoef(*gains)[0, 1])
+
+
+def test_the_blind_sheet_hides_which_examples_decay(world, tables):
+    root, correct = world
+    folder = root / "report" / "report" / "blind"
+    sheet, key = (pandas.read_csv(folder / f"{name}.csv") for name in ("sheet", "key"))
+    assert list(sheet) == ["Set", "Smaller", "Larger", "Example", "Text", "category"]
+    assert sheet["category"].isna().all() and sheet["Text"].str.contains("premise: sent").all()
+    assert "decay" not in (folder / "sheet.csv").read_text()
+    assert (sheet["Example"] == key["Example"]).all() and sheet["Example"].is_unique
+    fall = correct["large"].mean(axis=(0, 1)) - correct["mini"].mean(axis=(0, 1))
+    decays = key["Example"].str.removeprefix("dev/").astype(int).map(lambda row: fall[row] <= -0.9)
+    assert (decays == (key["Group"] == "decaying")).all() and 3 <= decays.sum() < len(key)
+    assert not (np.diff(decays.astype(int)) >= 0).all()  # mixed, not one group after the other
+
+
+def test_the_page_makes_table_5_from_a_filled_sheet(world, tables, tmp_path, monkeypatch):
+    """With every decaying label wrong and every other one correct, so the table is known."""
+    root, _ = world
+    folder = tmp_path / "results" / "sizes" / "report" / "blind"
+    folder.mkdir(parents=True)
+    sheet, key = (
+        pandas.read_csv(root / "report" / "report" / "blind" / f"{name}.csv")
+        for name in ("sheet", "key")
+    )
+    sheet["category"] = np.where(key["Group"] == "decaying", "Wrong", "Correct")
+    sheet.sort_values("Text").to_csv(folder / "sheet.csv", index=False)
+    key.to_csv(folder / "key.csv", index=False)
+    page = (Path(__file__).parents[3] / "docs" / "zhong.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?crosstab.*?)```", page, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    exec(code, names)
+    table = names["table"]
+    assert list(table) == ["Correct", "Fine", "Wrong", "Unsure"]
+    assert table.loc[("nli/dev", "decaying")].tolist() == [0, 0, 1, 0]
+    assert table.loc[("nli/dev", "control")].tolist() == [1, 0, 0, 0]
+
+
+def test_without_texts_the_blind_sheet_says_so(tmp_path, capsys):
+    for size, seed in np.ndindex(2, 2):
+        right = np.arange(20) < 3 if size else np.arange(20) < 10
+        write(tmp_path / "runs", SIZES[2 * size], seed, 0, right, texts=False)
+    tables_of(tmp_path, ("mini", "large"))
+    assert "the predictions have no texts, so the blind sheet has ids" in capsys.readouterr().err
+    sheet = pandas.read_csv(tmp_path / "report" / "report" / "blind" / "sheet.csv")
+    assert set(sheet["Text"]) == {"label: 0", "label: 1"}
+
+
+def test_the_rate_is_chosen_on_held_out_data_if_there_are_runs_that_held_some_out(tmp_path, capsys):
+    """On dev the higher rate is better, on held-out data the lower."""
+    for size, seed, high in np.ndindex(2, 2, 2):
+        place, rate = (tmp_path / "runs" / str(high), SIZES[2 * size], seed, 0), [1e-4, 1e-3][high]
+        write(*place, np.arange(20) < 10 + 5 * high + size, learning_rate=rate)
+        held_out = (tmp_path / "held_out" / str(high), *place[1:])
+        right = np.arange(10) < 8 - 5 * high
+        parameters = {"held_out_fold": 0}
+        write(*held_out, right, set_name="held_out", learning_rate=rate, parameters=parameters)
+    for folders, accuracy, rule in (("runs", 0.75, "development"), (".", 0.5, "held out")):
+        chosen = tmp_path / folders / "report"
+        instances(run_dir=str(chosen), predictions=str(tmp_path / folders), sizes=("mini", "large"))
+        notes = [line for line in capsys.readouterr().err.splitlines() if "learning rate" in line]
+        assert len(notes) == 2 and all(rule in line for line in notes)
+        rows = csv.DictReader((chosen / "report/tables/accuracy.csv").open())
+        assert float(next(rows)["Accuracy"]) == accuracy
 
 
 def test_bad_sizes_are_refused_before_anything_is_written(world, tmp_path):

@@ -27,7 +27,6 @@ def test_results_are_those_of_the_functions(sizes, analysis):
     assert (pair.task, pair.small) == ("NLI", "mini")
     votes = [ensemble(sizes[name]) for name in ("mini", "large")]
     assert pair.decay.bound == decay_bound(*votes).bound > 0
-    assert pair.fisher[0.1].num_discoveries == fisher_tests(*votes, level=0.1).num_discoveries
     assert pair.gain == pytest.approx(sizes["large"].mean() - sizes["mini"].mean())
     assert pair.single.bound == decay_bound(sizes["mini"][:, 0], sizes["large"][:, 0]).bound
     of_each = [
@@ -35,7 +34,7 @@ def test_results_are_those_of_the_functions(sizes, analysis):
         for seed in range(6)
     ]
     assert pair.of_one_seed == pytest.approx(np.mean(of_each))
-    found = analysis.decompositions["NLI"]["large"]
+    found = analysis.decompositions["NLI", "0/1"]["large"]
     np.testing.assert_array_equal(found.bias_squared, decompose(sizes["large"]).bias_squared)
     assert analysis.momenta["NLI"][SIZES] == momentum(*sizes.values())
     index = analysis.momentum_indices["NLI"][SIZES]
@@ -48,12 +47,12 @@ def test_what_the_data_do_not_allow_is_left_out(sizes, analysis):
     assert single.of_one_seed is None
     assert single.single.bound == single.decay.bound
     assert analysis.accuracies["one run"]["mini"].ensembled is None
-    assert list(analysis.decompositions["one run"]["mini"].variances) == ["pretrain_seed"]
+    assert list(analysis.decompositions["one run", "0/1"]["mini"].variances) == ["pretrain_seed"]
     few = {size: runs[:2] for size, runs in sizes.items()}
     found = analyse_sizes({"NLI": few}, n_resamples=40, with_curves=True)
-    assert found.curves["NLI"] == {}
+    assert found.curves["NLI", "0/1"] == {}
     lone = analyse_sizes({"NLI": {size: runs[:1, 0] for size, runs in sizes.items()}})
-    assert lone.decompositions == {"NLI": {}} == lone.momenta
+    assert lone.decompositions == {("NLI", "0/1"): {}} and lone.momenta == {"NLI": {}}
     assert "momentum" not in all_tables(lone)
     assert "figure_decomposition" not in {section.name for section in figure_sections(lone)}
     with pytest.raises(DataError, match="no task or no size"):
@@ -63,8 +62,8 @@ def test_what_the_data_do_not_allow_is_left_out(sizes, analysis):
 def test_a_curve_that_cannot_be_fitted_does_not_stop_the_page(sizes, tmp_path):
     alike = {size: np.tile(runs[..., :1] * 0 + [0, 1], 150) for size, runs in sizes.items()}
     result = analyse_sizes({"hard": sizes, "easy": alike}, n_resamples=40)
-    assert {task for task, _, _ in result.refused_curves} == {"easy"}
-    assert {*result.curves["hard"]} == {"pretrain_seed", "finetune_seed"}
+    assert {split for split, _, _ in result.refused_curves} == {("easy", "0/1")}
+    assert {*result.curves["hard", "0/1"]} == {"pretrain_seed", "finetune_seed"}
     left_out = write_report(tmp_path / "report", report_of_sizes(result))
     reason = left_out["figure_variance_given_bias_easy_pretrain_seed_mini"]
     assert "groups of examples that differ in bias, expected 3" in reason

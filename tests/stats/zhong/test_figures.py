@@ -16,7 +16,6 @@ from multiberts.stats.zhong.figures import (
     decay_figure,
     decomposition_figure,
     figure_sections,
-    fisher_figure,
     histogram_figure,
     momentum_figure,
     report_of_sizes,
@@ -36,7 +35,7 @@ def lines_of(axes):
 def test_figures_are_drawn(analysis):
     titles = {section.name: section.title for section in figure_sections(analysis)}
     names = [f"decay_NLI_{pair}" for pair in ("mini_medium", "mini_large", "medium_large")]
-    for name in (*names, "accuracy", "bounds", "fisher", "decomposition", "momentum_NLI",
+    for name in (*names, "accuracy", "bounds", "decomposition", "momentum_NLI",
                  "variance_given_bias_NLI_finetune_seed"):  # fmt: skip
         assert f"figure_{name}" in titles
     assert titles["figure_decay_NLI_mini_large"].endswith(" (NLI: mini to large)")
@@ -88,12 +87,12 @@ def test_labels_of_the_decay_figure_fit_beside_their_axes(analysis):
 
 
 def test_bars_stack_to_the_loss(analysis):
-    axes = decomposition_figure(analysis.decompositions).axes[0]
+    axes = decomposition_figure({"NLI": analysis.decompositions["NLI", "0/1"]}).axes[0]
     tops: dict[float, float] = {}
     bars: Any = axes.patches
     for bar in bars:
         tops[bar.get_x()] = max(tops.get(bar.get_x(), 0.0), bar.get_y() + bar.get_height())
-    losses = [found.parts["loss"].mean for found in analysis.decompositions["NLI"].values()]
+    losses = [found.parts["loss"].mean for found in analysis.decompositions["NLI", "0/1"].values()]
     assert list(tops.values()) == pytest.approx(losses)
     fills = {(bar.get_facecolor(), bar.get_hatch()) for bar in axes.patches}
     assert len(fills) == len({hatch for _, hatch in fills}) == 3
@@ -141,19 +140,8 @@ def test_bounds_show_every_kind_where_it_is_known(analysis):
     assert len(lines_of(other)) == 3 * 3 + 1  # with one run per seed, two kinds are left
 
 
-def test_discoveries_stand_before_the_bound(analysis):
-    (axes,) = fisher_figure(analysis.pairs).axes
-    bars: Any = axes.patches
-    widths = [bar.get_width() for bar in bars]
-    np.testing.assert_allclose(widths, [100 * pair.decay.bound for pair in analysis.pairs])
-    first = lines_of(axes)[0]
-    np.testing.assert_allclose(
-        first[:, 0], [100 * pair.fisher[0.05].share for pair in analysis.pairs]
-    )
-
-
 def test_curves_of_sizes_differ_in_colour_and_in_line(analysis):
-    curves = analysis.curves["NLI"]["finetune_seed"]
+    curves = analysis.curves["NLI", "0/1"]["finetune_seed"]
     (axes,) = variance_curve_figure(curves).axes
     for line, curve in zip(axes.get_lines(), curves.values(), strict=True):
         np.testing.assert_array_equal(line.get_ydata(), np.maximum(curve.mean, 0))
@@ -177,9 +165,9 @@ def test_a_pair_without_decay_is_drawn_too():
 
 @pytest.mark.figures
 def test_long_names_are_not_clipped(analysis):
-    long = "a rather long name of a task with many conditions and a version, second of two"
-    pairs = [replace(pair, task=long) for pair in analysis.pairs]
-    figure = fisher_figure(pairs)
+    long = "a rather long name of a size with many conditions and a version"
+    pairs = [replace(pair, small=long) for pair in analysis.pairs if pair.task == "NLI"]
+    figure = bounds_figure(pairs)
     figure_bytes(figure)
     (axes,) = figure.axes
     for label in axes.get_yticklabels():

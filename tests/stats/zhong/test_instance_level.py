@@ -348,6 +348,16 @@ def test_two_seeds_against_two_can_never_be_significant():
     assert decay_bound(np.ones((2, 50), int), np.zeros((2, 50), int)).bound > 0.8
 
 
+def test_the_bound_is_tight_where_single_tests_find_nothing():
+    """The paper's extreme example (appendix F): one example in 10,000 decays, and one improves."""
+    small, large = np.ones((2, 2, 10_000), int)
+    large[:, 0] = small[:, 1] = 0
+    found = decay_bound(small, large)
+    assert found.bound == pytest.approx(1e-4) and found.baseline.cdf(-0.1) == 0
+    tests = fisher_tests(small, large, level=0.5)
+    assert tests.p_values.min() == pytest.approx(1 / 6) and tests.num_discoveries == 0
+
+
 def test_discoveries_at_ten_seeds():
     small, large = np.ones((10, 100), int), np.ones((10, 100), int)
     large[:, :5] = 0

@@ -19,7 +19,7 @@ from multiberts.stats.zhong.tables import all_tables
 def test_tables_hold_the_results(analysis):
     tables = all_tables(analysis)
     assert list(tables) == [
-        "accuracy", "decay", "bounds", "relative_bias", "thresholds", "seeds", "improvement", "fisher",
+        "accuracy", "decay", "bounds", "relative_bias", "thresholds", "seeds", "improvement",
         "decomposition", "disagreement", "momentum", "momentum_index",
     ]  # fmt: skip
     rows = list(csv.DictReader(io.StringIO(tables["decay"].csv())))
@@ -31,7 +31,7 @@ def test_tables_hold_the_results(analysis):
     loss = list(csv.DictReader(io.StringIO(tables["decomposition"].csv())))
     for row in loss:
         parts = [float(row[name] or 0) for name in ("Bias squared", "Pre-training", "Fine-tuning")]
-        assert sum(parts) == pytest.approx(float(row["Loss"]))
+        assert sum(parts) == pytest.approx(float(row["Mean loss"]))
     row = next(csv.DictReader(io.StringIO(tables["momentum"].csv())))
     found = analysis.momenta["NLI"]["mini", "medium", "large"]
     assert float(row["r (95% CI) low"]) == found.low < float(row["r"]) == found.r
@@ -39,6 +39,7 @@ def test_tables_hold_the_results(analysis):
     assert not [name for name in index[0] if "CI" in name]
     names = [row["Accuracy of the middle"] for row in index[:11]]
     assert names == [*(f"{10 * low} to {10 * low + 10} %" for low in range(10)), "all"]
+    assert index[11]["Accuracy of the middle"] == "not held equal"
     for table in tables.values():
         assert len({line.count(" & ") for line in table.latex().splitlines() if " & " in line}) == 1
         assert len(table.markdown().splitlines()) == len(table.rows) + 4
@@ -62,10 +63,10 @@ def test_improving_stands_above_the_diagonal_and_decaying_below(sizes, analysis)
 
 def test_disagreement_is_twice_the_variances_in_the_table(analysis):
     table = all_tables(analysis)["disagreement"]
-    parts = analysis.decompositions["NLI"]["large"].parts
-    row = next(row for row in table.rows if row[:2] == ("NLI", "large"))
-    assert row[2] == pytest.approx(2 * parts["finetune_seed"].mean)
-    assert row[4] == pytest.approx(2 * (parts["finetune_seed"].mean + parts["pretrain_seed"].mean))
+    parts = analysis.decompositions["NLI", "0/1"]["large"].parts
+    row = next(row for row in table.rows if row[:3] == ("NLI", "0/1", "large"))
+    assert row[3] == pytest.approx(2 * parts["finetune_seed"].mean)
+    assert row[5] == pytest.approx(2 * (parts["finetune_seed"].mean + parts["pretrain_seed"].mean))
 
 
 def test_a_bound_of_zero_has_no_threshold():
