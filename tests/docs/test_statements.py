@@ -27,10 +27,11 @@ NAMES = {
     "Barnes": "b3",
 }
 SECTION = r"(?:[0-9]|[A-J]\b)(?:\.\d)*"
+AUTHOR = r"[A-Z][a-z]\w*"  # not a conference, such as ACL
 CITED = re.compile(
-    rf"(?P<paper>{'|'.join(NAMES)})"
+    rf"(?P<paper>{'|'.join(NAMES)})(?:(?:,| and| &) {AUTHOR})*(?:,? \(?(?:19|20)\d\d)?"
     # Another paper: its authors and year.
-    r"|(?P<other>\b[A-Z]\w+(?:, [A-Z]\w+)*(?: et al\.| and [A-Z]\w+)?,? \(?(?:19|20)\d\d)"
+    rf"|(?P<other>\b{AUTHOR}(?:, {AUTHOR})*(?: et al\.| and {AUTHOR})?,? \(?(?:19|20)\d\d)"
     rf"|(?:[Ss]ections?|[Aa]ppendix|[Aa]ppendices) (?P<numbers>{SECTION}(?:(?:, | and | to ){SECTION})*)"
 )
 
