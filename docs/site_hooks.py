@@ -97,13 +97,14 @@ def drawn(markdown: str) -> list[dict[str, bytes]]:
 
 
 def statements_table(file: Path) -> str:
-    """Returns the table of a paper's statements in Markdown."""
-    lines = ["| section | statement | here |", "|---|---|---|"]
+    """Returns the table of a paper's statements in Markdown: below each, where it stands."""
+    lines = ["| section | statement, and where it stands |", "|---|---|"]
     with file.open(encoding="utf-8", newline="") as handle:
         for row in csv.DictReader(handle):
-            where = ", ".join(f"`{name}`" for name in row["where"].split("; ") if name)
-            here = ". ".join(part for part in (where, row["note"]) if part)
-            lines.append(f"| {row['section']} | {row['statement']} | *{row['status']}*: {here} |")
+            where = [f"`{name}`" for name in row["where"].split("; ") if name]
+            note = f"[{row['note']}](departures.md)" if row["status"] == "departs" else row["note"]
+            here = f"*{row['status']}*: " + "; ".join(filter(None, [", ".join(where), note]))
+            lines.append(f"| {row['section']} | {row['statement']}<br>{here} |")
     return "\n".join(lines)
 
 
