@@ -16,7 +16,8 @@ from multiberts.benchmarks.b3_experiment import (
     true_leakage,
 )
 
-DATA = Path(__file__).resolve().parents[2] / "docs" / "b3_worlds.csv"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+DATA = DOCS / "b3_worlds.csv"
 
 
 def test_learner_equals_scikit_learn():
@@ -74,6 +75,19 @@ def test_b3_is_nearer_to_the_truth_than_the_others_in_the_data_of_the_docs():
             assert errors.mean() < -3 * errors.std() / np.sqrt(len(errors)), kind
         assert abs(b3.mean()) < 0.5 * abs(plain.mean()), kind
         assert (b3**2).mean() < (plain**2).mean(), kind
+
+
+def test_the_table_of_departures_is_that_of_the_data():
+    expected = experiment.error_table(pd.read_csv(DATA)).drop(columns="noise")
+    lines = (DOCS / "departures.md").read_text(encoding="utf-8").splitlines()
+    rows = [
+        line.strip("| ").split(" | ") for line in lines if line.startswith(("| two parts", "| six"))
+    ]
+    assert [row[:2] for row in rows] == expected[["kind", "directions"]].to_numpy().tolist()
+    for row, numbers in zip(rows, expected.iloc[:, 2:].to_numpy(), strict=True):
+        digits = 0.0051 if row[0] == "two parts" else 6e-5
+        assert float(row[2]) == pytest.approx(numbers[0], abs=6e-4)
+        assert [float(cell) for cell in row[3:]] == pytest.approx(numbers[1:], abs=digits, rel=1e-3)
 
 
 @pytest.mark.slow
