@@ -45,9 +45,7 @@ from multiberts.stats.zhong.ensembles import ensemble
 from multiberts.stats.zhong.figures import report_of_sizes
 from multiberts.stats.zhong.instance_level import fisher_tests, instance_accuracy
 
-MOST_EXAMPLES = (
-    100  # number of listed decaying examples per pair of sizes, and of rows to judge per set
-)
+MOST_EXAMPLES = 100  # listed decaying examples per pair of sizes, and rows to judge per set
 MOST_DECAY = -0.9  # difference from which an example is judged by hand, as in the paper
 LONGEST_TEXT, LONGEST_JUDGED = 200, 100_000  # number of characters shown of each text
 IDENTITY = Identity(inputs=("predictions",))

@@ -38,9 +38,8 @@ Tasks = Mapping[str, Mapping[str, Runs]]
 Triple = tuple[str, str, str]  # names of a small, a middle and a large size
 Split = tuple[str, str]  # names of a task and a loss
 ZERO_ONE = "0/1"
-OVER_CHECKPOINTS = (
-    "0/1 over checkpoints"  # with predictions of early checkpoints as innermost level
-)
+# With predictions of early checkpoints as innermost level.
+OVER_CHECKPOINTS = "0/1 over checkpoints"
 # False discovery rates from which the best for Fisher's tests is chosen, as in the paper's table 4.
 RATES = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
 MOST_SEEDS = 10
