@@ -377,7 +377,7 @@ class Catalogue:
 
     @cached_property
     def early_original(self) -> list[Comparison]:
-        """The same with the base at its early step (appendix E); none without predictions of that step."""
+        """Compares the base at its early step, too (appendix E); nothing without its predictions."""
         original = self.last(self.roles.original)
         early = {
             key: replace(item, procedure=f"{item.procedure}, {step_name(item.step or 0)}")
