@@ -398,8 +398,11 @@ class Catalogue:
 
     @cached_property
     def family_of_steps(self) -> TaskComparisons:
-        """Early against late checkpoints on all sets together."""
-        return compare_family(self.pairs_of_steps, settings=self.settings)
+        """Compares early with late checkpoints on all tasks together, by each task's first set."""
+        by_task: dict[str, tuple[PredictionSet, PredictionSet]] = {}
+        for pair in self.pairs_of_steps:
+            by_task.setdefault(pair[0].task, pair)
+        return compare_family(list(by_task.values()), settings=self.settings)
 
     @cached_property
     def agreements(self) -> dict[str, Agreement]:

@@ -308,12 +308,13 @@ def _training(level: float, name: str, steps: Sequence[PredictionSet]) -> Figure
 def _variance(catalogue: Catalogue) -> Figure:
     components, sizes = {}, {}
     for predictions in catalogue.last(catalogue.roles.base).values():
-        measure = predictions.measures[0]
+        measure = BIAS if BIAS in predictions.measures else predictions.measures[0]
         name = f"{predictions.set_name}, {metric_name(measure)}"
         components[name] = predictions.components(measure)
         scores = predictions.run_scores(measure)
         number = len(scores.seeds)
-        sizes[name] = (number, scores.num_runs / number, predictions.data.sizes["example"])
+        size = predictions.measured(measure)[0].sizes["example"]
+        sizes[name] = (number, scores.num_runs / number, size)
     return variance_figure(components, sizes)
 
 

@@ -157,3 +157,30 @@ def test_figure_8_has_both_steps_of_every_task_and_the_seeds_with_both(predictio
     for panel in panels:
         assert [arm.name for arm in panel.arms] == ["1M steps", "2M steps"]
         assert [arm.seeds for arm in panel.arms] == [(0, 1, 2, 3, 4)] * 2
+
+
+def test_a_task_with_two_sets_counts_once_in_the_mean_and_the_correction(prediction_sets):
+    again = [
+        dataclasses.replace(item, evaluation_set="second")
+        for item in prediction_sets
+        if item.task == "MNLI" and item.evaluation_set == "dev"
+    ]
+    paper = Catalogue([*prediction_sets, *again], settings=SETTINGS)
+    assert "MNLI/second" in {item.evaluation_set for item in paper.steps}
+    assert list(paper.family_of_steps.comparisons) == [
+        "MNLI/dev",
+        "RTE/dev",
+        "STS-B/dev",
+        "SQuAD/v2.0",
+    ]
+
+
+def test_the_variance_of_gender_bias_is_that_of_its_correlation(prediction_sets):
+    section = {
+        item.name: item for item in paper_report(prediction_sets, settings=SETTINGS).sections
+    }
+    axes = section["figure_variance"].make().axes[0]
+    names = [" ".join(label.get_text().split()) for label in axes.get_yticklabels()]
+    assert [name for name in names if "winogender" in name] == [
+        "coreference, winogender, bias correlation"
+    ]
