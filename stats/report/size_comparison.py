@@ -38,6 +38,7 @@ from multiberts.stats.report.selection import (
 from multiberts.stats.runs_table import Arm, RunsTable, aligned, make_runs
 from multiberts.stats.zhong.analysis import (
     OVER_CHECKPOINTS,
+    ZERO_ONE,
     InstanceAnalysis,
     analyse_sizes,
 )
@@ -108,6 +109,12 @@ def _report(runs: Sequence[FinishedRun], sizes: Sequence[str]) -> Report:
         for loss, make in of_losses.items()
     }
     analysis = analyse_sizes(right, votes, further_losses=further)
+    for name, by_size in right.items():
+        if lacking := by_size.keys() - analysis.decompositions[name, ZERO_ONE].keys():
+            console.note_once(
+                f"{name}, {', '.join(sorted(lacking))}: no decomposition, disagreement or variance given "
+                "bias: they need two pre-training seeds, and one with two fine-tuning runs"
+            )
     listed = {
         f"{direction}_examples": _changed_examples(analysis, prediction_sets, votes, direction)
         for direction in ("decaying", "improving")
@@ -121,11 +128,16 @@ def _groups_by_size(
 ) -> dict[str, dict[str, tuple[RunGroup, PredictionSet]]]:
     """Returns runs and predictions with accuracy by evaluation set (with two or more sizes) and size."""
     reader = PredictionSetReader()
-    groups = []
-    for group in make_groups(runs):
-        # As in appendix A, if every rate was tried on held-out data, too.
-        held_out = {run.facts["learning_rate"] for run in group.held_out_runs}
-        rule: LearningRateRule = "held_out" if held_out >= {*group.learning_rates} else "dev"
+    groups, all_groups = [], make_groups(runs)
+    on_dev = {
+        group.task
+        for group in all_groups
+        if len(group.learning_rates) > 1
+        and {*group.learning_rates} - {run.facts["learning_rate"] for run in group.held_out_runs}
+    }
+    for group in all_groups:
+        # As in appendix A, if all sizes tried every rate on held-out data, too: one rule for all.
+        rule: LearningRateRule = "dev" if group.task in on_dev else "held_out"
         chosen, choice = choose_learning_rate(group, reader, rule)
         groups.append(chosen)
         if choice is not None:

@@ -87,8 +87,9 @@ _CAPTIONS = {
     "often a run of the larger size is right and one of the smaller is wrong, and the reverse, chance "
     "included: two runs of one size differ, too (Zhong et al., section 3)",
     "decomposition": "The loss as squared bias and variances over pre-training and fine-tuning, and over the "
-    "checkpoints of a run if it predicted early, too. Last: how many times the variance of one run's score "
-    "on an example is that of its mean score (Zhong et al., table 7, section 6 and appendix H.1)",
+    "checkpoints of a run if it predicted early, too; then two ratios of variances, the second of one run's "
+    "score on an example to its mean score. SE: over examples, for fixed seeds (Zhong et al., table 7, "
+    "section 6 and appendix H.1)",
     "disagreement": "How often two runs disagree in being right, by the seed that they share "
     "(Zhong et al., table 1)",
     "momentum": "Whether examples that improve from the small to the middle size improve further: "

@@ -387,7 +387,9 @@ def test_without_texts_the_blind_sheet_says_so(tmp_path, capsys):
         right = np.arange(20) < 3 if size else np.arange(20) < 10
         write(tmp_path / "runs", SIZES[2 * size], seed, 0, right, texts=False)
     tables_of(tmp_path, ("mini", "large"))
-    assert "the predictions have no texts, so the blind sheet has ids" in capsys.readouterr().err
+    notes = capsys.readouterr().err
+    assert "the predictions have no texts, so the blind sheet has ids" in notes
+    assert "nli/dev, large, mini: no decomposition, disagreement or variance given bias" in notes
     sheet = pandas.read_csv(tmp_path / "report" / "report" / "blind" / "sheet.csv")
     assert set(sheet["Text"]) == {"label: 0", "label: 1"}
 
@@ -401,9 +403,13 @@ def test_the_rate_is_chosen_on_held_out_data_if_there_are_runs_that_held_some_ou
         right = np.arange(10) < 8 - 5 * high
         parameters = {"held_out_fold": 0}
         write(*held_out, right, set_name="held_out", learning_rate=rate, parameters=parameters)
-    for folders, accuracy, rule in (("runs", 0.75, "development"), (".", 0.5, "held out")):
-        chosen = tmp_path / folders / "report"
-        instances(run_dir=str(chosen), predictions=str(tmp_path / folders), sizes=("mini", "large"))
+    one_size = ["runs", *(f"held_out/{high}/mini-{seed}-0" for high, seed in np.ndindex(2, 2))]
+    for name, folders, accuracy, rule in (
+        ("one", one_size, 0.75, "development"),  # mini alone held data out: one rule for both
+        ("both", ["."], 0.5, "held out"),
+    ):
+        chosen, predictions = tmp_path / name, [str(tmp_path / folder) for folder in folders]
+        instances(run_dir=str(chosen), predictions=predictions, sizes=("mini", "large"))
         notes = [line for line in capsys.readouterr().err.splitlines() if "learning rate" in line]
         assert len(notes) == 2 and all(rule in line for line in notes)
         rows = csv.DictReader((chosen / "report/tables/accuracy.csv").open())
