@@ -119,7 +119,7 @@ def _report(runs: Sequence[FinishedRun], sizes: Sequence[str]) -> Report:
         f"{direction}_examples": _changed_examples(analysis, prediction_sets, votes, direction)
         for direction in ("decaying", "improving")
     }
-    blind = _blind_sheet(prediction_sets, right)
+    blind = _blind_sheet(prediction_sets, votes)
     return replace(report_of_sizes(analysis, listed), further_files=blind)
 
 
@@ -264,20 +264,23 @@ def _changed_examples(
 
 def _blind_sheet(
     prediction_sets: Mapping[str, Mapping[str, PredictionSet]],
-    right: Mapping[str, Mapping[str, RunsTable]],
+    votes: Mapping[str, Mapping[str, RunsTable]],
 ) -> dict[str, Callable[[], str]]:
     """Draws examples to judge by hand, and which of them decay from the smallest to the largest size.
 
     Zhong et al., section 4.2: each row is an example that decays by .9 or more, or with equal probability one
     of the others, until a group or `MOST_EXAMPLES` are used up.
 
+    Args:
+      votes: ensembled predictions with one run per seed, as in table 3, which appendix J refers to.
+
     Returns:
       Functions that make the sheet and its key, by file name; none if no example decays so much.
     """
     rows: list[tuple[dict[str, Cell], str]] = []
     for name, by_size in prediction_sets.items():
-        small, *_, large = right[name]
-        before, after = aligned(right[name][small], right[name][large])
+        small, *_, large = votes[name]
+        before, after = aligned(votes[name][small], votes[name][large])
         decaying = instance_accuracy(after) - instance_accuracy(before) <= MOST_DECAY + 1e-9
         random = np.random.Generator(np.random.Philox(key=0))
         left = {
