@@ -157,7 +157,7 @@ def estimate(
       learner: an estimator with `fit(X, y)` and `predict(X)`, copied for each draw; or a function (train
         [n'], test [tests]) -> losses [tests] or their mean, with indices of samples as arguments; X and y
         are then unused and may be None.
-      X: features [samples, ...], an array or data frame.
+      X: features [samples, ...], an array, sparse matrix or data frame.
       y: targets [samples].
       groups: observed clusters [samples].
       model: leakage, such as `B3Model(p_0=0.1)`, and penalty.
@@ -262,7 +262,12 @@ def _loss_function(
             "expected a row of both per group"
         )
     score = loss if callable(loss) else _LOSSES[loss]
-    features = X.iloc if hasattr(X, "iloc") else np.asarray(X)
+    if loss == "zero_one" and targets.dtype.kind == "f" and (targets % 1 != 0).any():
+        raise DataError(
+            f"y: found {targets[targets % 1 != 0][0]:g}, expected classes for loss 'zero_one'; give "
+            "loss='squared'"
+        )
+    features = getattr(X, "iloc", X if hasattr(X, "shape") else np.asarray(X))
 
     def train_and_test(train: NDArray, test: NDArray) -> Any:
         fitted = copy.deepcopy(learner)

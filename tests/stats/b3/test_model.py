@@ -4,6 +4,7 @@ known."""
 import numpy as np
 import pytest
 import scipy.optimize
+import scipy.sparse
 import scipy.stats
 
 from multiberts.stats.b3.fit import Regularisation, profile, solve
@@ -358,15 +359,16 @@ class Majority:
         self.value = np.bincount(y).argmax()
 
     def predict(self, X):
-        return np.full(len(X), self.value)
+        return np.full(np.shape(X)[0], self.value)
 
 
 def test_any_object_with_fit_and_predict_will_do():
     y = np.zeros(300, dtype=int)
-    result = estimated(
-        Majority(), HALVES, np.zeros((300, 1)), y, num_train=5, num_draws=3, n_resamples=10
-    )
-    assert result.e_0 == pytest.approx(0, abs=1e-6)
+    for features in (np.zeros((300, 1)), [[0]] * 300, scipy.sparse.csr_array((300, 1))):
+        result = estimated(
+            Majority(), HALVES, features, y, num_train=5, num_draws=3, n_resamples=10
+        )
+        assert result.e_0 == pytest.approx(0, abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -410,6 +412,7 @@ def test_rising_losses_have_cures(cure):
         ({"regularisation": Regularisation(trend_weight=-1)}, "found trend_weight -1"),
         ({"learner": 3}, "found the learner 3"),
         ({"learner": Majority, "X": np.zeros((300, 1)), "y": TRUE}, "estimator .no class."),
+        ({"learner": Majority(), "X": TRUE, "y": TRUE / 2}, "found 0.5, expected classes"),
         ({"learner": Majority(), "X": np.zeros((300, 1))}, r"y of shape \(\) for 300 groups"),
         ({"learner": lambda train, test: (HALVES[train] == HALVES[test[0]]).mean()}, "losses that rise"),
         ({"learner": lambda train, test: np.nan}, "level 0, draw 0: found the loss nan"),
