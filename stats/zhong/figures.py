@@ -77,8 +77,8 @@ _CAPTIONS = {
     "bounds": "From the row's size to the column's, a bound on the share of examples that get better, by all "
     "runs and without sampling error: to a smaller size, the share that decay with size (Zhong et al., "
     "tables 2 and 9)",
-    "relative_bias": "How much larger a bound by votes is because its threshold was chosen on the same seeds, "
-    "relative to the bound with new seeds (Zhong et al., table 10)",
+    "relative_bias": "How much larger a bound by votes is because its threshold was chosen on the same "
+    "seeds, relative to the bound with new seeds (Zhong et al., table 10)",
     "thresholds": "Examples whose votes fall by so much, and how many of them chance alone explains "
     "(Zhong et al., table 3)",
     "seeds": "What fewer seeds of each size would have shown (Zhong et al., tables 4 and 11)",
