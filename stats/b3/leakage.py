@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from multiberts.stats.errors import DataError
@@ -133,8 +134,10 @@ class LeakageSampling:
       num_train: n', number of training samples per draw (paper: 100).
       num_levels: number of levels, m + 1; None for the paper's m = 2 n'.
       num_draws: t, number of draws at each level (paper: 2500, synthetic data 1000).
+      max_injection: largest dose, below 1 if draws from small clusters repeat too often.
       num_test: number of test samples per draw; None for half of the smallest cluster with two or more
         samples, at most 10. Clusters with up to `num_test` samples are used for training only.
+      rng: seed of the draws.
 
     Examples:
       >>> from multiberts import stats
@@ -177,6 +180,12 @@ class LeakageDesign:
         labels = np.asarray(groups)
         if labels.ndim != 1 or not labels.size:
             raise DataError(f"found groups of shape {labels.shape}, expected one group per sample")
+        missing = np.asarray(pd.isna(groups))
+        if missing.any():  # else all samples without a group would be one cluster
+            raise DataError(
+                f"groups: found no group of sample {int(missing.argmax())}, expected one per sample; give "
+                "each sample of unknown cluster a group of its own"
+            )
         names, codes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
         num_train, num_draws, num_test = sampling.num_train, sampling.num_draws, sampling.num_test
         num_levels = 2 * num_train + 1 if sampling.num_levels is None else sampling.num_levels

@@ -72,6 +72,9 @@ Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 _CHUNK_DRAWS = 4096
+_RISING = (
+    1e-6  # p-value from which losses that rise with leakage are refused: not losses, but accuracies
+)
 
 
 # --- The model ----------------------------------------------------------------------------------
@@ -154,7 +157,7 @@ def estimate(
       learner: an estimator with `fit(X, y)` and `predict(X)`, copied for each draw; or a function (train
         [n'], test [tests]) -> losses [tests] or their mean, with indices of samples as arguments; X and y
         are then unused and may be None.
-      X: features [samples, ...], an array or data frame.
+      X: features [samples, ...], an array, sparse matrix or data frame.
       y: targets [samples].
       groups: observed clusters [samples].
       model: leakage, such as `B3Model(p_0=0.1)`, and penalty.
@@ -164,7 +167,8 @@ def estimate(
       n_resamples: number of bootstrap samples for the interval.
 
     Raises:
-      DataError: clusters, sizes or leakages are impossible, or a loss is not finite.
+      DataError: clusters, sizes or leakages are impossible, a loss is not finite, or losses rise with the
+        leakage.
 
     Examples:
       >>> import numpy as np
@@ -239,25 +243,31 @@ _LOSSES: dict[str, Callable[[NDArray, NDArray], NDArray]] = {
 def _loss_function(
     learner: Any, X: Any, y: Any, loss: Any, num_samples: int
 ) -> Callable[[NDArray, NDArray], Any]:
-    if not (hasattr(learner, "fit") and hasattr(learner, "predict")):
-        if callable(learner):
+    is_class = isinstance(learner, type)
+    if is_class or not (hasattr(learner, "fit") and hasattr(learner, "predict")):
+        if callable(learner) and not is_class:
             return cast("Callable[[NDArray, NDArray], Any]", learner)
         raise DataError(
-            f"found the learner {learner!r}, expected an estimator with fit and predict, or a "
-            "function of the indices (train, test)"
+            f"found the learner {learner!r}, expected an estimator (no class) with fit and predict, "
+            "or a function of the indices (train, test)"
         )
     if not (callable(loss) or loss in _LOSSES):
         raise DataError(
             f"found loss {loss!r}, expected 'zero_one', 'squared' or a function of (y_true, y_pred)"
         )
     targets = np.asarray(y)
-    if len(X) != num_samples or len(targets) != num_samples:
+    if not np.shape(X)[:1] == targets.shape[:1] == (num_samples,):
         raise DataError(
-            f"found {len(X)} rows of X and {len(targets)} of y for {num_samples} groups, expected "
-            "equal numbers"
+            f"found X of shape {np.shape(X)} and y of shape {targets.shape} for {num_samples} groups, "
+            "expected a row of both per group"
         )
     score = loss if callable(loss) else _LOSSES[loss]
-    features = X.iloc if hasattr(X, "iloc") else np.asarray(X)
+    if loss == "zero_one" and targets.dtype.kind == "f" and (targets % 1 != 0).any():
+        raise DataError(
+            f"y: found {targets[targets % 1 != 0][0]:g}, expected classes for loss 'zero_one'; give "
+            "loss='squared'"
+        )
+    features = getattr(X, "iloc", X if hasattr(X, "shape") else np.asarray(X))
 
     def train_and_test(train: NDArray, test: NDArray) -> Any:
         fitted = copy.deepcopy(learner)
@@ -271,9 +281,19 @@ def estimate_loss(
     design: LeakageDesign, losses: Floats, model: B3Model, confidence_level: float, n_resamples: int
 ) -> B3Result:
     """Estimates the loss on new clusters from losses [levels, draws, tests]; see `estimate`."""
+    from scipy.stats import linregress
+
     means = losses.mean(axis=2)  # [levels, draws]
     levels = model.leakages(design)
     fit = solve(design.num_train, levels, means.mean(axis=1), model.regularisation)
+    line = linregress(levels, fit.losses)
+    if model.regularisation.monotone and line.slope > 0 and line.pvalue < _RISING:
+        low, high = line.intercept + line.slope * levels[[0, -1]]
+        raise DataError(
+            f"found losses that rise with the leakage, from {low:.3g} to {high:.3g}, expected a fall; give "
+            "losses (1 - accuracy, -score), a lower max_injection if the draws from small clusters "
+            "repeat, or Regularisation(monotone=False)"
+        )
     tested, codes = np.unique(design.clusters, return_inverse=True)
     interval = None
     if len(tested) >= 2 and n_resamples >= 1:
@@ -371,7 +391,8 @@ class B3CrossValidator:
           n_resamples: number of bootstrap samples for the interval.
 
         Raises:
-          DataError: the numbers of losses and splits differ, or a loss is not finite.
+          DataError: the numbers of losses and splits differ, a loss is not finite, or losses rise with the
+            leakage.
         """
         values = np.asarray(losses, dtype=np.float64)
         if values.shape != (self.get_n_splits(),):

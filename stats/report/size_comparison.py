@@ -38,6 +38,7 @@ from multiberts.stats.report.selection import (
 from multiberts.stats.runs_table import Arm, RunsTable, aligned, make_runs
 from multiberts.stats.zhong.analysis import (
     OVER_CHECKPOINTS,
+    ZERO_ONE,
     InstanceAnalysis,
     analyse_sizes,
 )
@@ -106,11 +107,17 @@ def _report(runs: Sequence[FinishedRun], sizes: Sequence[str]) -> Report:
         for loss, make in of_losses.items()
     }
     analysis = analyse_sizes(right, votes, further_losses=further)
+    for name, by_size in right.items():
+        if lacking := by_size.keys() - analysis.decompositions[name, ZERO_ONE].keys():
+            console.note_once(
+                f"{name}, {', '.join(sorted(lacking))}: no decomposition, disagreement or variance given "
+                "bias: they need two pre-training seeds, and one with two fine-tuning runs"
+            )
     listed = {
         f"{direction}_examples": _changed_examples(analysis, prediction_sets, votes, direction)
         for direction in ("decaying", "improving")
     }
-    blind = _blind_sheet(prediction_sets, right)
+    blind = _blind_sheet(prediction_sets, votes)
     return replace(report_of_sizes(analysis, listed), further_files=blind)
 
 
@@ -119,11 +126,16 @@ def _groups_by_size(
 ) -> dict[str, dict[str, tuple[RunGroup, PredictionSet]]]:
     """Returns runs and predictions with accuracy by evaluation set (with two or more sizes) and size."""
     reader = PredictionSetReader()
-    groups = []
-    for group in make_groups(runs):
-        # As in appendix A, if every rate was tried on held-out data, too.
-        held_out = {run.facts["learning_rate"] for run in group.held_out_runs}
-        rule: LearningRateRule = "held_out" if held_out >= {*group.learning_rates} else "dev"
+    groups, all_groups = [], make_groups(runs)
+    on_dev = {
+        group.task
+        for group in all_groups
+        if len(group.learning_rates) > 1
+        and {*group.learning_rates} - {run.facts["learning_rate"] for run in group.held_out_runs}
+    }
+    for group in all_groups:
+        # As in appendix A, if all sizes tried every rate on held-out data, too: one rule for all.
+        rule: LearningRateRule = "dev" if group.task in on_dev else "held_out"
         chosen, choice = choose_learning_rate(group, reader, rule)
         groups.append(chosen)
         if choice is not None:
@@ -250,20 +262,23 @@ def _changed_examples(
 
 def _blind_sheet(
     prediction_sets: Mapping[str, Mapping[str, PredictionSet]],
-    right: Mapping[str, Mapping[str, RunsTable]],
+    votes: Mapping[str, Mapping[str, RunsTable]],
 ) -> dict[str, Callable[[], str]]:
     """Draws examples to judge by hand, and which of them decay from the smallest to the largest size.
 
     Zhong et al., section 4.2: each row is an example that decays by .9 or more, or with equal probability one
     of the others, until a group or `MOST_EXAMPLES` are used up.
 
+    Args:
+      votes: ensembled predictions with one run per seed, as in table 3, which appendix J refers to.
+
     Returns:
       Functions that make the sheet and its key, by file name; none if no example decays so much.
     """
     rows: list[tuple[dict[str, Cell], str]] = []
     for name, by_size in prediction_sets.items():
-        small, *_, large = right[name]
-        before, after = aligned(right[name][small], right[name][large])
+        small, *_, large = votes[name]
+        before, after = aligned(votes[name][small], votes[name][large])
         decaying = instance_accuracy(after) - instance_accuracy(before) <= MOST_DECAY + 1e-9
         random = np.random.Generator(np.random.Philox(key=0))
         left = {

@@ -168,9 +168,9 @@ def analyse_sizes(
     """
     if not tasks or not all(tasks.values()):
         raise DataError("found no task or no size; give tasks={name: {size: runs}}")
-    runs = {task: _aligned(sizes) for task, sizes in tasks.items()}
+    runs = {task: _aligned(task, sizes) for task, sizes in tasks.items()}
     votes = {
-        task: _aligned(ensembled[task], sizes.values())
+        task: _aligned(task, ensembled[task], sizes.values())
         if ensembled is not None
         else {size: ensemble(of_size) for size, of_size in sizes.items()}
         for task, sizes in runs.items()
@@ -227,9 +227,16 @@ def analyse_sizes(
     )
 
 
-def _aligned(sizes: Mapping[str, Runs], first: Iterable[Runs] = ()) -> dict[str, RunsTable]:
+def _aligned(
+    task: str, sizes: Mapping[str, Runs], first: Iterable[Runs] = ()
+) -> dict[str, RunsTable]:
     """Sorts the examples of all sizes in one order, that of `first` if it is given."""
-    return dict(zip(sizes, aligned(*first, *sizes.values())[-len(sizes) :], strict=True))
+    try:
+        tables = aligned(*first, *sizes.values())
+    except DataError as error:
+        names = ", ".join(f"set {number}: {size}" for number, size in enumerate(sizes, 1))
+        raise DataError(f"{task}: {error} ({names})") from None
+    return dict(zip(sizes, tables[-len(sizes) :], strict=True))
 
 
 def _spread(sizes: Mapping[str, RunsTable]) -> Iterator[tuple[str, RunsTable]]:

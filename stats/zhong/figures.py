@@ -77,9 +77,9 @@ _CAPTIONS = {
     "bounds": "From the row's size to the column's, a bound on the share of examples that get better, by all "
     "runs and without sampling error: to a smaller size, the share that decay with size (Zhong et al., "
     "tables 2 and 9)",
-    "relative_bias": "How much larger the bound above is because its threshold was chosen on the same seeds, "
-    "relative to the bound with new seeds (Zhong et al., table 10)",
-    "thresholds": "Examples whose accuracy falls by so much, and how many of them chance alone explains "
+    "relative_bias": "How much larger a bound by votes is because its threshold was chosen on the same "
+    "seeds, relative to the bound with new seeds (Zhong et al., table 10)",
+    "thresholds": "Examples whose votes fall by so much, and how many of them chance alone explains "
     "(Zhong et al., table 3)",
     "seeds": "What fewer seeds of each size would have shown (Zhong et al., tables 4 and 11)",
     "improvement": "The share of examples that the larger size is better on, and worse on. At least: the "
@@ -87,8 +87,9 @@ _CAPTIONS = {
     "often a run of the larger size is right and one of the smaller is wrong, and the reverse, chance "
     "included: two runs of one size differ, too (Zhong et al., section 3)",
     "decomposition": "The loss as squared bias and variances over pre-training and fine-tuning, and over the "
-    "checkpoints of a run if it predicted early, too. Last: how many times the variance of one run's score "
-    "on an example is that of its mean score (Zhong et al., table 7, section 6 and appendix H.1)",
+    "checkpoints of a run if it predicted early, too; then two ratios of variances, the second of one run's "
+    "score on an example to its mean score. SE: over examples, for fixed seeds (Zhong et al., table 7, "
+    "section 6 and appendix H.1)",
     "disagreement": "How often two runs disagree in being right, by the seed that they share "
     "(Zhong et al., table 1)",
     "momentum": "Whether examples that improve from the small to the middle size improve further: "
@@ -101,7 +102,7 @@ _CAPTIONS = {
     "(Zhong et al., figure 2a)",
     "figure_bounds": "Bounds on the share of examples that get worse with size, before sampling error",
     "figure_decomposition": "The loss by size, in parts",
-    "figure_decay": "How the accuracy of examples changes with size, and what chance alone would give",
+    "figure_decay": "How the votes on examples change with size, and what chance alone would give",
     "figure_momentum": "Correlation of the two true gains, with 95% intervals over seeds and examples",
     "figure_variance_given_bias": "The variance of an example against its bias",
 }

@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,6 +30,7 @@ from multiberts.stats.zhong.ensembles import refuse_fractions
 
 Array = NDArray[np.float64]
 Direction = Literal["decay", "improvement"]
+T = TypeVar("T")
 # Number of cells per block, which limits the memory for any number of examples.
 _BLOCK_CELLS = 1 << 21
 _MAX_LATTICE = 1 << 22
@@ -472,6 +473,13 @@ def improvement_bound(small: Runs, large: Runs, threshold: float | None = None) 
     )  # fmt: skip
 
 
+def _better_first(small: T, large: T, direction: Direction) -> tuple[T, T]:
+    """Returns the size that is better by hypothesis, and the other."""
+    if direction not in ("decay", "improvement"):
+        raise DataError(f"found direction {direction!r}, expected 'decay' or 'improvement'")
+    return (small, large) if direction == "decay" else (large, small)
+
+
 def _in_units(thresholds: list[float], unit: int) -> NDArray[np.int64]:
     """Returns the largest integer number of units up to each threshold."""
     return np.floor(np.maximum(thresholds, -2.0) * unit + 1e-6).astype(np.int64)
@@ -521,7 +529,7 @@ def threshold_bias(
     Reference: Zhong et al. (2021), "Are Larger Pretrained Language Models Uniformly Better?".
     """
     check_n_resamples(n_resamples, _LEVEL)
-    pair = (small, large) if direction == "decay" else (large, small)
+    pair = _better_first(small, large, direction)
     lattice = _lattice(*aligned(*pair))
     units = np.unique(lattice.differences[lattice.differences < 0])
     # The first column stands for a threshold below everything, where the bound is 0.
@@ -569,7 +577,7 @@ def relative_threshold_bias(
       Relative bias, such as 0.1 for a bound that is a tenth too large; NaN if the mean L is not above 0.
 
     Raises:
-      DataError: there are several runs per seed, or a score is not 0 or 1.
+      DataError: there are several runs per seed, a score is not 0 or 1, or the direction is unknown.
 
     Examples:
       >>> from multiberts import stats
@@ -583,7 +591,7 @@ def relative_threshold_bias(
 
     Reference: Zhong et al. (2021), "Are Larger Pretrained Language Models Uniformly Better?", appendix E.
     """
-    pair = (small, large) if direction == "decay" else (large, small)
+    pair = _better_first(small, large, direction)
     arms = _one_run_each(*pair)
     numbers = [len(runs.keys) for runs in arms]
     # All patterns: 0 to all of the drawn seeds are right on an example.
@@ -617,10 +625,10 @@ def relative_threshold_bias(
     return float((adaptive - honest) / honest) if honest > 0 else math.nan
 
 
-def _one_run_each(small: Runs, large: Runs) -> list[RunsTable]:
+def _one_run_each(small: Runs, large: Runs) -> tuple[RunsTable, RunsTable]:
     """Aligns the examples of both arms; refuses arms without exactly one 0/1 run per seed."""
-    arms = aligned(small, large)
-    for runs in arms:
+    first, second = aligned(small, large)
+    for runs in (first, second):
         refuse_fractions(runs.predictions)
         if len(runs.seeds) != len(runs.keys):
             raise DataError(
@@ -628,7 +636,7 @@ def _one_run_each(small: Runs, large: Runs) -> list[RunsTable]:
                 f"{counted(len(runs.seeds), 'pre-training seed')}, expected one "
                 "per seed; combine them with stats.zhong.ensemble"
             )
-    return arms
+    return first, second
 
 
 def _cross_fitted(lattice: _Lattice, excess: Array, half: NDArray[np.intp]) -> float:
@@ -688,7 +696,7 @@ def fisher_tests(
       level: false discovery rate.
 
     Raises:
-      DataError: there are several runs per seed, or a score is not 0 or 1.
+      DataError: there are several runs per seed, a score is not 0 or 1, or the direction is unknown.
 
     Examples:
       >>> from multiberts import stats
@@ -705,13 +713,17 @@ def fisher_tests(
     """
     from scipy.stats import hypergeom
 
-    arms = _one_run_each(small, large)
-    right = [runs.predictions.sum(axis=0, dtype=np.int64) for runs in arms]  # [examples] each
-    few, many = (len(runs.keys) for runs in arms)
+    if not 0 < level < 1:
+        raise DataError(f"found level {level}, expected a false discovery rate between 0 and 1")
+    better, worse = _better_first(*_one_run_each(small, large), direction)
+    right = [runs.predictions.sum(axis=0, dtype=np.int64) for runs in (better, worse)]
     # Distribution of the better arm's right answers (by hypothesis), given those of both arms.
-    better, size = (right[0], few) if direction == "decay" else (right[1], many)
-    tables, index = np.unique(np.stack([right[0] + right[1], better]), axis=1, return_inverse=True)
-    tails = hypergeom.sf(tables[1] - 1, few + many, tables[0], size)
+    tables, index = np.unique(
+        np.stack([right[0] + right[1], right[0]]), axis=1, return_inverse=True
+    )
+    tails = hypergeom.sf(
+        tables[1] - 1, len(better.keys) + len(worse.keys), tables[0], len(better.keys)
+    )
     p_values = np.minimum(tails, 1.0)[index.ravel()]
     adjusted = np.asarray(adjusted_p_values(p_values, "bh"), dtype=np.float64)
     return FisherTests(p_values, adjusted, level, direction)

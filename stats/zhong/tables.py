@@ -146,16 +146,19 @@ def _improvement(analysis: InstanceAnalysis) -> Records:
 
 
 def _parts(
-    parts: Mapping[tuple[Split, str], Mapping[str, LossPart]], names: Mapping[str, str]
+    parts: Mapping[tuple[Split, str], Mapping[str, LossPart]],
+    names: Mapping[str, str],
+    further: Mapping[tuple[Split, str], Mapping[str, Cell]] = {},
 ) -> Records:
-    """Yields the named parts with their standard errors, by task, loss and size."""
+    """Yields the named parts, further cells and standard errors, by task, loss and size."""
     for ((task, loss), size), variances in parts.items():
-        record: dict[str, Cell] = {"Task": task, "Loss": loss, "Size": size}
-        for part_name, name in names.items():
-            item = variances.get(part_name)
-            record[name] = item.mean if item else None
-            record[f"SE {name.lower()}"] = item.standard_error if item else None
-        yield record
+        items = {name: variances.get(part_name) for part_name, name in names.items()}
+        yield {
+            "Task": task, "Loss": loss, "Size": size,
+            **{name: item.mean if item else None for name, item in items.items()},
+            **further.get(((task, loss), size), {}),
+            **{f"SE {name.lower()}": item.standard_error if item else None for name, item in items.items()},
+        }  # fmt: skip
 
 
 def _by_split_and_size(
@@ -170,9 +173,12 @@ def _decomposition(analysis: InstanceAnalysis) -> Records:
     items = dict(_by_split_and_size(analysis))
     levels = dict.fromkeys(level for item in items.values() for level in item.variances)
     names = {name: level_name(name).capitalize() for name in ("bias_squared", *levels)}
-    parts = _parts({key: item.parts for key, item in items.items()}, {**names, "loss": "Mean loss"})
-    for record, item in zip(parts, items.values(), strict=True):
-        yield {**record, **dict(zip(_RATIOS, map(_finite, item.ratios), strict=True))}
+    parts = {key: item.parts for key, item in items.items()}
+    ratios = {
+        key: dict(zip(_RATIOS, map(_finite, item.ratios), strict=True))
+        for key, item in items.items()
+    }
+    return _parts(parts, {**names, "loss": "Mean loss"}, ratios)
 
 
 def _disagreement(analysis: InstanceAnalysis) -> Records:

@@ -4,6 +4,7 @@ known."""
 import numpy as np
 import pytest
 import scipy.optimize
+import scipy.sparse
 import scipy.stats
 
 from multiberts.stats.b3.fit import Regularisation, profile, solve
@@ -353,19 +354,39 @@ def test_cross_validator_says_the_leakage_of_each_split():
     assert expected[0] == HALVES_P_0 and expected[-1] == 1
 
 
+class Majority:
+    def fit(self, X, y):
+        self.value = np.bincount(y).argmax()
+
+    def predict(self, X):
+        return np.full(np.shape(X)[0], self.value)
+
+
 def test_any_object_with_fit_and_predict_will_do():
-    class Majority:
-        def fit(self, X, y):
-            self.value = np.bincount(y).argmax()
-
-        def predict(self, X):
-            return np.full(len(X), self.value)
-
     y = np.zeros(300, dtype=int)
-    result = estimated(
-        Majority(), HALVES, np.zeros((300, 1)), y, num_train=5, num_draws=3, n_resamples=10
-    )
-    assert result.e_0 == pytest.approx(0, abs=1e-6)
+    for features in (np.zeros((300, 1)), [[0]] * 300, scipy.sparse.csr_array((300, 1))):
+        result = estimated(
+            Majority(), HALVES, features, y, num_train=5, num_draws=3, n_resamples=10
+        )
+        assert result.e_0 == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "cure",
+    [
+        {"learner": lambda train, test: 0.8 - (HALVES[train] == HALVES[test[0]]).mean() / 2},
+        {"max_injection": 0.01},
+        {"regularisation": Regularisation(monotone=False)},
+    ],
+    ids=["1 - accuracy", "lower doses", "not monotone"],
+)
+def test_rising_losses_have_cures(cure):
+    """An accuracy passed as the loss; each cure of the message, carried out."""
+    accuracy = {"learner": lambda train, test: 0.2 + (HALVES[train] == HALVES[test[0]]).mean() / 2}
+    options = {"groups": HALVES, "num_train": 10, "num_draws": 20}
+    with pytest.raises(DataError, match="rise with the leakage, from .* to .*, expected a fall"):
+        estimated(**options, **accuracy)
+    assert np.isfinite(estimated(**options, **(accuracy | cure)).e_0)
 
 
 # --- Bad input ----------------------------------------------------------------------------------
@@ -375,6 +396,7 @@ def test_any_object_with_fit_and_predict_will_do():
     ("options", "message"),
     [
         ({"groups": np.zeros(300)}, "one observed cluster only"),
+        ({"groups": np.where(np.arange(300) < 9, np.nan, HALVES)}, "no group of sample 0"),
         ({"groups": np.arange(300)}, "clusters of one sample"),
         ({"p_0": 1.0}, "found p_0 1.0"),
         ({"p_0": -0.1}, "found p_0 -0.1"),
@@ -389,6 +411,10 @@ def test_any_object_with_fit_and_predict_will_do():
         ({"regularisation": Regularisation(trend_order=50)}, "found trend_order 50"),
         ({"regularisation": Regularisation(trend_weight=-1)}, "found trend_weight -1"),
         ({"learner": 3}, "found the learner 3"),
+        ({"learner": Majority, "X": np.zeros((300, 1)), "y": TRUE}, "estimator .no class."),
+        ({"learner": Majority(), "X": TRUE, "y": TRUE / 2}, "found 0.5, expected classes"),
+        ({"learner": Majority(), "X": np.zeros((300, 1))}, r"y of shape \(\) for 300 groups"),
+        ({"learner": lambda train, test: (HALVES[train] == HALVES[test[0]]).mean()}, "losses that rise"),
         ({"learner": lambda train, test: np.nan}, "level 0, draw 0: found the loss nan"),
         ({"learner": lambda train, test: np.ones(3)}, r"losses of shape \(3,\)"),
     ],
@@ -414,7 +440,7 @@ def test_bad_arrays_are_refused():
         profile(5, [0.0, 0.5], [0.3, 0.2], [])
     with pytest.raises(DataError, match="probabilities"):
         binomial_matrix(5, [0.5, 1.1])
-    with pytest.raises(DataError, match="rows of X"):
+    with pytest.raises(DataError, match="X of shape .*a row of both per group"):
         estimate(
             type("E", (), {"fit": 0, "predict": 0})(),
             np.zeros((3, 1)),

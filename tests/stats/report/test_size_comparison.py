@@ -353,7 +353,8 @@ def test_the_blind_sheet_hides_which_examples_decay(world, tables):
     assert sheet["category"].isna().all() and sheet["Text"].str.contains("premise: sent").all()
     assert "decay" not in (folder / "sheet.csv").read_text()
     assert (sheet["Example"] == key["Example"]).all() and sheet["Example"].is_unique
-    fall = correct["large"].mean(axis=(0, 1)) - correct["mini"].mean(axis=(0, 1))
+    small, large = ((correct[size].sum(axis=1) >= 2).mean(axis=0) for size in ("mini", "large"))
+    fall = large - small
     decays = key["Example"].str.removeprefix("dev/").astype(int).map(lambda row: fall[row] <= -0.9)
     assert (decays == (key["Group"] == "decaying")).all() and 3 <= decays.sum() < len(key)
     assert not (np.diff(decays.astype(int)) >= 0).all()  # mixed, not one group after the other
@@ -368,7 +369,7 @@ def test_the_page_makes_table_5_from_a_filled_sheet(world, tables, tmp_path, mon
         pandas.read_csv(root / "report" / "report" / "blind" / f"{name}.csv")
         for name in ("sheet", "key")
     )
-    sheet["category"] = np.where(key["Group"] == "decaying", "Wrong", "Correct")
+    sheet["category"] = np.where(key["Group"] == "decaying", "wrong ", "CORRECT")
     sheet.sort_values("Text").to_csv(folder / "sheet.csv", index=False)
     key.to_csv(folder / "key.csv", index=False)
     page = (Path(__file__).parents[3] / "docs" / "zhong.md").read_text()
@@ -385,9 +386,11 @@ def test_the_page_makes_table_5_from_a_filled_sheet(world, tables, tmp_path, mon
 def test_without_texts_the_blind_sheet_says_so(tmp_path, capsys):
     for size, seed in np.ndindex(2, 2):
         right = np.arange(20) < 3 if size else np.arange(20) < 10
-        write(tmp_path / "runs", SIZES[2 * size], seed, 0, right, texts=False)
+        write(tmp_path / "runs", SIZES[2 * size], seed, 0, right, texts=False, set_name="bare")
     tables_of(tmp_path, ("mini", "large"))
-    assert "the predictions have no texts, so the blind sheet has ids" in capsys.readouterr().err
+    notes = capsys.readouterr().err
+    assert "the predictions have no texts, so the blind sheet has ids" in notes
+    assert "nli/bare, large, mini: no decomposition, disagreement or variance given bias" in notes
     sheet = pandas.read_csv(tmp_path / "report" / "report" / "blind" / "sheet.csv")
     assert set(sheet["Text"]) == {"label: 0", "label: 1"}
 
@@ -401,9 +404,13 @@ def test_the_rate_is_chosen_on_held_out_data_if_there_are_runs_that_held_some_ou
         right = np.arange(10) < 8 - 5 * high
         parameters = {"held_out_fold": 0}
         write(*held_out, right, set_name="held_out", learning_rate=rate, parameters=parameters)
-    for folders, accuracy, rule in (("runs", 0.75, "development"), (".", 0.5, "held out")):
-        chosen = tmp_path / folders / "report"
-        instances(run_dir=str(chosen), predictions=str(tmp_path / folders), sizes=("mini", "large"))
+    one_size = ["runs", *(f"held_out/{high}/mini-{seed}-0" for high, seed in np.ndindex(2, 2))]
+    for name, folders, accuracy, rule in (
+        ("one", one_size, 0.75, "development"),  # mini alone held data out: one rule for both
+        ("both", ["."], 0.5, "held out"),
+    ):
+        chosen, predictions = tmp_path / name, [str(tmp_path / folder) for folder in folders]
+        instances(run_dir=str(chosen), predictions=predictions, sizes=("mini", "large"))
         notes = [line for line in capsys.readouterr().err.splitlines() if "learning rate" in line]
         assert len(notes) == 2 and all(rule in line for line in notes)
         rows = csv.DictReader((chosen / "report/tables/accuracy.csv").open())

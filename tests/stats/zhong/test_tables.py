@@ -6,6 +6,7 @@ import io
 import numpy as np
 import pytest
 
+from multiberts.stats.errors import DataError
 from multiberts.stats.zhong.analysis import analyse_sizes
 from multiberts.stats.zhong.ensembles import ensemble
 from multiberts.stats.zhong.instance_level import (
@@ -66,7 +67,20 @@ def test_disagreement_is_twice_the_variances_in_the_table(analysis):
     parts = analysis.decompositions["NLI", "0/1"]["large"].parts
     row = next(row for row in table.rows if row[:3] == ("NLI", "0/1", "large"))
     assert row[3] == pytest.approx(2 * parts["finetune_seed"].mean)
-    assert row[5] == pytest.approx(2 * (parts["finetune_seed"].mean + parts["pretrain_seed"].mean))
+    assert row[4] == pytest.approx(2 * (parts["finetune_seed"].mean + parts["pretrain_seed"].mean))
+
+
+def test_standard_errors_follow_the_answers(analysis):
+    """So that the ratios of section 6 are on the screen without scrolling."""
+    columns = all_tables(analysis)["decomposition"].columns
+    errors = [column.startswith("SE ") for column in columns]
+    assert errors == sorted(errors) and "Fine-tuning / pre-training" in columns
+
+
+def test_unlike_examples_name_their_sizes():
+    sizes = {"small": np.zeros((2, 10), int), "large": np.ones((2, 9), int)}
+    with pytest.raises(DataError, match=r"^NLI: set 1 has 10 .*\(set 1: small, set 2: large\)$"):
+        analyse_sizes({"NLI": sizes})
 
 
 def test_a_bound_of_zero_has_no_threshold():
