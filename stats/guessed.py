@@ -159,19 +159,20 @@ class KnowsGuesses:
             raise AttributeError(f"{start}; {_nearest(name, dir(self), _NUMBERS)}")
 
 
-def unknown_public_name(name: str, names: Iterable[str]) -> str:
-    """Returns the error message for an unknown name of the package.
+def unknown_public_name(name: str, names: Iterable[str], package: str = "multiberts.stats") -> str:
+    """Returns the error message for an unknown name of a package.
 
     Args:
       names: existing names, with a prefix for subpackages, such as `zhong.learning`.
     """
-    start = f"multiberts.stats has no attribute {name}"
+    start = f"{package} has no attribute {name}"
     if name in PUBLIC_NAMES:
         return f"{start}; write {PUBLIC_NAMES[name]}"
     for moved in names:
         if moved.endswith(f".{name}"):
             return f"{start}; write stats.{moved}"
-    return f"{start}; {_nearest(name, names, 'dir(stats) lists what there is')}"
+    otherwise = f"dir({package.partition('.')[2]}) lists what there is"
+    return f"{start}; {_nearest(name, names, otherwise)}"
 
 
 def _nearest(name: str, names: Iterable[str], otherwise: str) -> str:

@@ -36,7 +36,7 @@ class LazyPackage(ModuleType):
             for folder in folders
             for each in modules_of(f"{self.__name__}.{folder}")
         ]
-        raise AttributeError(unknown_public_name(name, [*self.__all__, *inside]))
+        raise AttributeError(unknown_public_name(name, [*self.__all__, *inside], self.__name__))
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Sets an attribute, unless a subpackage would replace a function with the same name (`compare`)."""

@@ -72,9 +72,8 @@ Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 _CHUNK_DRAWS = 4096
-_RISING = (
-    1e-6  # p-value from which losses that rise with leakage are refused: not losses, but accuracies
-)
+# p-value from which losses that rise with the leakage are refused: they are accuracies, for example.
+_RISING = 1e-6
 
 
 # --- The model ----------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multiberts.runs.errors import counted
-from multiberts.stats.errors import DataError
+from multiberts.stats.errors import DataError, check_choice
 from multiberts.stats.runs_table import Runs, RunsTable, aligned, as_runs
 from multiberts.stats.significance import adjusted_p_values, check_n_resamples
 from multiberts.stats.variance.crossing import VarianceParts
@@ -475,8 +475,7 @@ def improvement_bound(small: Runs, large: Runs, threshold: float | None = None) 
 
 def _better_first(small: T, large: T, direction: Direction) -> tuple[T, T]:
     """Returns the size that is better by hypothesis, and the other."""
-    if direction not in ("decay", "improvement"):
-        raise DataError(f"found direction {direction!r}, expected 'decay' or 'improvement'")
+    check_choice("direction", direction, Direction)
     return (small, large) if direction == "decay" else (large, small)
 
 

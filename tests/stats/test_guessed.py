@@ -92,6 +92,7 @@ def test_other_names_get_the_nearest_one():
     for owner, name, line in (
         (RESULT, "estimat", "Comparison has no attribute estimat; did you mean estimate?"),
         (many, "pvalue", r"no attribute pvalue; result.to_frame\(\) has every number"),
+        (stats.b3, "search", r"stats.b3 has no attribute search; dir\(stats.b3\) lists"),
         (stats, "compar", "stats has no attribute compar; did you mean compare"),
         (stats, "decompose", "write stats.zhong.decompose"),
         (stats, "binomial_matrix", "write stats.b3.binomial_matrix"),

@@ -386,7 +386,9 @@ def test_what_is_refused():
     with pytest.raises(DataError, match="ensemble the runs"):
         decay_bound(many, odd)
     for statistic in (fisher_tests, threshold_bias, relative_threshold_bias):
-        with pytest.raises(DataError, match="direction 'worse', expected 'decay' or 'improvement'"):
+        with pytest.raises(
+            DataError, match="direction 'worse', expected one of decay, improvement"
+        ):
             statistic(right[:, 0], right[:, 0], "worse")  # else it would be that of improvement
     with pytest.raises(DataError, match="found level 5, expected a false discovery rate"):
         fisher_tests(right[:, 0], right[:, 0], level=5)
