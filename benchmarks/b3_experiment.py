@@ -4,7 +4,8 @@
 Dubrawski (2017), section 4, compare estimators on two parts of data, linear regression with squared loss
 (experiment I, figure 3a); the paper does not fully describe its data, so both worlds are made up:
 
-* two parts: two clusters of 400 samples, linear regression, squared loss;
+* two parts: two clusters of 400 samples, linear regression (with a ridge of 1, against singular draws),
+  squared loss;
 * six clusters: of 100 samples each, a ridge classifier, 0/1 loss.
 
 A true cluster c has a mean m_c and a tilt g_c, both normal; its samples have features x = m_c + normal
