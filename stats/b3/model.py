@@ -340,6 +340,7 @@ class B3CrossValidator:
         train, levels = self._sampling.num_train, self._sampling.num_levels
         self.num_levels = 2 * train + 1 if levels is None else levels
         self.num_draws = self._sampling.num_draws
+        self._groups_of_splits: NDArray[Any] | None = None
 
     def get_n_splits(self, *_data: Any, **_named: Any) -> int:
         """Returns the number of levels times draws, for any data."""
@@ -365,11 +366,13 @@ class B3CrossValidator:
         del y  # part of scikit-learn's interface
         if groups is None:
             raise DataError("found no groups; give the observed cluster of every sample")
-        if X is not None and len(X) != len(np.asarray(groups)):
+        labels = np.asarray(groups)
+        if X is not None and np.shape(X)[0] != len(labels):
             raise DataError(
-                f"found {len(X)} samples and {len(np.asarray(groups))} groups, expected one group per sample"
+                f"found {np.shape(X)[0]} samples and {len(labels)} groups, expected one group per sample"
             )
         design = self._design(groups)
+        self._groups_of_splits = labels
         levels = (design.draws(level) for level in range(design.num_levels))
         return itertools.chain.from_iterable(zip(d.train, d.test, strict=True) for d in levels)
 
@@ -390,8 +393,8 @@ class B3CrossValidator:
           n_resamples: number of bootstrap samples for the interval.
 
         Raises:
-          DataError: the numbers of losses and splits differ, a loss is not finite, or losses rise with the
-            leakage.
+          DataError: the numbers of losses and splits differ, a loss is not finite, losses rise with the
+            leakage, or the groups are not those of the last split.
         """
         values = np.asarray(losses, dtype=np.float64)
         if values.shape != (self.get_n_splits(),):
@@ -405,6 +408,9 @@ class B3CrossValidator:
                 f"{int(np.argmax(~np.isfinite(values)))}, expected finite values; use "
                 "error_score='raise' to see the estimator's error"
             )
+        split = self._groups_of_splits
+        if split is not None and not np.array_equal(split, np.asarray(groups)):
+            raise DataError("found other groups than in split, expected these in the same order")
         design = self._design(groups)
         table = values.reshape(self.num_levels, self.num_draws, 1)
         return estimate_loss(design, table, self._model, confidence_level, n_resamples)

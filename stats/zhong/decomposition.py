@@ -61,7 +61,7 @@ class Decomposition:
 
     @property
     def ratios(self) -> tuple[float, float]:
-        """Returns two ratios of section 6; NaN if a divisor is missing or not above 0.
+        """Returns two ratios of section 6; NaN if a variance is missing, or estimated below 0.
 
         Fine-tuning variance to pre-training variance, and the variance of one run's score on an example to
         that of its mean score over all examples.
@@ -71,7 +71,7 @@ class Decomposition:
             (means.get("finetune_seed", np.nan), means.get("pretrain_seed", np.nan)),
             (sum(means.values()), sum(self.overall.values())),
         )
-        fine, overall = (upper / lower if lower > 0 else np.nan for upper, lower in pairs)
+        fine, overall = (upper / lower if upper >= 0 < lower else np.nan for upper, lower in pairs)
         return fine, overall
 
     @property

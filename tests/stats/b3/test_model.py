@@ -455,6 +455,9 @@ def test_bad_arrays_are_refused():
         validator.estimate(np.zeros(3), HALVES)
     with pytest.raises(DataError, match="found nan at split 1"):
         validator.estimate([0.0, np.nan] + [0.0] * 20, HALVES)
+    list(validator.split(scipy.sparse.csr_matrix(np.zeros((300, 1))), groups=HALVES))
+    with pytest.raises(DataError, match="found other groups than in split"):
+        validator.estimate(np.zeros(22), HALVES[::-1])
     design = designed(HALVES, num_train=5, num_draws=2)
     with pytest.raises(DataError, match="found level 11"):
         design.draws(11)

@@ -361,7 +361,7 @@ def test_the_blind_sheet_hides_which_examples_decay(world, tables):
 
 
 def test_the_page_makes_table_5_from_a_filled_sheet(world, tables, tmp_path, monkeypatch):
-    """With every decaying label wrong and every other one correct, so the table is known."""
+    """With every decaying label wrong and every other one correct, but for a misspelt one."""
     root, _ = world
     folder = tmp_path / "results" / "sizes" / "report" / "blind"
     folder.mkdir(parents=True)
@@ -370,6 +370,7 @@ def test_the_page_makes_table_5_from_a_filled_sheet(world, tables, tmp_path, mon
         for name in ("sheet", "key")
     )
     sheet["category"] = np.where(key["Group"] == "decaying", "wrong ", "CORRECT")
+    sheet.loc[key["Group"].eq("control").idxmax(), "category"] = "crroect"
     sheet.sort_values("Text").to_csv(folder / "sheet.csv", index=False)
     key.to_csv(folder / "key.csv", index=False)
     page = (Path(__file__).parents[3] / "docs" / "zhong.md").read_text()
@@ -378,9 +379,10 @@ def test_the_page_makes_table_5_from_a_filled_sheet(world, tables, tmp_path, mon
     names: dict = {}
     exec(code, names)
     table = names["table"]
-    assert list(table) == ["Correct", "Fine", "Wrong", "Unsure"]
-    assert table.loc[("nli/dev", "decaying")].tolist() == [0, 0, 1, 0]
-    assert table.loc[("nli/dev", "control")].tolist() == [1, 0, 0, 0]
+    assert list(table) == ["Correct", "Crroect", "Wrong"]
+    assert table.loc[("nli/dev", "decaying")].tolist() == [0, 0, 1]
+    misspelt = 1 / (key["Group"] == "control").sum()
+    assert table.loc[("nli/dev", "control")].tolist() == pytest.approx([1 - misspelt, misspelt, 0])
 
 
 def test_without_texts_the_blind_sheet_says_so(tmp_path, capsys):

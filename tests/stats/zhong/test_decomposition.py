@@ -180,3 +180,13 @@ def test_a_level_without_two_members_is_refused():
     with pytest.raises(DataError, match="pretrain_seed alone"):
         decompose(np.ones((1, 3, 4)))
     assert decompose(as_runs(np.ones((3, 4)))).parts["loss"].mean == 0
+
+
+def test_a_ratio_needs_variances_that_are_not_negative():
+    """The checkpoints of two runs differ more than the runs: an estimate below 0."""
+    runs = np.array([[[1], [1]], [[0], [1]], [[0], [0]]])
+    assert decompose(runs).ratios[0] == pytest.approx(1)
+    checkpoints = [[[[1], [1]], [[1], [1]]], [[[1], [0]], [[0], [1]]], [[[0], [0]], [[0], [0]]]]
+    found = decompose(np.array(checkpoints))
+    assert found.parts["finetune_seed"].mean < 0 < found.parts["pretrain_seed"].mean
+    assert np.isnan(found.ratios[0])
