@@ -48,7 +48,8 @@ class Regularisation:
         order = self.trend_order
         if order is not None and not 1 <= order <= num_train:
             raise DataError(
-                f"found trend_order {order}, expected None or 1 to num_train = {num_train}, such as 2"
+                f"found trend_order {order}, expected None or 1 to num_train = {num_train}; give "
+                f"Regularisation(trend_order={min(2, num_train)})"
             )
         if not (np.isfinite(self.trend_weight) and self.trend_weight >= 0):
             raise DataError(f"found trend_weight {self.trend_weight}, expected 0 or more")
@@ -125,7 +126,7 @@ def solve(
     if wrong.any():
         raise DataError(
             f"losses: found {b[wrong][0]} at level {int(np.argmax(wrong))}, expected finite losses of 0 or "
-            "more; check the learner's runs there"
+            "more; give 1 - accuracy, or the negative of a score such as neg_mean_squared_error"
         )
     rows, target = matrix, b
     if rules.trend_order is not None:
