@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from scipy.special import expit
 
 from multiberts.bert.checkpoint.checkpoint import Checkpoint
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
@@ -234,6 +233,9 @@ def answer_lines(
     if predicted.scores is not None and kind in (CLASSIFICATION, _COREFERENCE):
         probabilities = softmax(predicted.scores)
     elif predicted.scores is not None and kind == MULTI_LABEL:
+        # Imported here: it would double the time of `--help`.
+        from scipy.special import expit
+
         probabilities = expit(predicted.scores.astype(np.float64))
     names = head["labels"] if kind == MULTI_LABEL else predicted.classes
     for number, row in enumerate(order):

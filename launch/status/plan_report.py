@@ -22,7 +22,9 @@ from multiberts.runs.errors import UserError, counted
 from multiberts.runs.parameters import NonNegativeFloat, PositiveInt
 from multiberts.runs.plan_marker import done_paths
 from multiberts.runs.registration import StoppingRule
-from multiberts.stats.report.reporting import REGISTERED
+
+# Arguments of the report that a registration fixes.
+_REGISTERED = ("comparisons", "n_resamples", "rng", "confidence_level", "learning_rate_rule")
 
 
 def show_plan(
@@ -87,7 +89,7 @@ def show_plan(
                 "metric": metric,
                 "stopping_rule": stopping_rule,
                 "seeds": {name: sorted(numbers) for name, numbers in seeds.items()},
-                "analysis": {name: arguments[name] for name in REGISTERED if name in arguments},
+                "analysis": {name: arguments[name] for name in _REGISTERED if name in arguments},
             },
             done=len(done),
         )

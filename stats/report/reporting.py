@@ -53,8 +53,6 @@ _COMPARISON_FIELDS = {
     "name": str, "base": Mapping[str, Any], "experiment": Mapping[str, Any] | None, "design": Any,
     "resample": Any, "margin": Any, "primary": str | None,
 }  # fmt: skip
-# Arguments fixed by a registration.
-REGISTERED = ("comparisons", "n_resamples", "rng", "confidence_level", "learning_rate_rule")
 
 
 def _settle(parameters: Values, _: Values) -> None:
