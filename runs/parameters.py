@@ -162,6 +162,10 @@ def value_of_flag(texts: Sequence[str], annotation: Any) -> Any:
         return [_literal(text, _kinds(element)) for text in items]
     if len(texts) > 1:
         return [_literal(text, kinds) for text in texts]
+    if element is not None and not is_mapping:  # a list, or a word such as `all`
+        item = _literal(texts[0], _kinds(element))
+        if type(item) in _kinds(element) - kinds:
+            return [item]
     return _literal(texts[0], kinds)
 
 

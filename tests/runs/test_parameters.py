@@ -37,6 +37,8 @@ def stage(
     seeds: Sequence[int] = (),
     epochs: Annotated[float, Range(above=0, most=100)] | None = 3,
     kept: Sequence[NonNegativeInt] = (),
+    some: Literal["last", "all"] | Sequence[int] = "all",
+    folders: Sequence[str] | Mapping[str, str] = (),
 ) -> None:
     """Does nothing.
 
@@ -156,6 +158,11 @@ def test_an_entry_with_settings_refuses_its_callers_bad_values() -> None:
         ("epochs", ["2"], 2),
         ("epochs", ["none"], None),
         ("kept", ["0,5"], [0, 5]),
+        ("some", ["40"], [40]),
+        ("some", ["0,40"], (0, 40)),
+        ("some", ["last"], "last"),
+        ("folders", ["{'a': 'b'}"], {"a": "b"}),
+        ("folders", ["a,b"], ["a", "b"]),
     ],
 )
 def test_a_flag_is_read_by_its_annotation(name: str, texts: list[str], value: object) -> None:
