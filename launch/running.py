@@ -5,11 +5,16 @@
 
 from __future__ import annotations
 
+import json
+import multiprocessing
 import os
+import resource
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from multiberts.launch.estimate.quantities import duration
 from multiberts.launch.markers.attempts import EngineName
 from multiberts.launch.markers.failures import FailedRun
 from multiberts.launch.markers.lease import launcher_at_a_glance, launching
@@ -23,8 +28,9 @@ from multiberts.launch.workers.worker import LaunchContext
 from multiberts.runs.bucket.lease import LeaseHeldError
 from multiberts.runs.bucket.objects import BucketUnreachableError
 from multiberts.runs.console import progress, report
+from multiberts.runs.environment import machine
 from multiberts.runs.errors import UserError, counted
-from multiberts.runs.files import PathLike
+from multiberts.runs.files import PathLike, write_atomically
 from multiberts.runs.parameters import (
     NonNegativeFloat,
     PositiveFloat,
@@ -32,6 +38,11 @@ from multiberts.runs.parameters import (
     annotations_of,
     check_types,
 )
+from multiberts.runs.processes import available_cores
+
+# What the last launch with anything to do took, where it ran on one machine.
+TIME = "launch/time.json"
+_SECONDS_TO_EXIT = 2.0
 
 
 def run_plan(
@@ -110,7 +121,8 @@ def run_plan(
             end_slurm_jobs(root)
             context = LaunchContext(root, engine, lease.owner, workers_per_accelerator)
             outcomes = Outcomes(plan, Path(root), attempts, settings.is_local)
-            had_work = len(outcomes.done) < len(plan)
+            num_before = len(outcomes.done)
+            started = time.monotonic(), _cpu_seconds()
             carry_out(
                 outcomes,
                 settings,
@@ -120,6 +132,9 @@ def run_plan(
                 silent_seconds=silent_seconds,
                 dashboard=dashboard,
             )
+            had_work = num_before < len(plan)
+            if had_work and settings.is_local:
+                _record_time(Path(root), len(outcomes.done) - num_before, *started)
 
             # `report`, `scores` and `paper` link to this plan's directories, whose names end in hashes.
             for run in plan:
@@ -145,6 +160,28 @@ def run_plan(
         # Libraries' exit handlers take longer than people wait.
         os._exit(130)
     return [outcomes.failures[run.path] for run in plan if run.path in outcomes.failures]
+
+
+def _record_time(root: Path, num_runs: int, started: float, cpu_before: float) -> None:
+    """Prints and keeps the time that a launch on this machine took, with its workers' start."""
+    for child in multiprocessing.active_children():
+        child.join(_SECONDS_TO_EXIT)  # the system counts a process once its end was waited for
+    wall, cpu = time.monotonic() - started, _cpu_seconds() - cpu_before
+    taken = {
+        "runs": num_runs,
+        "wall_seconds": round(wall, 1),
+        "cpu_seconds": round(cpu, 1),
+        "cores": available_cores(),
+        "processor": machine()["processor"],
+    }
+    write_atomically(root / TIME, json.dumps(taken) + "\n")
+    report(f"{counted(num_runs, 'run')} in {duration(wall)}, {duration(cpu)} of CPU time")
+
+
+def _cpu_seconds() -> float:
+    """Returns the CPU seconds of this process and of those that it has waited for."""
+    used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(one.ru_utime + one.ru_stime for one in used)
 
 
 def reap_experiment(

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -99,7 +100,9 @@ def test_failed_runs_are_tried_again_then_told_and_the_others_go_on(
         grandchild,
     ]
 
+    in_this_process = time.process_time()
     failures = run_plan(plan=plan, root=str(root), workers=2, attempts=2)
+    in_this_process = time.process_time() - in_this_process
 
     assert (root / "after" / "total").read_text() == "7"
     assert {failure.run for failure in failures} == {raises, refused, killed, child, grandchild}
@@ -121,8 +124,12 @@ def test_failed_runs_are_tried_again_then_told_and_the_others_go_on(
     assert re.search(r"error: killed: its worker .* \(tried 2 times\)", told)
     assert "error: child: not started, for raises" in told
     assert told.count("error: grandchild: ") == 1
-    lines = capsys.readouterr().out.splitlines()
+    *lines, last = capsys.readouterr().out.splitlines()
     assert sum(line.startswith("[") for line in lines) >= 4 and "[4/9]" in lines[-1]
+    assert re.fullmatch(r"4 runs in .+, .+ of CPU time", last)
+    taken = json.loads((root / "launch" / "time.json").read_text())
+    assert taken["runs"] == 4 and taken["wall_seconds"] > 0
+    assert taken["cpu_seconds"] > in_this_process + 0.2  # importing Dask alone takes a worker longer
 
     # Again: what is done is not touched, what failed is tried again.
     before = files_with_times(root / "after")
