@@ -10,14 +10,10 @@ BIN = $(VENV)/bin
 # Every target is a command, not a file.
 .PHONY: $(shell sed -n 's/^\([a-z-]*\):.*/\1/p' Makefile)
 
-# Five seeds of the synthetic world, pre-trained, fine-tuned and compared: report/index.html. The first
-# launch makes the first two seeds' part of the second, so that there is something to look at early.
+# Five seeds of the synthetic world, pre-trained, fine-tuned and compared.
 demo: $(VENV)/installed
-	$(BIN)/multiberts launch --gin_file=configs/demo.gin --pretrain_seeds=0,1 --tasks=pronoun_probe
-	ln -sfn demo/report report
-	@echo "Open report/index.html: a first picture, of two seeds; the other seeds and tasks follow"
 	$(BIN)/multiberts launch --gin_file=configs/demo.gin
-	@echo "Open report/index.html: all seeds and tasks"
+	@echo "Open demo/report/index.html"
 
 # The README's command and CI's: style, types, and all tests but the slow ones. Types are checked beside the
 # tests. Three at a time on two cores, as the launcher's tests often wait.
@@ -231,4 +227,4 @@ $(VENV)/installed-for-tests: $(VENV)/installed
 	touch $@
 
 clean:
-	rm -rf demo report
+	rm -rf demo
