@@ -40,7 +40,7 @@ from multiberts.runs.parameters import (
 )
 from multiberts.runs.processes import available_cores
 
-# What the last launch with anything to do took, where it ran on one machine.
+# Time of the last launch with anything to do, where it ran on one machine.
 TIME = "launch/time.json"
 _SECONDS_TO_EXIT = 2.0
 
