@@ -254,7 +254,7 @@ def share(way: Way, row: Row) -> float | None:
     return model_flops_per_step(*SHAPES[way.shape][0]) / row["seconds"] / peak
 
 
-TITLE = "| | | sequences per second | ms | share of the peak | memory | first step |"
+TITLE = "| {}: sequences of | | per second | ms | share of the peak | memory | first step |"
 
 
 def table_row(way: Way, row: Row) -> str:
@@ -421,11 +421,11 @@ class Bench:
                 found, is_good = str(error), False
             self.say(f"{sentence}: {found}", is_good)
 
-    def speeds(self) -> None:
+    def speeds(self, device: str) -> None:
         """Measures all ways, each alone on the device, and says what they show."""
         rows: list[tuple[Way, Row]] = []
         self._environment["XLA_PYTHON_CLIENT_PREALLOCATE"] = "true"
-        self.say(TITLE + "\n|---|---|" + "---:|" * 5)
+        self.say(TITLE.format(device) + "\n|---|---|" + "---:|" * 5)
         for number, way in enumerate(ways(self._work, self._size)):
             try:
                 row = self.own_process(f"way-{number}", way, **way.environment)
@@ -456,7 +456,7 @@ def main() -> int:
     (out / "logs").mkdir(parents=True)
     for name in ("summary.txt", "numbers.jsonl"):
         (out / name).unlink(missing_ok=True)
-    with tempfile.TemporaryDirectory(prefix="gpu-check-") as work:
+    with tempfile.TemporaryDirectory(prefix="gpu-", ignore_cleanup_errors=True) as work:
         bench = Bench(out, Path(work), arguments.limit, "toy" if arguments.toy else "base")
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda *_: setattr(bench, "is_stopped", True))
@@ -472,7 +472,7 @@ def main() -> int:
             )
             return 2
         bench.commands()
-        bench.speeds()
+        bench.speeds(found["device"])
     if bench.is_stopped:
         console.error(f"stopped by a signal; {out}/summary.txt has what was shown before")
         return 130

@@ -96,7 +96,7 @@ def test_a_library_that_is_absent_is_a_row_with_the_reason(
     bench = Bench(tmp_path, tmp_path, PATIENCE, "toy")
     way = Way("PyTorch, one batch", "toy-128", 1)
     monkeypatch.setattr(gpu_check, "ways", lambda *_: [way, way])
-    bench.speeds()
+    bench.speeds("CPU")
     reason = "failed: ImportError: there is no torch"
     assert bench.faults[:2] == [f"PyTorch, one batch: {reason}"] * 2
     assert f"| 32 | PyTorch, one batch | {reason} |" in (tmp_path / "summary.txt").read_text()
