@@ -467,8 +467,8 @@ def main() -> int:
         bench.say("; ".join(f"{name} {version}" for name, version in found.items()), **found)
         if not arguments.toy and found.get("device", "cpu") == "cpu":
             console.error(
-                f"{sys.executable} finds no GPU by JAX; name by make bench-gpu PYTHON=python that of an "
-                "environment with multiberts[jax-cuda12], or try all at toy size by --toy"
+                f"JAX of {sys.executable} finds no GPU; run make bench-gpu PYTHON=python with the Python of "
+                "an environment with multiberts[jax-cuda12], or add TOY=1"
             )
             return 2
         bench.commands()
