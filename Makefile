@@ -71,10 +71,13 @@ $(VENV)/installed-for-compile: $(VENV)/installed-for-tests
 	$(PIP) --editable '.[compile]'
 	touch $@
 
-# BERT-Base on one GPU with JAX, against PyTorch's, in sequences per second and share of the peak. Wants a
-# PyTorch for the GPU in the environment: make bench-gpu VENV=folder.
-bench-gpu: $(VENV)/installed-for-tests
-	$(BIN)/python -m multiberts.benchmarks.gpu_speed
+# The JAX engine on one NVIDIA GPU, its results and its speed, in eight minutes: results/gpu/summary.txt. Installs nothing; it
+# wants the Python of an environment with the extra jax-cuda12, PyTorch for the GPU, and transformers: make bench-gpu PYTHON=python.
+bench-gpu:
+	mkdir -p results/gpu/link && ln -sfn "$(CURDIR)" results/gpu/link/multiberts
+	PYTHONPATH="$(CURDIR)/results/gpu/link" \
+	  $(if $(findstring command,$(origin PYTHON)),$(PYTHON),$(firstword $(wildcard $(BIN)/python) $(PYTHON))) \
+	  -m multiberts.benchmarks.gpu_check $(if $(TOY),--toy)
 
 # A whole sweep of fine-tuning against one process of the usual script per run.
 bench-finetune: $(VENV)/installed-for-tests

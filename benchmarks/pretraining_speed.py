@@ -23,8 +23,6 @@ machine can only add), because wall time depends on who else is there. `start` i
 building, `first` the first step with its compilation, both in wall seconds. MFU is the model's
 products (`bert.model.operations`) a CPU second, as a share of what a square product of float32 reaches a CPU
 second in the same process.
-
-KerasHub is needed for the last way alone; `make bench-pretrain` installs it.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -102,19 +100,25 @@ def random_batch(batch_size: int, length: int, predictions: int) -> dict[str, np
 
 def our_step(way: str, size: str, length: int) -> Step:
     """Returns a function that makes one update by our engine."""
+    batch = made_up_batch(length)
+    trainer = our_trainer(configuration(size), compile_step=way == "ours")
+    return lambda: float(trainer.step(batch, LEARNING_RATE, 0)["loss"])  # type: ignore[return-value]
+
+
+def our_trainer(config: BertConfig, dtype: str = "float32", **settings: Any) -> Any:
+    """Returns our engine with initial weights; `settings` are those of `TrainerSettings`."""
     from multiberts.bert.model.heads import pretraining_loss
     from multiberts.bert.model.initialization import initial_parameters
     from multiberts.bert.training.engine import TrainerSettings, new_trainer
 
-    config, batch = configuration(size), made_up_batch(length)
     trainer = new_trainer(
         lambda parameters, features, key, backend: pretraining_loss(
-            parameters, config, features, key, backend=backend
+            parameters, config, features, key, dtype, backend
         ),
-        TrainerSettings(weight_decay_rate=WEIGHT_DECAY, compile_step=way == "ours"),
+        TrainerSettings(weight_decay_rate=WEIGHT_DECAY, **settings),
     )
     trainer.start(initial_parameters(config, 0))
-    return lambda: float(trainer.step(batch, LEARNING_RATE, 0)["loss"])  # type: ignore[return-value]
+    return trainer
 
 
 def torch_step(way: str, size: str, length: int) -> Step:
@@ -126,15 +130,11 @@ def torch_step(way: str, size: str, length: int) -> Step:
 
         keep_freed_memory()
     model = torch_model(configuration(size))
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, fused=True
-    )
-    batch = {name: torch.from_numpy(values) for name, values in made_up_batch(length).items()}
-    batch = {name: v.long() if v.dtype == torch.int32 else v for name, v in batch.items()}
+    batch = torch_batch(made_up_batch(length))
     everywhere = torch.full_like(batch["input_ids"], -100)
     everywhere.scatter_(1, batch["masked_lm_positions"], batch["masked_lm_ids"])
 
-    def usual_loss() -> Any:
+    def usual_loss(batch: Mapping[str, Any]) -> Any:
         return model(
             input_ids=batch["input_ids"],
             attention_mask=batch["input_mask"],
@@ -143,17 +143,34 @@ def torch_step(way: str, size: str, length: int) -> Step:
             next_sentence_label=batch["next_sentence_labels"],
         ).loss
 
-    loss = usual_loss if way == "torch_usual" else (lambda: gathered_loss(model, batch))
+    loss = usual_loss if way == "torch_usual" else (lambda batch: gathered_loss(model, batch))
     if way.startswith("torch_compiled"):
         loss = torch.compile(loss)
+    return torch_update(model, loss, [batch])
+
+
+def torch_batch(batch: Mapping[str, np.ndarray], device: str = "cpu") -> dict[str, Any]:
+    """Returns a batch as tensors, with the types of integers that PyTorch's losses take."""
+    import torch
+
+    tensors = {name: torch.from_numpy(values).to(device) for name, values in batch.items()}
+    return {name: v.long() if v.dtype == torch.int32 else v for name, v in tensors.items()}
+
+
+def torch_update(model: Any, loss: Callable[[Any], Any], parts: Sequence[Any]) -> Step:
+    """Returns a function that makes one update by the sum of the loss' gradients on the parts of a batch."""
+    import torch
+
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, fused=True
+    )
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
-        value = loss()
-        value.backward()
+        for part in parts:
+            loss(part).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM, foreach=True)
         optimizer.step()
-        value.item()
 
     return step
 

@@ -53,6 +53,9 @@ _WHOLE, _SHARDED, _SHARDED_BLOCK = (
 # The longest sequences whose shards an accelerator computes at once, and the most of them.
 SHORT, SHARDS_AT_ONCE = 128, 4
 
+# Compiler options on NVIDIA GPUs, which otherwise add as threads finish: the same order of sums on every run.
+GPU_OPTIONS = {"xla_gpu_deterministic_ops": True}
+
 
 class JaxTrainer(Trainer):
     """Updates in JAX, which always compiles them; see `Trainer`."""
@@ -95,8 +98,7 @@ class JaxTrainer(Trainer):
                 out_specs=(_WHOLE, _WHOLE),
                 check_vma=False,  # every device computes the same update
             )
-        # The same order of sums on every run: NVIDIA GPUs otherwise add as threads finish.
-        options = {"xla_gpu_deterministic_ops": True} if jax.default_backend() == "gpu" else None
+        options = GPU_OPTIONS if jax.default_backend() == "gpu" else None
         return jax.jit(update, donate_argnums=0, compiler_options=options)
 
     def lower(self, state: State, arrays: Named, learning_rate: Array) -> jax.stages.Lowered:
