@@ -464,7 +464,8 @@ def main() -> int:
             found = bench.own_process("versions", None)
         except UserError as error:
             found = {"device": str(error)}
-        bench.say("; ".join(f"{name} {version}" for name, version in found.items()), **found)
+        note = ["toy size, where this processor plays the GPU"] * arguments.toy
+        bench.say("; ".join([*map(" ".join, found.items()), *note]), **found)
         if not arguments.toy and found.get("device", "cpu") == "cpu":
             console.error(
                 f"JAX of {sys.executable} finds no GPU; run make bench-gpu PYTHON=python with the Python of "
