@@ -1,5 +1,6 @@
 """Counts lines of Python: whether work is done in NumPy or in a loop shows on any machine, under any load."""
 
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -16,9 +17,12 @@ def executed_lines(function: Callable[[], Any]) -> int:
         return trace
 
     before = sys.gettrace()
+    gc.collect()
+    gc.disable()  # it would run finalizers of other tests' objects
     sys.settrace(trace)
     try:
         function()
     finally:
         sys.settrace(before)
+        gc.enable()
     return count

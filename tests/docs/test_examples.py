@@ -69,11 +69,20 @@ def with_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         write_imported("runs", "example", run)
 
 
+class Runner(doctest.DocTestRunner):
+    """Lets an example skip the test, as one that starts a process does with `--quick`."""
+
+    def report_unexpected_exception(self, out: Any, test: Any, example: Any, error: Any) -> None:
+        if isinstance(error[1], pytest.skip.Exception):
+            raise error[1]
+        super().report_unexpected_exception(out, test, example, error)
+
+
 def tried(name: str, **given: Any) -> tuple[int, int]:
     """Runs a module's examples; returns how many there are, and how many print something else."""
     module = importlib.import_module(f"multiberts.{name}")
     found = doctest.DocTestFinder().find(module, extraglobs=given)
-    results = [doctest.DocTestRunner().run(test) for test in found]
+    results = [Runner().run(test) for test in found]
     return sum(result.attempted for result in results), sum(result.failed for result in results)
 
 
