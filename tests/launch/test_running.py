@@ -129,9 +129,8 @@ def test_failed_runs_are_tried_again_then_told_and_the_others_go_on(
     assert re.fullmatch(r"4 runs in .+, .+ of CPU time", last)
     taken = json.loads((root / "launch" / "time.json").read_text())
     assert taken["runs"] == 4 and taken["wall_seconds"] > 0
-    assert (
-        taken["cpu_seconds"] > in_this_process + 0.2
-    )  # importing Dask alone takes a worker longer
+    # Importing Dask alone takes a worker longer.
+    assert taken["cpu_seconds"] > in_this_process + 0.2
 
     # Again: what is done is not touched, what failed is tried again.
     before = files_with_times(root / "after")
