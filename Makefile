@@ -24,7 +24,7 @@ test: style
 most-tests: $(VENV)/installed-for-tests
 	$(TESTS) -m "not slow"
 
-# Tests that start no process and import no TensorFlow: 2 minutes on 2 cores.
+# Tests that start no process and import no TensorFlow: 1.5 minutes on 2 cores.
 quick: $(VENV)/installed-for-tests
 	$(BIN)/python -m pytest -n 2 --quick -m "not slow"
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -121,7 +120,7 @@ def run_plan(
             context = LaunchContext(root, engine, lease.owner, workers_per_accelerator)
             outcomes = Outcomes(plan, Path(root), attempts, settings.is_local)
             num_before = len(outcomes.done)
-            started = time.monotonic(), _cpu_seconds()
+            started = os.times()
             carry_out(
                 outcomes,
                 settings,
@@ -133,7 +132,7 @@ def run_plan(
             )
             had_work = num_before < len(plan)
             if had_work and settings.is_local:
-                _record_time(Path(root), len(outcomes.done) - num_before, *started)
+                _record_time(Path(root), len(outcomes.done) - num_before, started)
 
             # `report`, `scores` and `paper` link to this plan's directories, whose names end in hashes.
             for run in plan:
@@ -161,11 +160,12 @@ def run_plan(
     return [outcomes.failures[run.path] for run in plan if run.path in outcomes.failures]
 
 
-def _record_time(root: Path, num_runs: int, started: float, cpu_before: float) -> None:
+def _record_time(root: Path, num_runs: int, started: os.times_result) -> None:
     """Prints and keeps the time that a launch on this machine took, with its workers' start."""
     for child in multiprocessing.active_children():
         child.join(_SECONDS_TO_EXIT)  # the system counts a process once its end was waited for
-    wall, cpu = time.monotonic() - started, _cpu_seconds() - cpu_before
+    *of_cpu, wall = (now - before for now, before in zip(os.times(), started, strict=True))
+    cpu = sum(of_cpu)  # of this process and of those that it has waited for
     taken = {
         "runs": num_runs,
         "wall_seconds": round(wall, 1),
@@ -175,11 +175,6 @@ def _record_time(root: Path, num_runs: int, started: float, cpu_before: float) -
     }
     write_atomically(root / TIME, json.dumps(taken) + "\n")
     report(f"{counted(num_runs, 'run')} in {duration(wall)}, {duration(cpu)} of CPU time")
-
-
-def _cpu_seconds() -> float:
-    """Returns the CPU seconds of this process and of those that it has waited for."""
-    return sum(os.times()[:4])
 
 
 def reap_experiment(
