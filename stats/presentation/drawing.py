@@ -59,7 +59,11 @@ def fill_style(index: int) -> dict[str, Any]:
 def legend_below(
     figure: Figure, panels: Iterable[Axes], ncols: int, first: Sequence[str] = ()
 ) -> None:
-    """Puts one legend with distinct labels below all panels, starting with `first`."""
+    """Puts one legend with distinct labels below all panels, starting with `first`.
+
+    Args:
+      ncols: maximum number of columns; fewer where they are wider than the figure.
+    """
     entries: dict[str, Any] = {}
     for axes in panels:
         handles, labels = axes.get_legend_handles_labels()
@@ -67,8 +71,14 @@ def legend_below(
     entries = {name: entries[name] for name in first if name in entries} | entries
     if (axes_in_use := given_axes()) is not None:
         axes_in_use.legend(list(entries.values()), list(entries), loc="best", fontsize="small")
-    else:
-        figure.legend(list(entries.values()), list(entries), loc="outside lower left", ncols=ncols)
+        return
+    for columns in range(ncols, 0, -1):
+        legend = figure.legend(
+            list(entries.values()), list(entries), loc="outside lower left", ncols=columns
+        )
+        if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
+            return
+        legend.remove()
 
 
 def title_above(figure: Figure, title: str) -> None:

@@ -299,7 +299,7 @@ def training_figure(
         drawing.show_unit(axes.yaxis, score_format(metric))
         band = "" if confidence_level is None else f" (band: {confidence_level:.0%} CI over seeds)"
         axes.set_title(evaluation_set + band)
-        figure.legend(loc="outside lower left", ncols=min(3, len(curves)))
+        drawing.legend_below(figure, [axes], 3)
     return figure
 
 

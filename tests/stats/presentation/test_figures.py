@@ -140,3 +140,21 @@ def test_a_slice_too_small_for_an_interval_is_a_dot_alone():
     ends = {tuple(line.get_xdata()) for line in left.lines}
     assert tuple(found.slices[0].ci) in ends
     assert len([line for line in right.lines if line.get_marker() == "s"]) == 2
+
+
+def test_a_legend_is_within_its_figure_in_as_few_rows_as_fit():
+    share = np.linspace(0.1, 0.9, 9)
+    boxes = []
+    for name in ("CDA", "base, step 1600"):
+        arms = [
+            figures.OccupationScores(
+                arm, share, np.tile(share, (5, 1)), truth=1.0, interval=Interval(0.92, 1.07)
+            )
+            for arm in ("base", name)
+        ]
+        figure = figures.bias_figure(arms, "bias")
+        figure_bytes(figure)
+        (legend,) = figure.legends
+        boxes.append(legend.get_window_extent())
+        assert boxes[-1].x0 >= 0 and boxes[-1].x1 <= figure.bbox.width
+    assert boxes[1].height > 1.5 * boxes[0].height
