@@ -153,7 +153,7 @@ bench-preemption: $(VENV)/installed
 # Rooms for mypy and import-linter, which look for `multiberts` in a folder of that name.
 ROOMS = runs bert pretrain finetune evaluate stats launch benchmarks
 
-# Style, which folder may import which, stale generated lists, folders that grew, and types.
+# Style, which folder may import which, stale generated lists, folders above their budgets, and types.
 lint: style types
 style: $(VENV)/installed-for-tests
 	$(BIN)/ruff check .
