@@ -6,8 +6,6 @@ import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from multiberts.evaluate.metrics.register import METRICS
-from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES
 from multiberts.launch.estimate.estimate import (
     PlanEstimate,
     estimate_plan,
@@ -15,16 +13,11 @@ from multiberts.launch.estimate.estimate import (
 )
 from multiberts.launch.estimate.quantities import duration
 from multiberts.launch.plan.planned_run import STAGES, PlannedRun
-from multiberts.runs import registration
 from multiberts.runs.command_line.command import command_of
 from multiberts.runs.console import report
-from multiberts.runs.errors import UserError, counted
+from multiberts.runs.errors import counted
 from multiberts.runs.parameters import NonNegativeFloat, PositiveInt
 from multiberts.runs.plan_marker import done_paths
-from multiberts.runs.registration import StoppingRule
-
-# Arguments of the report that a registration fixes.
-_REGISTERED = ("comparisons", "n_resamples", "rng", "confidence_level", "learning_rate_rule")
 
 
 def show_plan(
@@ -35,13 +28,8 @@ def show_plan(
     device: str | None = None,
     workers: PositiveInt | None = None,
     spot: bool = False,
-    register: str | None = None,
-    metric: str | None = None,
-    stopping_rule: StoppingRule = "all_seeds",
 ) -> None:
     """Prints an estimate of the unfinished part of a plan, totals first, and which runs are done.
-
-    Writes only the registration, and only if asked to.
 
     Args:
       plan: every run after its parents.
@@ -52,48 +40,8 @@ def show_plan(
       workers: number of runs at a time, each on its own device; None: one per core or GPU of this machine,
         one for another device.
       spot: use prices of spot capacity.
-      register: a hypothesis, written once into `registration.json` in the root with the hash of the plan, its
-        seeds, the report's comparisons and settings, and the next two parameters. The report lists
-        differences from it.
-      metric: the deciding metric, as <evaluation set>/<metric> in the report: `facts/dev/accuracy`.
-      stopping_rule: `all_seeds`: decide when every planned seed is done; `sequential`: early looks may
-        decide, by the report's sequential test.
     """
     done = done_paths(root, [run.path for run in plan])
-    if register is not None:
-        reports = [run for run in plan if run.stage == "report"]
-        if not register.strip():
-            raise UserError(f"plan.register is {register!r}, expected the hypothesis in a sentence")
-        _, slash, of_set = (metric or "").rpartition("/")
-        if not slash or of_set not in {*METRICS, *OCCUPATION_MEASURES}:
-            raise UserError(
-                f"plan.metric is {metric!r}, expected <evaluation set>/<metric> as the report has them, such "
-                "as facts/dev/accuracy, for plan.register"
-            )
-        if not reports:
-            raise UserError(
-                "plan.register is set, but the plan has no report; set stats.comparisons"
-            )
-        seeds: dict[str, set[int]] = {}
-        for run in plan:
-            facts = run.parameters if run.stage == "pretrain" else run.facts
-            if facts.get("procedure") and facts.get("pretrain_seed") is not None:
-                seeds.setdefault(facts["procedure"], set()).add(facts["pretrain_seed"])
-        arguments = reports[0].parameters
-        line = registration.register(
-            root,
-            {
-                "runs": len(plan),
-                "plan": registration.plan_hash(plan),
-                "hypothesis": register,
-                "metric": metric,
-                "stopping_rule": stopping_rule,
-                "seeds": {name: sorted(numbers) for name, numbers in seeds.items()},
-                "analysis": {name: arguments[name] for name in _REGISTERED if name in arguments},
-            },
-            done=len(done),
-        )
-        report(line)
     estimate = estimate_plan(
         plan=plan, root=root, device=device, workers=workers, spot=spot, done=done
     )

@@ -144,12 +144,6 @@ PURPOSES = {
             report="stats.report.randomness_report:describe_shares",
             gin_name="seed_shares",
         ),
-        "verify": Command(
-            "stats.report.verification:verify",
-            "make a page again from its predictions, and say which numbers hold",
-            "comparison/index.html demo",
-            ("page", "runs..."),
-        ),
         "paper": Command(
             "stats.paper.reproduction:paper",
             "make the tables and figures of the MultiBERTs paper from runs",
@@ -289,7 +283,7 @@ PURPOSES = {
             "launch.status.plan_report:show_plan",
             "print what is left to do, and its hours, dollars and disk",
             "--gin_file=configs/demo.gin",
-            common=f"budget device workers spot register {_EXPERIMENT}",
+            common=f"budget device workers spot {_EXPERIMENT}",
             gin_name="plan",
             arguments=_LAUNCH,
         ),

@@ -55,7 +55,6 @@ MADE_WITH = "made_with.json"
 COMPARISONS, RANKINGS = "comparisons.md", "rankings.md"
 NOTE = "Comparisons"  # row of *Made with* for comparisons chosen by default
 
-MADE_FROM = '<script type="application/json" id="made-from">'
 MAX_EFFECT = 5  # larger values of Hedges' g have little meaning, because the seeds hardly vary
 _NAMES = ("task", "procedure", "evaluation_set")  # columns whose cells are names in code
 MOST_BYTES_OF_GRIDS = (
@@ -70,7 +69,6 @@ def page_files(
     rule: LearningRateRule,
     made_by: Mapping[str, str],
     name: str = "index",
-    made_from: Mapping[str, Any] | None = None,
     kind: FigureKind = "svg",
 ) -> dict[str, bytes]:
     """Returns the contents of `figures/`, `tables/`, the page and extra pages of large sets, by path.
@@ -78,7 +76,6 @@ def page_files(
     Args:
       made_by: facts by name for the end of the page, such as the command.
       name: file name of the page without extension; names of extra pages begin with it.
-      made_from: settings and files of the page, stored in it as JSON for `multiberts verify`.
       kind: file format of the figures; the page always shows SVG.
     """
     files: dict[str, bytes] = {}
@@ -143,10 +140,6 @@ def page_files(
             here / "examples_page.html.j2", filters, grid=grid, back=f"{name}.html", title=title
         )
         files[file_name] = text.encode()
-    if made_from is not None:
-        # Escape `<`, so that no name can close the script element.
-        text = json.dumps(made_from).replace("<", "\\u003c")
-        page = page.replace("</main>", f"{MADE_FROM}{text}</script>\n</main>")
     return {**files, f"{name}.html": page.encode()}
 
 

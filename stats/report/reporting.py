@@ -10,7 +10,7 @@ from typing import Any
 from multiberts.runs.directory import DONE, RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.figure_style import FigureKind
-from multiberts.runs.files import read_json_fields, sha256_of_file
+from multiberts.runs.files import read_json_fields
 from multiberts.runs.identity import Identity, Values
 from multiberts.runs.parameters import (
     Level,
@@ -21,12 +21,10 @@ from multiberts.runs.parameters import (
     fits,
     shortened,
 )
-from multiberts.runs.registration import FILE as REGISTRATION
-from multiberts.runs.registration import described, plan_hash, read_registration
 from multiberts.stats.answers.sameness import check_margin
 from multiberts.stats.errors import DataError
 from multiberts.stats.presentation.provenance import data_facts
-from multiberts.stats.report.analysis import ReportContent, analyse
+from multiberts.stats.report.analysis import analyse
 from multiberts.stats.report.experiment import ReportedExperiment, experiment_of
 from multiberts.stats.report.page import (
     COMPARISONS,
@@ -41,7 +39,6 @@ from multiberts.stats.report.selection import (
     FinishedRun,
     LearningRateRule,
     by_checkpoint,
-    files_of_runs,
     finished_runs,
     last_steps,
     select,
@@ -135,23 +132,19 @@ def report(
     )
     if directory.done:
         return
-    files = files_of_report(runs, settings, experiment_of(run_dir), files_of_runs(runs))
+    files = _files_of_report(runs, settings, experiment_of(run_dir))
     with directory:
         write_page(directory.path, files)
         directory.finish([*files])
 
 
-def files_of_report(
-    runs: Sequence[FinishedRun],
-    settings: Mapping[str, Any],
-    experiment: ReportedExperiment | None,
-    inputs: Mapping[str, Mapping[str, str]],
+def _files_of_report(
+    runs: Sequence[FinishedRun], settings: Mapping[str, Any], experiment: ReportedExperiment | None
 ) -> dict[str, bytes]:
     """Makes the comparisons of a report and returns its files; see `page_files`.
 
     Args:
       settings: arguments of `report`; `truth` holds the contents of the file.
-      inputs: result of `files_of_runs`, recorded in the page.
     """
     bootstrap = ComparisonSettings(
         **{name: settings[name] for name in ("n_resamples", "rng", "confidence_level")}
@@ -167,15 +160,9 @@ def files_of_report(
     }
     if not settings["comparisons"]:
         made_by[NOTE] = requests[0]["note"]
-    made_from: dict[str, Any] = {"settings": settings, "files": inputs}
-    if experiment is not None:
-        made_from["up"] = experiment.up
-        if read_registration(experiment.root) is not None:
-            made_by["Registration"] = _compared_with_registration(experiment, content, settings)
-            made_from["registration"] = sha256_of_file(experiment.root / REGISTRATION)
     return page_files(
         settings["title"] or content.asked.name, content, bootstrap, rule, made_by,
-        made_from=made_from, kind=settings.get("figures", "svg"),
+        kind=settings.get("figures", "svg"),
     )  # fmt: skip
 
 
@@ -229,40 +216,6 @@ def _of_all_arms(runs: Sequence[FinishedRun]) -> dict[str, Any]:
         )
     note = f"No comparison was given: {said}; over {f'{design} ' * (len(names) > 1)}{SEEDS[runs[0].seed_is]}."
     return {"experiment": None, "resample": "both", "margin": None, **asked, "note": note}
-
-
-def _compared_with_registration(
-    experiment: ReportedExperiment, content: ReportContent, settings: Mapping[str, Any]
-) -> str:
-    """Returns a text on the registration and the report's deviations from it."""
-    registered = read_registration(experiment.root)
-    assert registered is not None
-    differs = []
-    if plan_hash(experiment.plan) != registered["plan"]:
-        differs.append("the plan has other runs")
-    for name, expected in registered["analysis"].items():
-        used_value = json.loads(json.dumps(settings[name]))
-        if used_value != expected:
-            differs.append(f"{name} is {shortened(used_value)}, registered {shortened(expected)}")
-    compared = {
-        f"{item.evaluation_set}/{item.metric}" for each in content.compared for item in each.as_made
-    }
-    if registered["metric"] not in compared:
-        differs.append(
-            f"{registered['metric']} is not compared, only {', '.join(sorted(compared))}"
-        )
-    used: dict[str, set[int]] = {}
-    for group in content.groups:
-        used.setdefault(group.procedure, set()).update(group.seeds)
-    for procedure, seeds in registered["seeds"].items():
-        if procedure in used and sorted(used[procedure]) != seeds:
-            differs.append(
-                f"{procedure} has the seeds {sorted(used[procedure])}, registered {seeds}"
-            )
-    if content.missing and registered["stopping_rule"] == "all_seeds":
-        differs.append(f"an early look, at {content.missing}, registered to wait for all seeds")
-    outcome = f"Differs: {'; '.join(differs)}" if differs else "As registered"
-    return f"{described(experiment.root)} {outcome}."
 
 
 def describe_report(run_dir: str) -> str:

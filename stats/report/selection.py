@@ -24,7 +24,6 @@ from multiberts.evaluate.prediction_files.run_file import (
 )
 from multiberts.runs import console
 from multiberts.runs.errors import UserError, counted
-from multiberts.runs.files import sha256_of_file
 from multiberts.runs.plan_marker import FILE as PLAN
 from multiberts.runs.plan_marker import read_plan
 from multiberts.stats.presentation.table_writer import Table
@@ -164,22 +163,6 @@ def finished_runs(predictions: str | Sequence[str]) -> list[FinishedRun]:
             f"{counted(len(unfinished), 'run')} without DONE left out, as not finished: {lines}"
         )
     return runs
-
-
-def files_of_runs(runs: Sequence[FinishedRun]) -> dict[str, dict[str, str]]:
-    """Returns the SHA-256 of each trained model's predictions, by run and evaluation set.
-
-    Names of runs do not contain paths, so that moved runs keep their names.
-    """
-    found: dict[str, dict[str, str]] = {}
-    for run in runs:
-        if run.name in found:
-            raise UserError(f"{run.directory} is another run with {run.name}; remove one of them")
-        found[run.name] = {
-            name: sha256_of_file(run.directory / entry["file"])
-            for name, entry in final_sets(run.facts).items()
-        }
-    return found
 
 
 def _advice_on_repeated(repeated: FinishedRun, runs: Sequence[FinishedRun]) -> str:

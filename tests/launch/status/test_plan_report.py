@@ -11,7 +11,6 @@ from multiberts.launch.plan.experiment import Experiment, make_plan
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.status.plan_report import folders_text, show_plan, size
 from multiberts.runs.errors import UserError
-from multiberts.runs.registration import read_registration
 
 pytestmark = pytest.mark.seconds
 
@@ -115,43 +114,3 @@ def test_sizes_in_words() -> None:
     assert [size(n) for n in (12, 440.4e6, 72.7e9, 5e15)] == [
         "12 bytes", "440 MB", "72.7 GB", "5e+03 TB",
     ]  # fmt: skip
-
-
-COMPARISONS = [{"name": "Base", "base": {"procedure": "base"}}]
-
-
-def test_a_plan_is_registered_once_with_its_seeds_and_comparisons(tmp_path: Path) -> None:
-    plan = planned(report={"title": "A title", "comparisons": COMPARISONS})
-    mark_done(tmp_path, plan[0])
-    how = {"root": tmp_path, "register": "Base is good.", "metric": "facts/dev/accuracy"}
-    show_plan(plan=plan, **how)
-    found = read_registration(tmp_path)
-    assert found is not None
-    assert (found["seeds"], found["done"], found["runs"]) == ({"base": [0, 1]}, 1, len(plan))
-    assert found["analysis"]["comparisons"] == COMPARISONS
-    assert found["analysis"]["confidence_level"] == 0.95 and found["stopping_rule"] == "all_seeds"
-    # The title is not fixed, and neither is where runs of the report lie; what is trained is.
-    show_plan(plan=planned(report={"title": "Another", "comparisons": COMPARISONS}), **how)
-    more = planned(pretrain_seeds=[0, 1, 2], report={"title": "", "comparisons": COMPARISONS})
-    with pytest.raises(UserError, match="other runs, plan, seeds;"):
-        show_plan(plan=more, **how)
-    assert read_registration(tmp_path) == found
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"register": " "}, "plan.register is ' ',"),
-        ({"metric": None}, "plan.metric is None,"),
-        ({"metric": "facts/dev/acuracy"}, "plan.metric is 'facts/dev/acuracy',"),
-        ({"plan": planned()}, "plan.register is set, .* no report"),
-    ],
-)
-def test_what_lacks_something_is_not_registered(
-    tmp_path: Path, change: dict[str, Any], reason: str
-) -> None:
-    plan = planned(report={"title": "", "comparisons": COMPARISONS})
-    how = {"plan": plan, "register": "Base is good.", "metric": "facts/dev/accuracy", **change}
-    with pytest.raises(UserError, match=reason):
-        show_plan(root=tmp_path, **how)
-    assert not any(tmp_path.iterdir())

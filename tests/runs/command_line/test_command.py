@@ -102,7 +102,7 @@ IN_ORDER = (
     *("world", "compare", "reproduce", "import", "holdout", "prepare", "pretrain", "show"),
     *("checkpoint inspect", "checkpoint convert", "checkpoint compare", "checkpoint audit"),
     *("finetune", "predict", "sweep", "evaluate", "export", "stats rates", "stats learned"),
-    *("launch plan", "launch run", "launch status", "stats", "verify", "paper", "list"),
+    *("launch plan", "launch run", "launch status", "stats", "paper", "list"),
 )
 # They want an account, half a minute of training, two sizes of models, or runs that differ in one seed.
 NOT_RUN = {"push", "launch doctor", "stats instances", "stats shares"}
@@ -207,7 +207,6 @@ def test_every_command_says_what_it_made():
         "push",
         "reproduce",
         "sweep",
-        "verify",
     } | {name for name in COMMANDS if name.startswith("launch ")}
 
 
