@@ -37,13 +37,24 @@ def write_page_of_runs(
         return
     report = make()
     made_by = {
-        "Command": f"multiberts {command_of(stage)} --gin_file={CONFIG} --run_dir=again, in the folder above "
-        "this page",
+        "Command": command_again(stage, "above this page's folder"),
         **data_facts([run.directory / DONE for run in runs], "the markers of the finished runs"),
     }
     with directory:
         write_report(directory.path / REPORT, report, made_by, kind)
         directory.finish_folder(REPORT)
+
+
+def command_again(stage: str, where: str) -> str:
+    """Returns what makes a page again: paths in its configuration are relative to where it was first made.
+
+    Args:
+      where: where the folder of the configuration lies.
+    """
+    return (
+        f"multiberts {command_of(stage)} --gin_file=FOLDER/{CONFIG} --run_dir=again, from the folder where "
+        f"this page was made; FOLDER is the one {where}"
+    )
 
 
 def describe(run_dir: str, table: str = "") -> str:

@@ -34,6 +34,7 @@ from multiberts.stats.report.page import (
     page_files,
     write_page,
 )
+from multiberts.stats.report.page_run import command_again
 from multiberts.stats.report.selection import (
     SEEDS,
     FinishedRun,
@@ -155,7 +156,7 @@ def _files_of_report(
         runs, requests, settings["truth"], bootstrap, rule, experiment, settings.get("names")
     )
     made_by = {
-        "Command": "multiberts stats --gin_file=config.gin --run_dir=again, in the folder of this page",
+        "Command": command_again("report", "of this page"),
         **data_facts([run.directory / DONE for run in runs], "the markers of the finished runs"),
     }
     if not settings["comparisons"]:

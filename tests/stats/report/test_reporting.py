@@ -549,7 +549,10 @@ def test_the_command_makes_the_same_page_and_refuses_bad_input(world, tmp_path):
     assert len(refused.stderr.splitlines()) == 1
 
 
-def test_without_comparisons_two_procedures_are_compared_and_three_are_ranked(tmp_path):
+def test_without_comparisons_two_procedures_are_compared_and_three_are_ranked(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
     skills = {"news": 0.6, "books": 0.75, "poems": 0.9}
     scores = {}
     for place, (procedure, skill) in enumerate(skills.items()):
@@ -569,7 +572,7 @@ def test_without_comparisons_two_procedures_are_compared_and_three_are_ranked(tm
     page = (tmp_path / "two/index.html").read_text()
     assert '<h1 id="top">news against books</h1>' in page
     assert "news is compared with books, the first by name; at the last steps (books: 50, " in page
-    three = [str(tmp_path / name) for name in skills]
+    three = [*skills]  # relative paths, which the command below resolves
     report(run_dir=str(tmp_path / "three"), predictions=three, **settings)
     rows = read_table(tmp_path / "three/tables/comparisons.csv")
     assert {row["name"]: float(row["estimate"]) for row in rows[:3]} == pytest.approx(means)
@@ -583,8 +586,8 @@ def test_without_comparisons_two_procedures_are_compared_and_three_are_ranked(tm
     said = describe_report(str(tmp_path / "three"))
     ranked = re.findall(r"^\| (\d) +\| (\w+)", said, re.MULTILINE)
     assert ranked == [("1", "poems"), ("2", "books"), ("3", "news")]
-    [command] = re.findall(r">Command</th><td[^>]*>multiberts ([^<,]*), in the folder", page)
-    made = warm.run(command.split(), tmp_path / "three")
+    [command] = re.findall(r">Command</th><td[^>]*>multiberts ([^<,]*), from the folder", page)
+    made = warm.run(command.replace("FOLDER", "three").split(), tmp_path)
     assert made.returncode == 0, made.stderr
-    tables = [tmp_path / "three" / end / "tables/comparisons.csv" for end in ("", "again")]
+    tables = [tmp_path / folder / "tables/comparisons.csv" for folder in ("three", "again")]
     assert tables[0].read_bytes() == tables[1].read_bytes()

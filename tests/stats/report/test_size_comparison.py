@@ -234,8 +234,8 @@ def test_every_numbered_table_and_figure_is_there(world, tables):
 def test_the_command_on_the_page_makes_it_again(world, tables):
     root, _ = world
     page = (root / "report/report/index.html").read_text()
-    (command,) = re.findall("<td[^>]*>multiberts (stats instances .*?), in the folder", page)
-    done = warm.run(command.split(), root / "report")
+    (command,) = re.findall("<td[^>]*>multiberts (stats instances .*?), from the folder", page)
+    done = warm.run(command.replace("FOLDER", str(root / "report")).split(), root / "report")
     assert done.returncode == 0, done.stderr
     again = (root / "report/again/report/index.md").read_text()
     assert again == (root / "report/report/index.md").read_text()
