@@ -130,13 +130,6 @@ PURPOSES = {
             report="stats.report.page_run:describe",
             gin_name="instances",
         ),
-        "stats learned": Command(
-            "stats.report.learning_report:learned",
-            "find when pre-training learns each example, and which it forgets",
-            "--run_dir=learned --predictions=sweep",
-            report="stats.report.page_run:describe",
-            gin_name="learned",
-        ),
         "stats shares": Command(
             "stats.report.randomness_report:seed_shares",
             "estimate how much of a score's variance each random seed causes",

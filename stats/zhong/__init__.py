@@ -8,7 +8,6 @@ from multiberts.stats.public_names import LazyPackage
 if TYPE_CHECKING:
     from multiberts.stats.zhong.decomposition import decompose
     from multiberts.stats.zhong.ensembles import ensemble, single_runs
-    from multiberts.stats.zhong.example_learning import learning
     from multiberts.stats.zhong.instance_level import (
         decay_bound,
         fisher_tests,
@@ -30,7 +29,6 @@ __all__ = [
     "fisher_tests",
     "improvement_bound",
     "instance_accuracy",
-    "learning",
     "momentum",
     "relative_threshold_bias",
     "single_runs",

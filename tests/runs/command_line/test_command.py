@@ -101,7 +101,7 @@ def test_helpfull_describes_every_parameter_and_help_at_least_names_it(name, mon
 IN_ORDER = (
     *("world", "compare", "reproduce", "import", "holdout", "prepare", "pretrain", "show"),
     *("checkpoint inspect", "checkpoint convert", "checkpoint compare", "checkpoint audit"),
-    *("finetune", "predict", "sweep", "evaluate", "export", "stats rates", "stats learned"),
+    *("finetune", "predict", "sweep", "evaluate", "export", "stats rates"),
     *("launch plan", "launch run", "launch status", "stats", "paper", "list"),
 )
 # They want an account, half a minute of training, two sizes of models, or runs that differ in one seed.
