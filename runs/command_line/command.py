@@ -130,13 +130,6 @@ PURPOSES = {
             report="stats.report.page_run:describe",
             gin_name="instances",
         ),
-        "stats shares": Command(
-            "stats.report.randomness_report:seed_shares",
-            "estimate how much of a score's variance each random seed causes",
-            "--run_dir=shares --predictions=sweep",
-            report="stats.report.randomness_report:describe_shares",
-            gin_name="seed_shares",
-        ),
         "paper": Command(
             "stats.paper.reproduction:paper",
             "make the tables and figures of the MultiBERTs paper from runs",

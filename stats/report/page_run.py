@@ -57,18 +57,12 @@ def command_again(stage: str, where: str) -> str:
     )
 
 
-def describe(run_dir: str, table: str = "") -> str:
-    """Returns the path of a page, its findings (or its size) and the sections left out.
-
-    Args:
-      table: name of a section to print instead of the findings.
-    """
+def describe(run_dir: str) -> str:
+    """Returns the path of a page, its findings (or its size) and the sections left out."""
     folder = Path(run_dir, REPORT)
     text = (folder / "index.md").read_text(encoding="utf-8")
     content, _, left_out = text.rstrip().partition("\n## Left out\n")
     opening, *sections = content.split("\n## ")
     findings = "\n".join(filter(None, opening.splitlines()[1:]))
-    if table:
-        findings = (folder / "tables" / f"{table}.md").read_text(encoding="utf-8").rstrip()
     shown = f"\n\n{findings}" if findings else f": {len(sections)} tables and figures"
     return f"{folder / 'index.html'}{shown}" + left_out.replace("\n- ", "\n  left out ")

@@ -17,6 +17,7 @@ ELSEWHERE = {
     "docs/paper.md",
     "docs/statistics.md",
     "docs/tasks.md",
+    "docs/studies.md",  # tests/docs/test_studies.py makes its runs
     "docs/tutorial.md",
     "docs/zhong.md",
 }
