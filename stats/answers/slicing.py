@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from multiberts.evaluate.readers.rows import TEXT_NAMES
 from multiberts.runs.figure_style import COLOURS, GREY, canvas
-from multiberts.stats.answers.slice_origin import arm_behind
 from multiberts.stats.bootstrap.replicates import ScoreJob
 from multiberts.stats.compare.checks import check_named, undefined_seeds, undefined_why
 from multiberts.stats.compare.question import ComparisonSpec, Names, PreparedArms
@@ -98,8 +97,6 @@ class Slices(FurtherAnswer):
       level: level of all intervals.
       clusters_cross: whether a cluster is in several slices; if so, no slice is compared with the other
         examples.
-      made_from: `base` or `experiment` if only that arm's answers predict the slices, which may therefore
-        have been made from them; else empty.
 
     See also: `slices`.
     """
@@ -112,19 +109,6 @@ class Slices(FurtherAnswer):
     slices: tuple[Slice, ...]
     level: float
     clusters_cross: bool = False
-    made_from: str = ""
-
-    def warnings(self) -> list[str]:
-        names = [arm.name for arm in arms_of(self.comparison)]
-        if not self.made_from:
-            return []
-        arm, partner = names if self.made_from == "base" else names[::-1]
-        return [
-            f"The slices by {self.by} go with the answers of {arm} and far less with those of {partner}. If "
-            f"they were made from the results of {arm}, their differences are regression to the mean: "
-            f"examples that {arm} got wrong by chance are easier for {partner}. Make slices from something "
-            "that is known before either arm answers, or from the answers of a third."
-        ]
 
     def columns(self) -> dict[str, Any]:
         by_name = {
@@ -251,7 +235,6 @@ class SlicedArms(NamedTuple):
     by: str
     slices: tuple[Slice, ...]
     clusters_cross: bool
-    made_from: str
 
 
 def slices_of(spec: ComparisonSpec, data: Any, by: Any) -> SlicedArms:
@@ -332,7 +315,7 @@ def _sliced(spec: ComparisonSpec, by: str, names: NDArray) -> SlicedArms:
     Args:
       names: slice of each example [examples].
     """
-    arms, clusters = spec.arms, spec.arms[0].clusters
+    clusters = spec.arms[0].clusters
     order = _in_order(names)
     crossed = clusters is not None and len(
         np.unique(np.stack([clusters, [order.index(name) for name in names.tolist()]]), axis=1).T
@@ -360,9 +343,7 @@ def _sliced(spec: ComparisonSpec, by: str, names: NDArray) -> SlicedArms:
             holm = adjusted_p_values([getattr(rows[row], plain) for row in tested], "holm")
             for row, p in zip(tested, holm.tolist(), strict=True):
                 rows[row] = replace(rows[row], **{corrected: p})
-    behind = None if by in ("label", "length") else arm_behind(arms, spec.metric, names)
-    made_from = "" if behind is None else ("base", "experiment")[behind]
-    return SlicedArms(by, tuple(rows), crossed, made_from)
+    return SlicedArms(by, tuple(rows), crossed)
 
 
 @dataclass

@@ -99,10 +99,6 @@ class FurtherAnswer(EqualByContent, KnowsGuesses):
         """Returns sentences on the effect of more seeds or examples."""
         return []
 
-    def warnings(self) -> list[str]:
-        """Returns warnings for readers."""
-        return []
-
     def methods(self) -> tuple[list[str], list[str]]:
         """Returns sentences for the methods paragraph, and their references."""
         return [], []
@@ -124,15 +120,14 @@ class FurtherAnswer(EqualByContent, KnowsGuesses):
         section = self.figure()
         return None if section is None else drawn(cast("Callable[[], Figure]", section.make), ax)
 
-    def _parts(self) -> tuple[list[str], Table | None]:
-        notes = [f"Note: {text}" for text in self.warnings()]
-        return [" ".join([*self.sentences(), *self.more_needed()]), *notes], self.table()
+    def _text(self) -> str:
+        return " ".join([*self.sentences(), *self.more_needed()])
 
     def __str__(self) -> str:
         """Returns the answer's sentences and table."""
-        texts, table = self._parts()
-        shown = [] if table is None else [table.markdown().rstrip()]
-        return "\n\n".join(text for text in [texts[0], *shown, *texts[1:]] if text)
+        table = self.table()
+        shown = "" if table is None else table.markdown().rstrip()
+        return "\n\n".join(filter(None, (self._text(), shown)))
 
     def __repr__(self) -> str:
         """Returns the type and the names of the arms; `print` shows the answer."""
@@ -141,9 +136,9 @@ class FurtherAnswer(EqualByContent, KnowsGuesses):
 
     def _repr_html_(self) -> str:
         """Returns the printed text as HTML for notebooks."""
-        texts, table = self._parts()
-        shown = [] if table is None else [table.html()]
-        return "\n".join([*(f"<p>{html.escape(text)}</p>" for text in texts if text), *shown])
+        text, table = self._text(), self.table()
+        shown = "" if table is None else table.html()
+        return "\n".join(filter(None, (text and f"<p>{html.escape(text)}</p>", shown)))
 
 
 def drawn(draw: Callable[[], Figure], ax: Axes | None) -> Figure | Axes:

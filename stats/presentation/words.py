@@ -578,17 +578,14 @@ def count_text(number: int | Interval) -> str:
     return f"{number.low:,} to {number.high:,}"
 
 
-def warnings(
-    item: ComparisonResult, numbers: bool = True, answers: Sequence[FurtherAnswer] = ()
-) -> list[str]:
+def warnings(item: ComparisonResult, numbers: bool = True) -> list[str]:
     """Lists warnings on a comparison.
 
     Args:
       numbers: whether to include the numbers of this comparison; if not, equal warnings of several
         comparisons can be shown once.
-      answers: answers to further questions.
     """
-    texts = [*item.notes, *(text for answer in answers for text in answer.warnings())]
+    texts = [*item.notes]
     if item.below_seed_floor and item.seed_floor is not None:
         texts.append(
             "With so few seeds, a small p assumes that seed effects are normally distributed: tests without "

@@ -155,7 +155,7 @@ def as_text(compared: ComparedArms, read: str) -> str:
     table = _table(compared.items)
     warned: dict[str, dict[str, None]] = {}
     for reported in compared.items:
-        for text in words.warnings(reported.comparison, len(items) == 1, reported.answers):
+        for text in words.warnings(reported.comparison, len(items) == 1):
             warned.setdefault(text, {})[reported.comparison.evaluation_set] = None
     # One sentence each is enough for many arms.
     are_many = len({item.experiment.name for item in items if item.experiment}) > 1

@@ -357,8 +357,8 @@ def _warnings(content: ReportContent) -> dict[str, list[Comparison]]:
     """Returns each distinct warning with its comparisons."""
     by_text: dict[str, list[Comparison]] = {}
     for compared in content.compared:
-        for item, reported in zip(compared.comparisons, compared.items, strict=True):
-            for text in words.warnings(item, False, reported.answers):
+        for item in compared.comparisons:
+            for text in words.warnings(item, numbers=False):
                 by_text.setdefault(text, []).append(item)
     return by_text
 

@@ -40,9 +40,6 @@ class Worst(FurtherAnswer):
     def more_needed(self):
         return ["A worse seed would need luck."]
 
-    def warnings(self):
-        return ["Seeds that fail are worse still."]
-
     def methods(self):
         return ["The worst seed was looked at."], ["Murphy (1949)."]
 
@@ -88,9 +85,9 @@ def test_a_toy_answer_is_everywhere(toy, tmp_path, monkeypatch):
     (record,) = json.loads(compare_files(**files, json=True))
     gap = f"{record['worst']['gap']:.4f}"
     assert f"The worst seed lies at {gap}." in text and "A worse seed would need luck." in text
-    assert "Note: Seeds that fail" in text and "Note: Of the worst seed." in text
+    assert "Note: Of the worst seed." in text
     page = (tmp_path / "page.html").read_text()
-    for part in (f"lies at {gap}", "need luck", "Seeds that fail", "Worst seed:", "Murphy (1949)",
+    for part in (f"lies at {gap}", "need luck", "Worst seed:", "Murphy (1949)",
                  "Of the worst seed.", 'aria-label="The worst seed"'):  # fmt: skip
         assert part in page, part
     assert "worst & " in (tmp_path / "table.tex").read_text()
