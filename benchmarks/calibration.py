@@ -37,7 +37,6 @@ from multiberts.runs.command_line.command import run_command
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import write_atomically
-from multiberts.stats.answers.early_looks import look_at
 from multiberts.stats.presentation.table_writer import Table
 
 WANTED, LEVEL = 0.93, 0.05
@@ -339,24 +338,6 @@ def reproduced(study: Study) -> Verdict:
     return Verdict([answer.ci], claims, bool(runs.base.failed_seeds))
 
 
-def looked_early(study: Study) -> Verdict:
-    """Tests whether the arms differ after every seed from the second on, and at half and all of the seeds."""
-    planned = len(study.arms[0])
-    looks = {
-        seeds: comparison([arm[:seeds] for arm in study.arms], **study.options)
-        for seeds in range(2, planned + 1)
-    }
-    p = {seeds: look.p_value for seeds, look in looks.items() if look.p_value is not None}
-    halves = [planned // 2, planned]
-    claims = {
-        "after every seed": any(look_at(p[seeds], seeds, planned)[1] for seeds in p),
-        "at half and all": stats.sequential_decision(
-            [p[seeds] for seeds in halves], halves, planned
-        ).shown,
-    }
-    return Verdict([looks[planned].ci], claims)
-
-
 # --- Conditions ------------------------------------------------------------------------------------------
 
 
@@ -440,8 +421,6 @@ CONDITIONS = [
     C("tasks", "the same, one run of each, models alike", partial(benchmark, seeds=0.0), (1,),
       ask=compared_tasks),
     C("arms", "six equal ones, unpaired", models, (3,), ask=compared_arms),
-    *(C("early looks", f"accuracy .8, {design}", partial(answers, design=design), seeds, ask=looked_early)
-      for design, seeds in (("paired", (5, 10)), ("unpaired", (5,)))),
 ]
 # fmt: on
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from multiberts.evaluate.metrics.register import METRICS
     from multiberts.stats import b3, zhong
     from multiberts.stats.answers.borrowed_spread import SeedSpread, one_seed
-    from multiberts.stats.answers.early_looks import early_look
     from multiberts.stats.answers.published_number import reproduce
     from multiberts.stats.answers.sameness import same
     from multiberts.stats.answers.slicing import slices
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from multiberts.stats.intervals import ConfidenceInterval, PValues
     from multiberts.stats.report.arms_of_files import read
     from multiberts.stats.report.page import write_html
-    from multiberts.stats.sequential import sequential_decision
     from multiberts.stats.significance import adjusted_p_values
     from multiberts.stats.variance.components import (
         VarianceComponents,
@@ -55,7 +53,6 @@ __all__ = [
     "compare",
     "compare_arms",
     "compare_tasks",
-    "early_look",
     "multibootstrap",
     "nested_variance_components",
     "one_seed",
@@ -64,7 +61,6 @@ __all__ = [
     "reproduce",
     "same",
     "seed_sources",
-    "sequential_decision",
     "slices",
     "unpaired_components",
     "variance_components",

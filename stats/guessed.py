@@ -94,7 +94,6 @@ PUBLIC_NAMES = {
     "permutation_p_values": (
         "stats.compare(base, experiment, design='unpaired').p_values['permutation']"
     ),
-    "spending_boundaries": "stats.sequential_decision(p_values, seeds_at_looks, planned_seeds)",
     **{f"{name}_b3": f"stats.b3.{name}" for name in ("estimate", "solve")},
 }
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from multiberts.stats.answers.borrowed_spread import OneSeed, one_seed
-from multiberts.stats.answers.early_looks import EarlyLook, look_if_planned
 from multiberts.stats.answers.sameness import Sameness, same
 from multiberts.stats.answers.slicing import Slices, slices
 from multiberts.stats.presentation.answer import FurtherAnswer
@@ -15,7 +14,6 @@ from multiberts.stats.settings import ComparisonSettings
 
 # Function of (comparison, parameter's value) by kind of answer, in display order; it may return None.
 ANSWERS: dict[type[FurtherAnswer], Callable[[Any, Any], FurtherAnswer | None]] = {
-    EarlyLook: look_if_planned,
     Sameness: same,
     OneSeed: one_seed,
     Slices: slices,

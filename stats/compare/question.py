@@ -105,7 +105,7 @@ def compare(
     """Compares two arms, or describes one.
 
     Further functions take the result: `same` (equality within a margin), `slices`, `one_seed` (with a
-    borrowed spread of seeds), `early_look`, `reproduce`. `Comparison.named` names the arms.
+    borrowed spread of seeds), `reproduce`. `Comparison.named` names the arms.
 
     Args:
       base: predictions, or example scores, in one of these forms: an array, tensor or nested list [seeds,

@@ -33,8 +33,6 @@ class FurtherAnswer(EqualByContent, KnowsGuesses):
       key: key of the answer's numbers in JSON, and prefix of its columns in CSV.
       parameter: setting for the question, such as `margin`.
       replaces: whether `comparison` replaces the original comparison.
-      occasion: text added to the sentence on the rate of such studies, such as " at this look".
-      list_column: heading, empty cell and legend of a column in the list of comparisons; empty for no column.
       of_means: whether the question also applies to a mean over tasks.
       no_ranking: reason why this question excludes a ranking of arms; empty if it does not.
       comparison: comparison shown with the answer.
@@ -43,8 +41,6 @@ class FurtherAnswer(EqualByContent, KnowsGuesses):
     key: ClassVar[str]
     parameter: ClassVar[str]
     replaces: ClassVar[bool] = False
-    occasion: ClassVar[str] = ""
-    list_column: ClassVar[tuple[str, str, str]] = ("", "", "")
     of_means: ClassVar[bool] = False
     no_ranking: ClassVar[str] = ""
 
@@ -65,11 +61,6 @@ class FurtherAnswer(EqualByContent, KnowsGuesses):
         return [answer for answer, _ in answers]
 
     @property
-    def clear(self) -> bool | None:
-        """Returns whether the comparison is clear, according to the answer; None: p decides."""
-        return None
-
-    @property
     def claims(self) -> bool:
         """Returns whether the answer shows more than the comparison."""
         return False
@@ -82,10 +73,6 @@ class FurtherAnswer(EqualByContent, KnowsGuesses):
         """Returns the answer's scalars for CSV."""
         values = flat_values({self.key: self.record()})
         return {name: value for name, value in values.items() if not isinstance(value, list)}
-
-    def list_cell(self) -> str:
-        """Returns the answer's cell in `list_column`."""
-        return ""
 
     def sentences(self) -> list[str]:
         """Returns the answer's sentences, to be shown after the finding."""

@@ -155,7 +155,7 @@ def unclear_beyond_zero(items: Sequence[ReportedComparison]) -> str:
     return (
         f"{counted(len(beyond), 'interval')} {'excludes' if len(beyond) == 1 else 'exclude'} 0 beside the "
         'result "not clear": intervals are of one comparison each, and results are judged by the p-value '
-        "corrected for the number of comparisons (Holm), or for planned seeds that are missing."
+        "corrected for the number of comparisons (Holm)."
     )
 
 

@@ -37,11 +37,6 @@ class ReportedComparison:
     answers: Sequence[FurtherAnswer] = ()
     figures: Sequence[ReportSection] = ()
 
-    @property
-    def is_decided(self) -> bool:
-        """Returns whether an answer, instead of p, decides whether the comparison is clear."""
-        return any(answer.clear is not None for answer in self.answers)
-
     def finding(self, pairing: bool = True) -> str:
         """Returns `words.finding` of the comparison."""
         return words.finding(self.comparison, self.adjusted, self.answers, pairing=pairing)
@@ -68,9 +63,7 @@ def judged(
         ReportedComparison(
             item,
             p,
-            NONE
-            if p is None
-            else words.verdict(item, p, higher_is_better(item.metric), row_answers),
+            NONE if p is None else words.verdict(item, p, higher_is_better(item.metric)),
             row_answers,
             row_figures,
         )

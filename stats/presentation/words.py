@@ -115,8 +115,8 @@ def finding_sentences(
         return not_empty(claim(arms_of(item), item.resample), same, *further)
     return not_empty(
         claim(arms_of(item), item.resample),
-        lead(item, adjusted, answers),
-        _judgement(item, adjusted, answers),
+        lead(item, adjusted),
+        _judgement(item, adjusted),
         _over_labels(item),
         *further,
         _about_these(item),
@@ -124,9 +124,7 @@ def finding_sentences(
     )
 
 
-def lead(
-    item: ComparisonResult, adjusted: float | None = None, answers: Sequence[FurtherAnswer] = ()
-) -> str:
+def lead(item: ComparisonResult, adjusted: float | None = None) -> str:
     """Returns the claim with both scores and the interval of their difference.
 
     For example `new is better than base: accuracy 76 % against 65 % (difference ...)`.
@@ -134,7 +132,7 @@ def lead(
     p = item.p_value if adjusted is None else adjusted
     assert item.experiment is not None and p is not None
     size, level = partial(estimate_text, item), level_text(item.confidence_level)
-    clear = is_clear(item, p, answers)
+    clear = is_clear(item, p)
     # Without the corrected p the interval, of this comparison alone, would seem to contradict the claim.
     beyond = not (clear or item.ci.low <= 0 <= item.ci.high or adjusted is None)
     corrected = f", {p_text(p)} after Holm's correction" * beyond
@@ -382,28 +380,20 @@ def units_of(item: ComparisonResult) -> str:
     return "occupations" if item.metric in OCCUPATION_MEASURES else "examples"
 
 
-def verdict(
-    item: ComparisonResult,
-    adjusted: float,
-    better: bool | None,
-    answers: Sequence[FurtherAnswer] = (),
-) -> str:
+def verdict(item: ComparisonResult, adjusted: float, better: bool | None) -> str:
     """Returns the result in one or two words, judged by the corrected p.
 
     Args:
       adjusted: p corrected for the number of comparisons.
       better: whether a higher score is better; None if neither direction is.
-      answers: answers to further questions, which may decide instead of p.
     """
-    if not is_clear(item, adjusted, answers) or item.estimate == 0:
+    if not is_clear(item, adjusted) or item.estimate == 0:
         return "not clear"
     return WAYS[better][item.estimate < 0]
 
 
-def is_clear(item: ComparisonResult, p: float, answers: Sequence[FurtherAnswer] = ()) -> bool:
-    decided = [answer.clear for answer in answers if answer.clear is not None]
-    # rounded, because 1 - 0.95 is above 0.05
-    return [*decided, p < round(1 - item.confidence_level, 12)][0]
+def is_clear(item: ComparisonResult, p: float) -> bool:
+    return p < round(1 - item.confidence_level, 12)  # rounded, because 1 - 0.95 is above 0.05
 
 
 def p_text(value: float) -> str:
@@ -412,9 +402,7 @@ def p_text(value: float) -> str:
     return f"p {text}" if text.startswith("<") else f"p = {text}"
 
 
-def _judgement(
-    item: ComparisonResult, adjusted: float | None, answers: Sequence[FurtherAnswer]
-) -> str:
+def _judgement(item: ComparisonResult, adjusted: float | None) -> str:
     """Explains p as the rate of studies without a true difference that show one this large.
 
     p is not the probability that the difference is due to chance (Wasserstein & Lazar 2016, principle 2).
@@ -426,7 +414,7 @@ def _judgement(
     test = f"the {_TESTS.get(item.ci.method, 'two-sided t test')} over {drawn} gives {p_text(p)}"
     if adjusted is not None and format_cell(adjusted, "p") != format_cell(p, "p"):
         test += f", and {p_text(adjusted)} after Holm's correction"
-    if not is_clear(item, p if adjusted is None else adjusted, answers):
+    if not is_clear(item, p if adjusted is None else adjusted):
         test += ": the data do not rule out zero difference"
         if item.ci.low < 0 < item.ci.high and math.isfinite(item.ci.high - item.ci.low):
             low, high = estimate_text(item, item.ci).split(" to ")
@@ -438,9 +426,8 @@ def _judgement(
         return test  # every study shows a difference of 0 or more
     is_named = item.metric in METRICS or item.metric in OCCUPATION_MEASURES
     equal = "alike" if is_named and higher_is_better(item.metric) is None else "equally good"
-    look = "".join(answer.occasion for answer in answers)
     return (
-        f"{test} If both were {equal}, a difference this large would come up{look} in {rate_text(p)} of such "
+        f"{test} If both were {equal}, a difference this large would come up in {rate_text(p)} of such "
         "studies."
     )
 

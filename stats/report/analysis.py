@@ -68,7 +68,7 @@ class ReportContent:
 
     Attributes:
       experiment: experiment of the runs, or None.
-      missing: text on missing planned runs; empty if none is missing.
+      missing: sentence on missing planned runs; empty if none is missing.
       name_of: function that converts a name in code to a readable one.
     """
 
@@ -146,15 +146,6 @@ class _Analysis:
             for measure in measures:
                 if all(measure in of_group.get(evaluation_set, ()) for of_group in sets):
                     yield measure, [self.reader(group, evaluation_set) for group in arms]
-
-    def planned_seeds(self, arms: Sequence[RunGroup], design: str) -> int | None:
-        """Returns the number of planned seeds per arm; None if an arm is not planned."""
-        if self.experiment is None:
-            return None
-        seeds = [self.experiment.planned_seeds(arm.task, arm.procedure, arm.step) for arm in arms]
-        if not all(seeds):
-            return None
-        return len(frozenset.intersection(*seeds)) if design == "paired" else min(map(len, seeds))
 
     def truth_of(self, predictions: PredictionSet, measure: str) -> float | None:
         """Returns the true value of a measure, or None. Keys may begin with the task."""
@@ -235,14 +226,13 @@ def _request(analysis: _Analysis, request: Mapping[str, Any], prefix: str) -> Re
         names = (base.name, "" if experiment is None else experiment.name)
         if experiment is not None and base.procedure != experiment.procedure:
             names = (base.procedure, experiment.procedure)
-        planned = analysis.planned_seeds(groups, settings.design)
         for measure, prediction_sets in analysis.shared(base, experiment):
             stem = f"{prefix}-{slug(prediction_sets[0].set_name)}-{slug(metric_name(measure))}"
             arms = [base.procedure] if ranked else [group.name for group in groups]
             name = arms[0] if ranked else request["name"]
             stem += f"-{slug(arms[0])}" * bool(ranked)
             counts = prediction_sets[0].counts(measure)
-            pairs.append(Pair(prediction_sets, measure, names, name, stem, planned, arms, counts))
+            pairs.append(Pair(prediction_sets, measure, names, name, stem, arms, counts))
     if not pairs:
         raise UserError(
             f"comparison {request['name']!r}: the two arms share no task, evaluation set and "

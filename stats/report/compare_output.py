@@ -211,7 +211,7 @@ def _advice(
 def _short(row: ReportedComparison) -> str:
     """Returns a sentence on a comparison, and those of its answers, for a list of many arms."""
     answers = (text for each in row.answers for text in each.summary() or each.sentences()[:1])
-    return " ".join([words.lead(row.comparison, row.adjusted, row.answers), *answers])
+    return " ".join([words.lead(row.comparison, row.adjusted), *answers])
 
 
 def _last(

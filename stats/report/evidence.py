@@ -41,7 +41,6 @@ class Pair:
       prediction_sets: prediction sets of base and experiment.
       measure: a key of `METRICS` or `OCCUPATION_MEASURES`.
       file_stem: start of the names of its figures' files.
-      planned_seeds: number of planned seeds; None if there is no plan.
       arms: names of the prediction sets in a ranking, if they differ from the sets' names.
       counts: whether the pair is included in the mean over tasks.
     """
@@ -51,7 +50,6 @@ class Pair:
     names: tuple[str, str]
     name: str
     file_stem: str
-    planned_seeds: int | None = None
     arms: Sequence[str] = ()
     counts: bool = False
 
@@ -236,7 +234,7 @@ def _compare(
         results.left_out[number] = error
         return
     with as_data_errors(f"{item.name} on {item.evaluation_set}, {pair.measure}"):
-        seen, answers = answers_to({**request.questions, "planned_seeds": pair.planned_seeds}, item)
+        seen, answers = answers_to(request.questions, item)
     results.comparisons[number] = _Answered(cast("Comparison", seen), answers)
     key = seen.name, seen.evaluation_set  # other metrics have the same examples
     if name_of is not None and key not in results.grids:
@@ -260,10 +258,9 @@ def _add_means(results: _Results) -> None:
         if len({each.task for each in sets}) < 2:
             continue
         items = [results.comparisons[number].comparison for number in numbers]
-        planned = [pair.planned_seeds for pair in pairs if pair.planned_seeds is not None]
         questions = {
             kind.parameter: request.questions.get(kind.parameter) for kind in kinds if kind.of_means
-        } | {"planned_seeds": min(planned, default=None)}
+        }
         try:
             if any(kind.replaces for kind in kinds):
                 raise DataError("a borrowed spread is that of one task")

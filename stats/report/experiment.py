@@ -41,23 +41,22 @@ class ReportedExperiment:
     def status(self) -> str:
         return self._address(STATUS_PAGE)
 
-    def planned_seeds(self, task: str, procedure: str, step: int | None) -> frozenset[int | None]:
-        """Returns the planned seeds of a procedure on a task at one step; empty if none are planned."""
-        wanted = {"task": task, "procedure": procedure, "checkpoint_step": step}
-        return frozenset(
-            run.facts.get("pretrain_seed")
-            for run in self.plan
-            if run.stage == "finetune"
-            and all(run.facts.get(name) == value for name, value in wanted.items())
-        )
-
     def missing(self, directories: Iterable[Path]) -> str:
-        """Returns a text on the number of finished planned runs; empty if all are finished."""
+        """Returns a sentence on a report with planned runs missing; empty if all are finished."""
         root = self.root.resolve()
-        planned = {root / run.path for run in self.plan if run.stage == "finetune"}
-        there = len(planned & {path.resolve() for path in directories})
-        few = f"{there:,} of {len(planned):,} planned fine-tuning runs"
-        return few if there < len(planned) else ""
+        there = {path.resolve() for path in directories}
+        planned = [run for run in self.plan if run.stage == "finetune"]
+        left = [run for run in planned if root / run.path not in there]
+        if not left:
+            return ""
+        seeds, incomplete = (
+            {run.facts.get("pretrain_seed") for run in runs} - {None} for runs in (planned, left)
+        )
+        of_seeds = f", {len(seeds - incomplete):,} of {len(seeds):,} planned seeds" if seeds else ""
+        return (
+            f"Made from {len(planned) - len(left):,} of {len(planned):,} planned fine-tuning runs{of_seeds}: "
+            "numbers will change, and p is that of a single look."
+        )
 
     def linked(self) -> list[LinkedRun]:
         return [

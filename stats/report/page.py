@@ -53,7 +53,8 @@ if TYPE_CHECKING:
 # File with the commit, data date and versions of a page, in its folder of tables.
 MADE_WITH = "made_with.json"
 COMPARISONS, RANKINGS = "comparisons.md", "rankings.md"
-NOTE = "Comparisons"  # row of *Made with* for comparisons chosen by default
+# Rows of *Made with*: comparisons chosen by default, and planned runs that are missing.
+NOTE, MISSING = "Comparisons", "Missing runs"
 
 MAX_EFFECT = 5  # larger values of Hedges' g have little meaning, because the seeds hardly vary
 _NAMES = ("task", "procedure", "evaluation_set")  # columns whose cells are names in code
@@ -257,8 +258,6 @@ def _filters(
         ],
         "note": lambda origin: origin.get(NOTE, ""),
         "ranking": lambda result: with_minus(ranking_words.ranking_finding(result)),
-        "list_columns": _list_columns,
-        "list_cell": _list_cell,
         "has_bias": lambda content: any(
             item.metric in OCCUPATION_MEASURES
             for each in content.compared
@@ -285,19 +284,6 @@ def _metrics(content: ReportContent) -> list[str]:
     """Returns the distinct metrics with a known meaning."""
     metrics = [item.metric for compared in content.compared for item in compared.comparisons]
     return [metric for metric in dict.fromkeys(metrics) if metric_meaning(metric)]
-
-
-def _list_columns(content: ReportContent) -> list[tuple[str, str, str]]:
-    """Returns the distinct extra columns of the list of comparisons; see `FurtherAnswer.list_column`."""
-    answers = [
-        answer for each in content.compared for item in each.items for answer in item.answers
-    ]
-    return [*dict.fromkeys(answer.list_column for answer in answers if answer.list_column[0])]
-
-
-def _list_cell(item: ReportedComparison, column: tuple[str, str, str]) -> str:
-    cells = [each.list_cell() for each in item.answers if each.list_column == column]
-    return cells[0] if cells else column[1]
 
 
 def _tests(item: Comparison) -> Table:

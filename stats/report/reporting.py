@@ -29,6 +29,7 @@ from multiberts.stats.report.experiment import ReportedExperiment, experiment_of
 from multiberts.stats.report.page import (
     COMPARISONS,
     MADE_WITH,
+    MISSING,
     NOTE,
     RANKINGS,
     page_files,
@@ -82,7 +83,7 @@ def report(
 
     A new report replaces the earlier one if there are new runs, so reports can be made during a sweep. In the
     root of an experiment the report uses the plan: it links to runs and status, and for an unfinished
-    experiment it gives the number of finished planned seeds and applies a sequential test.
+    experiment it gives the number of finished planned seeds.
 
     Without a list of comparisons, procedures are compared at their last steps: two with each other (the first
     by name is the base), three or more in a ranking without a base. If checkpoints record no pre-training
@@ -161,6 +162,8 @@ def _files_of_report(
     }
     if not settings["comparisons"]:
         made_by[NOTE] = requests[0]["note"]
+    if content.missing:
+        made_by[MISSING] = content.missing
     return page_files(
         settings["title"] or content.asked.name, content, bootstrap, rule, made_by,
         kind=settings.get("figures", "svg"),
@@ -224,7 +227,8 @@ def describe_report(run_dir: str) -> str:
     tables = Path(run_dir, "tables")
     made_with = json.loads((tables / MADE_WITH).read_text(encoding="utf-8"))
     shown = next(tables / name for name in (RANKINGS, COMPARISONS) if (tables / name).is_file())
-    parts = [Path(run_dir, "index.html"), made_with.get(NOTE), shown.read_text(encoding="utf-8")]
+    notes = [made_with.get(name) for name in (MISSING, NOTE)]
+    parts = [Path(run_dir, "index.html"), *notes, shown.read_text(encoding="utf-8")]
     return "\n\n".join(str(part).rstrip() for part in parts if part)
 
 

@@ -23,7 +23,7 @@ NAMES = {
     "alpha": 0.1, "level": 0.9, "confidence": 0.9, "ci": 0.9, "paired": False, "random_state": 3,
     "seed": 3, "n_boot": 200, "n_bootstrap": 200, "B": 200, "cluster": np.arange(60) // 2,
     "groups": np.arange(60) // 2, "y_true": np.ones(60), "statistic": "accuracy", "power": 0.9,
-    "p_values": [0.01, 0.2], "seeds_at_looks": [3, 5], "planned_seeds": 5,
+    "p_values": [0.01, 0.2],
     "margin": 10, "by": np.arange(60) % 2, "seed_sd": 2, "base_name": "old", "experiment_name": "new",
     "names": ("old", "new"), "name": "new against old", "evaluation_set": "dev",
     "data": {"seed": [0, 0, 1, 1], "id": [0, 1, 0, 1], "score": [0, 1, 1, 1]},

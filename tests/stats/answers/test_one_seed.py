@@ -114,7 +114,7 @@ def test_what_cannot_be_borrowed_is_refused(options, message):
 def test_answers_take_a_finished_comparison_or_an_answer_about_one():
     answer = one_seed(scores(1), scores(1, key=1), seed_sd=0.1)
     assert stats.same(answer, 1) == stats.same(answer.comparison, 1)
-    for ask in (stats.same, stats.slices, stats.one_seed, stats.early_look, stats.reproduce):
+    for ask in (stats.same, stats.slices, stats.one_seed, stats.reproduce):
         with pytest.raises(DataError, match="found ndarray, expected a finished comparison"):
             ask(scores(3), 1)
 

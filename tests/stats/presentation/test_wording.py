@@ -8,7 +8,6 @@ import pytest
 import xarray
 
 from multiberts.stats import compare, compare_arms
-from multiberts.stats.answers.early_looks import early_look
 from multiberts.stats.metric_names import higher_is_better, metric_label
 from multiberts.stats.presentation.ranking_words import ranking_notes
 from multiberts.stats.presentation.reported import ReportedComparison, answer
@@ -64,8 +63,6 @@ def test_p_is_how_often_studies_without_a_difference_show_one_this_large(compari
                 and "chance" not in text
                 and "likely" not in text
             )
-    early = finding(own, 3e-5, [early_look(own, 6, 3e-5)])
-    assert "at this look in fewer than 0.01" in early
     slope = dataclasses.replace(comparison, metric="bias_slope")
     assert "If both were alike" in finding(slope)
     same = dataclasses.replace(comparison, estimate=0.0)
