@@ -23,7 +23,7 @@ _MOST_CHARACTERS = 4000
 class UserError(Exception):
     """Bad input: one line saying what was found, where, what was expected, and the cure.
 
-      Commands print the line on standard error and exit with status 2; nothing has been written. What a file
+    Commands print the line on standard error and exit with status 2; nothing has been written. What a file
     holds is cut short in it.
 
     Examples:
@@ -125,8 +125,22 @@ def check_values(function: str, rows: Iterable[tuple[str, Any, bool, str]]) -> N
             raise UserError(f"{function}.{name} is {value!r}, expected {expected}; change it")
 
 
+# Names as other libraries have them. Of several meanings (`or`) the first counts whose first word is valid.
+GUESSES = {
+    "alpha": "confidence_level=1 - alpha", "ci": "confidence_level=ci", "paired": "design='paired'",
+    "seed": "rng=seed or finetune_seed or pretrain_seed", "random_state": "rng=random_state",
+    "n_boot": "n_resamples=n_boot", "groups": "clusters=groups", "y_true": "labels=y_true",
+    "statistic": "metric=statistic", "pvalue": "p_value", "confidence_interval": "ci",
+    "conf_int": "ci", "se": "standard_error", "diff": "estimate", "difference": "estimate",
+    "effect_size": "hedges_g", "power": "plan().power()", "summary": "table()",
+    "to_csv": "table().csv()", "to_latex": "latex()", "to_json": "to_dict()",
+    "ttest": "compare(base, experiment)", "lr": "learning_rate or learning_rates",
+    "output": "run_dir or html", "format": "to or layout or csv",
+}  # fmt: skip
+
+
 def nearest(name: str, choices: Iterable[str], otherwise: str | None = None) -> str:
-    """Returns the cure for an unknown name: the most similar valid names.
+    """Returns the cure for an unknown name: what it means elsewhere, or the most similar valid names.
 
     Args:
       name: the unknown name.
@@ -138,6 +152,9 @@ def nearest(name: str, choices: Iterable[str], otherwise: str | None = None) -> 
       'did you mean num_steps?'
     """
     choices = list(choices)
+    for meant in GUESSES.get(name, "").split(" or "):
+        if re.split(r"\W", meant)[0] in choices:
+            return f"did you mean {meant}?"
     near = difflib.get_close_matches(name, choices, n=2, cutoff=0.6)
     if near:
         return f"did you mean {' or '.join(near)}?"

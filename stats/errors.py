@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, get_args
 
-from multiberts.runs.errors import UserError, in_keywords
+from multiberts.runs.errors import UserError, in_keywords, nearest
 
 
 class DataError(UserError, ValueError):
     """Raised for data that cannot be compared: a `ValueError` in Python, a one-line message in commands."""
+
+
+class UnknownKeyword(DataError, TypeError):
+    """Raised for an unknown keyword; a `TypeError`, as in Python."""
 
 
 class UndefinedScore(DataError):
@@ -36,3 +40,9 @@ def check_choice(name: str, value: object, choices: Any) -> None:
     """Refuses a value that is not in a `Literal`."""
     if value not in get_args(choices):
         raise DataError(f"found {name} {value!r}, expected one of {', '.join(get_args(choices))}")
+
+
+def check_keywords(function: str, keywords: Iterable[str], parameters: Sequence[str]) -> None:
+    for name in keywords:
+        if name not in parameters:
+            raise UnknownKeyword(f"{function} has no keyword {name}; {nearest(name, parameters)}")

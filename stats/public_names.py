@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import functools
+import inspect
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
@@ -24,11 +26,13 @@ class LazyPackage(ModuleType):
         modules = modules_of(self.__name__)
         if name in modules:
             value = getattr(import_module(modules[name]), name)
+            if inspect.isfunction(value):
+                value = _with_checked_keywords(value, self.__name__)
             setattr(self, name, value)
             return value
         if name in self.__all__:
             return import_module(f"{self.__name__}.{name}")
-        from multiberts.stats.guessed import unknown_public_name  # only needed for unknown names
+        from multiberts.runs.errors import nearest  # only needed for unknown names
 
         folders = [each for each in self.__all__ if each not in modules]
         inside = [
@@ -36,7 +40,9 @@ class LazyPackage(ModuleType):
             for folder in folders
             for each in modules_of(f"{self.__name__}.{folder}")
         ]
-        raise AttributeError(unknown_public_name(name, [*self.__all__, *inside], self.__name__))
+        there_is = f"dir({self.__name__.partition('.')[2]}) lists what there is"
+        cure = nearest(name, [*self.__all__, *inside], there_is)
+        raise AttributeError(f"{self.__name__} has no attribute {name}; {cure}")
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Sets an attribute, unless a subpackage would replace a function with the same name (`compare`)."""
@@ -46,6 +52,23 @@ class LazyPackage(ModuleType):
     def __dir__(self) -> list[str]:
         """Returns the public names, imported or not, and the attributes of every module."""
         return sorted({*super().__dir__(), *self.__all__})
+
+
+def _with_checked_keywords(function: Callable[..., Any], package: str) -> Callable[..., Any]:
+    """Returns a function that answers a misspelt or guessed keyword with the name that it has here."""
+    from multiberts.stats.errors import check_keywords  # not needed by the package alone
+
+    parameters = inspect.signature(function).parameters
+    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return function
+
+    @functools.wraps(function)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        check_keywords(function.__name__, kwargs, [*parameters])
+        return function(*args, **kwargs)
+
+    checked.__module__ = package  # where pickle finds it
+    return checked
 
 
 def public(name: str) -> Any:

@@ -6,13 +6,13 @@ import dataclasses
 import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from multiberts.runs.errors import nearest
 from multiberts.stats.errors import DataError
-from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.interval_rule import AnswerPairs, ScoreKind
 from multiberts.stats.intervals import ConfidenceInterval, Interval, PValues
 from multiberts.stats.settings import Design, Resample
@@ -25,6 +25,15 @@ Pairing = Literal["parent", "seed number"]
 
 class EqualByContent:
     """Makes dataclasses with arrays comparable by content, hashable and convertible to JSON."""
+
+    if not TYPE_CHECKING:  # otherwise mypy and editors accept any attribute
+
+        def __getattr__(self, name: str) -> Any:
+            line = f"{type(self).__name__} has no attribute {name}"
+            if not name.startswith("_"):  # pickle, copy and notebooks ask for these
+                names = [each for each in dir(self) if not each.startswith("_")]
+                line += f"; {nearest(name, names, 'to_dict() has every number')}"
+            raise AttributeError(line)
 
     def _content(self) -> tuple:
         return type(self), *(
@@ -50,7 +59,7 @@ class EqualByContent:
         names += [
             name
             for name in ("statistic", "p_value", "p_same", "p_not_worse", "needs")
-            if hasattr(self, name)
+            if hasattr(type(self), name)
         ]
         return {name: plain_value(getattr(self, name)) for name in names if name != "samples"}
 
@@ -234,7 +243,6 @@ class ComparisonResult(EqualByContent):
             )
         return self.origin
 
-    @knows_guesses
     def plan(
         self,
         num_seeds: int | None = None,
@@ -246,8 +254,7 @@ class ComparisonResult(EqualByContent):
         """Plans a study like this one: power, detectable difference, and seeds or examples needed.
 
         Args:
-          num_seeds: number of seeds per arm (of the arm with fewer); None: the present number. `seeds` and
-            `examples` are aliases of this and the next argument.
+          num_seeds: number of seeds per arm (of the arm with fewer); None: the present number.
           num_examples: number of examples; None: the present number.
           effect: true difference to detect; None: the estimate, unless it is within one standard error of 0,
             so that even its sign is unknown.

@@ -16,7 +16,6 @@ from typing import Any, ClassVar, Literal, cast
 from multiberts.stats.compare.question import ComparisonSpec, Names, compare_specs
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.errors import DataError
-from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.metric_names import difference_text, printed_unit
 from multiberts.stats.presentation.answer import FurtherAnswer, finished
 from multiberts.stats.presentation.words import arms_of, finding
@@ -162,7 +161,6 @@ class OneSeed(FurtherAnswer):
         return f"{finding(self.comparison, answers=[self])}\n\n{table.rstrip()}"
 
 
-@knows_guesses
 def one_seed(
     result: ComparisonResult | FurtherAnswer,
     seed_sd: float | str | SeedSpread,

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from multiberts.runs.errors import counted
 from multiberts.stats.answers.borrowed_spread import SeedSpread, seed_spread
 from multiberts.stats.errors import DataError
-from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.interval_rule import clipped_interval, interval_of_sum
 from multiberts.stats.intervals import ConfidenceInterval, Interval
 from multiberts.stats.metric_names import difference_text, metric_name, score_text
@@ -102,7 +101,6 @@ class Reproduction(FurtherAnswer):
         ]
 
 
-@knows_guesses
 def reproduce(
     result: ComparisonResult | FurtherAnswer,
     published: float,

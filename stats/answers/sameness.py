@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from multiberts.stats.errors import DataError
-from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.interval_rule import interval_of_difference
 from multiberts.stats.intervals import ConfidenceInterval
 from multiberts.stats.metric_names import difference_text, printed_unit
@@ -144,7 +143,6 @@ class Sameness(FurtherAnswer):
             numbers["p_same_holm"], numbers["p_not_worse_holm"] = self._judged
         return numbers
 
-    @knows_guesses
     def plan(
         self,
         num_seeds: int | None = None,
@@ -250,7 +248,6 @@ class Sameness(FurtherAnswer):
         ], [_SCHUIRMANN]
 
 
-@knows_guesses
 def same(result: ComparisonResult | FurtherAnswer, margin: float) -> Sameness:
     """Tests whether two arms are equal within a margin, and whether the experiment is not worse by it.
 

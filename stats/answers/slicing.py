@@ -23,7 +23,6 @@ from multiberts.stats.compare.checks import check_named, undefined_seeds, undefi
 from multiberts.stats.compare.question import ComparisonSpec, Names, PreparedArms
 from multiberts.stats.errors import DataError, UndefinedScore
 from multiberts.stats.formats import Cell, heading
-from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.interval_rule import interval_of_difference, interval_of_sum
 from multiberts.stats.intervals import ConfidenceInterval
 from multiberts.stats.metric_names import metric_at_start, metric_label, score_format
@@ -189,7 +188,6 @@ class Slices(FurtherAnswer):
         )
 
 
-@knows_guesses
 def slices(result: ComparisonResult | FurtherAnswer, by: Any) -> Slices:
     """Compares the arms on slices of the examples, separately and against all other examples.
 

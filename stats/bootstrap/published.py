@@ -16,7 +16,6 @@ from multiberts.evaluate.metrics.classification import is_binary
 from multiberts.runs import console
 from multiberts.stats.bootstrap.replicates import PublishedDraws, ScoreJob, bootstrap
 from multiberts.stats.errors import DataError
-from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.interval_rule import percentile_interval
 from multiberts.stats.metrics import MetricLike, ScoreFunction, named_metric
 from multiberts.stats.runs_table import Arm, check_kinds, make_arm, pair
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     import pandas
 
 
-@knows_guesses
 def multibootstrap(
     run_info: pandas.DataFrame,
     preds: ArrayLike,
@@ -154,7 +152,7 @@ def _warn_of_one_seed(base: Arm, experiment: Arm) -> None:
             warnings.warn(
                 f"the {name} has one seed ({arm.seeds[0]!r}): its variation over seeds is not in the "
                 "samples, so claim nothing beyond this seed",
-                stacklevel=4,  # past `knows_guesses`, to the caller
+                stacklevel=4,  # past the check of keywords, to the caller
             )
 
 

@@ -46,7 +46,6 @@ from multiberts.stats.compare.question import (
 from multiberts.stats.compare.ranking import ArmComparisons, corrected, level_of_each, ranked
 from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.errors import DataError, as_data_errors, check_choice
-from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.interval_rule import interval_of_difference
 from multiberts.stats.intervals import ConfidenceInterval
 from multiberts.stats.metrics import MetricLike, ScoreFunction, named_metric
@@ -63,7 +62,6 @@ ManyDesign = Literal["unpaired", "paired"]
 _LEAST_ARMS = 4
 
 
-@knows_guesses
 def compare_arms(  # noqa: PLR0913 -- users see every option with its default
     arms: Any,
     metric: str | MetricLike | ScoreFunction | None = None,

@@ -37,7 +37,6 @@ from multiberts.stats.compare.failures import failures_of
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.errors import DataError
-from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.interval_rule import AnswerPairs, ScoreKind, interval_of_score, spread_of
 from multiberts.stats.metrics import FunctionMetric, MetricLike, ScoreFunction, named_metric
 from multiberts.stats.reading import (
@@ -87,7 +86,6 @@ class TaskData:
     examples_of: str | None = None
 
 
-@knows_guesses
 def compare(
     base: Any,
     experiment: Any = None,

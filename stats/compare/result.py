@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from multiberts.stats.formats import decimals_for, with_decimals
-from multiberts.stats.guessed import KnowsGuesses
 from multiberts.stats.metric_names import metric_name, score_format
 from multiberts.stats.presentation.answer import drawn
 from multiberts.stats.presentation.figures import bootstrap_figure, forest_figure, sources_figure
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class Readable(KnowsGuesses):
+class Readable:
     """Methods of all results that make output for readers."""
 
     def comparisons_shown(self) -> Sequence[ComparisonResult]:

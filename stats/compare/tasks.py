@@ -27,7 +27,6 @@ from multiberts.stats.compare.question import (
 from multiberts.stats.compare.ranking import ArmComparisons, corrected, level_of_each, ranked
 from multiberts.stats.compare.result import Comparison, Readable
 from multiberts.stats.errors import DataError, as_data_errors
-from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.interval_rule import ScoreKind, interval_of_score, spread_of
 from multiberts.stats.intervals import ConfidenceInterval
 from multiberts.stats.metric_names import higher_is_better, may_be_averaged, metric_name
@@ -78,7 +77,6 @@ class TaskComparisons(EqualByContent, Readable):
         return [*self.comparisons.values(), self.macro_average]
 
 
-@knows_guesses
 def compare_tasks(
     tasks: Any,
     experiment: Any = None,

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from multiberts.runs.figure_style import drawn_into
 from multiberts.stats.errors import DataError
-from multiberts.stats.guessed import KnowsGuesses
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.results import ComparisonResult, EqualByContent, flat_values
 from multiberts.stats.settings import ComparisonSettings
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FurtherAnswer(EqualByContent, KnowsGuesses):
+class FurtherAnswer(EqualByContent):
     """An answer to a further question about a finished comparison.
 
     Attributes:

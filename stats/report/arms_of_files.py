@@ -19,8 +19,7 @@ from multiberts.evaluate.readers.reading import (
 )
 from multiberts.evaluate.readers.rows import ArmTable
 from multiberts.runs.errors import UserError, counted, listed
-from multiberts.stats.errors import DataError, as_data_errors
-from multiberts.stats.guessed import refuse_unknown
+from multiberts.stats.errors import DataError, as_data_errors, check_keywords
 from multiberts.stats.metrics import named_metric
 from multiberts.stats.reading import (
     arms_in,
@@ -87,7 +86,7 @@ def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[s
     See also: `compare`, `compare_arms`.
     """
     label = str(data) if isinstance(data, str | Path) else "data"
-    refuse_unknown("read", columns, _ROLES)
+    check_keywords("read", columns, _ROLES)
     with as_data_errors():
         if holds_runs(data):  # one arm per procedure and step
             every, _ = prediction_sets_of_runs(finished_runs(label))

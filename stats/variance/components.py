@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from multiberts.runs.errors import counted
 from multiberts.stats.errors import DataError
-from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.settings import Design
 from multiberts.stats.variance.crossing import Term, VarianceParts
 from multiberts.stats.variance.plan import (
@@ -92,7 +91,6 @@ class VarianceComponents:
         """Returns the contribution of each component to the variance of a mean: sa/R, sf/(R F), sb/C, ..."""
         return _of_mean(self._values(), num_seeds, num_runs, num_examples)
 
-    @knows_guesses
     def plan(
         self,
         num_seeds: int,
@@ -141,7 +139,7 @@ class VarianceComponents:
             warnings.warn(
                 f"the components {', '.join(self.truncated)} were estimated below 0 and are planned "
                 "as 0: if they are not, the power is lower than computed",
-                stacklevel=3,  # past `knows_guesses`, to the caller
+                stacklevel=2,
             )
         sizes = num_seeds, num_runs, num_examples
         draws = self._draws()

@@ -19,7 +19,6 @@ from numpy.typing import ArrayLike, NDArray
 from multiberts.runs.errors import counted
 from multiberts.stats.errors import DataError, check_choice
 from multiberts.stats.formats import format_cell
-from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.intervals import Interval
 from multiberts.stats.settings import Design
 from multiberts.stats.significance import check_level
@@ -117,7 +116,6 @@ class Plan:
             text += f" A true difference of {format_cell(self.effect)} is detected with {chance}."
         return text
 
-    @knows_guesses
     def at(self, num_seeds: int | None = None, num_examples: float | None = None) -> Plan:
         """Returns this plan with other numbers of seeds and examples.
 

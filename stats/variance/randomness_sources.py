@@ -19,7 +19,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from multiberts.runs.errors import counted
 from multiberts.stats.errors import DataError
-from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.intervals import Interval
 from multiberts.stats.variance.crossing import Term
 from multiberts.stats.variance.plan import drawn_squares
@@ -63,7 +62,6 @@ class SeedSources:
     crossed: bool
 
 
-@knows_guesses
 def seed_sources(
     scores: ArrayLike, seeds: Mapping[str, Sequence[Hashable]], confidence_level: float = 0.95
 ) -> SeedSources:
