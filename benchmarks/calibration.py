@@ -165,15 +165,15 @@ def scores(
     return Study([*arms, experiment + lead], lead, {"design": design})
 
 
-def correlated(random: Random, num_seeds: int, *, metric: str, size: int = 100) -> Study:
+def correlated(random: Random, num_seeds: int, *, metric: str) -> Study:
     """Simulates two paired arms; the correlation with labels (classes for the AUC) varies by seed."""
-    labels: NDArray = random.standard_normal(size)
+    labels: NDArray = random.standard_normal(100)
     if metric == "auc":
-        labels = np.arange(size) % 2
-    z, hard, arms = random.standard_normal((3, num_seeds, 1)), random.standard_normal(size), []
+        labels = np.arange(100) % 2
+    z, hard, arms = random.standard_normal((3, num_seeds, 1)), random.standard_normal(100), []
     for arm in range(2):
         r = np.tanh(0.8 + 0.2 * (z[arm] + z[2]) / math.sqrt(2))
-        noise = random.standard_normal((num_seeds, size)) + hard
+        noise = random.standard_normal((num_seeds, 100)) + hard
         arms.append(r * labels + np.sqrt((1 - r**2) / 2) * noise)
     return Study(arms, 0.0, {"metric": metric, "labels": labels})
 
@@ -510,9 +510,6 @@ def calibrate(
       simulation_seed: seed of the data, combined with the condition, the number of seeds and the trial.
       num_trials: number of trials per cell.
       num_processes: number of cells simulated in parallel; does not change results.
-
-    Raises:
-      UserError: a number is too small, or `run_dir` contains another study, such as one made by other code.
     """
     if num_trials < 2 or num_processes < 1 or simulation_seed < 0:
         raise UserError(

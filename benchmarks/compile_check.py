@@ -111,7 +111,6 @@ class Target:
       topology: name of the topology in the compiler's plug-in.
       memory: bytes per JAX device, which is half a chip on v2.
       gigahertz: clock rate of the compiler's cycle estimates; None if it has no estimates.
-      options: options for the topology.
     """
 
     topology: str

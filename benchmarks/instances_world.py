@@ -69,9 +69,7 @@ def instances_world(
     """Prints each quantity's true value, and the mean and spread of its estimates over worlds, as CSV.
 
     Args:
-      num_worlds: number of worlds.
       num_examples: number of examples per world.
-      simulation_seed: seed of the worlds.
     """
     estimates: dict[str, list[tuple[float, float]]] = {}
     for index in range(num_worlds):

@@ -286,10 +286,11 @@ def measure(way: str, size: str, length: int, *, repeats: int, seconds: float) -
     return {"cpu": cpu_seconds, "wall": wall_seconds, "start": start, "first": first}
 
 
-def product_rate(size: int = 1024) -> float:
+def product_rate() -> float:
     """Returns FLOP per CPU second of a square float32 product by TensorFlow, the best of a few."""
     import tensorflow as tf
 
+    size = 1024
     factor = tf.random.stateless_normal((size, size), seed=(0, 0))
     best = float("inf")
     for _ in range(12):

@@ -81,7 +81,6 @@ class Vocabulary:
 
     Attributes:
       path: the file with the pieces: a `vocab.txt` or a `tokenizer.json`.
-      pieces: the pieces by id.
       content: bytes of `vocab.txt`.
       checksum: SHA-256 of `content`.
       lower_case: whether to lower-case text and strip accents; false for a cased model.

@@ -58,7 +58,6 @@ def provenance(
 
     Args:
       start: the checkpoint that was fine-tuned, or the kept model that predicts.
-      facts: of its training.
       parameters: of the run that fine-tuned it.
       files: further entries, the fingerprints of files that were read.
     """

@@ -63,7 +63,6 @@ def packed_shapes(
     They depend on the lengths and sizes alone, so that all runs pack in the same way.
 
     Args:
-      batch_size: sequences per batch.
       gradient_shards: number of equal parts of a batch, all packed into one shape.
     """
     whole = Shape(batch_size // gradient_shards, int(features.lengths.max()), 1)

@@ -23,7 +23,6 @@ class TrainingRows:
       trainable: int64 [rows]: rows available for training.
       held_out: int64 [rows]: rows held out for prediction.
       used: number of `trainable` rows that are trained on.
-      batch_size: rows per batch.
     """
 
     task: str

@@ -237,10 +237,7 @@ def _settle(parameters: Values, inputs: Values) -> None:
 
 
 def _find_files(arguments: Mapping[str, Any], inputs: Values) -> None:
-    """Replaces folders of data by the files that the task reads, where all data are on this machine.
-
-    A checkpoint that is given by name is fetched.
-    """
+    """Replaces folders of data by the files that the task reads, where all data are on this machine."""
     if is_name(inputs.get("checkpoint")):
         inputs["checkpoint"] = str(checkpoint_directory(inputs["checkpoint"]))
     data = {name: inputs[name] for name in _FILES_OF_DATA if name in inputs}

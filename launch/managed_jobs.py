@@ -137,9 +137,6 @@ def submit_plan(
 
     Returns:
       The runs that failed, once nothing trains any more.
-
-    Raises:
-      PreemptedError: jobs train on; the same call looks again.
     """
     bucket, task = Bucket(options.bucket), _task_file(options.task)
     bucket.check_writable()

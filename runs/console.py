@@ -53,10 +53,7 @@ def is_verbose() -> bool:
 
 
 class ProgressBar(tqdm):
-    """A progress bar on a terminal; elsewhere a line every half minute, and none for short work.
-
-    Takes the arguments of tqdm. Both go to standard error.
-    """
+    """A progress bar on a terminal; elsewhere a line every half minute, and none for short work."""
 
     # In seconds.
     INTERVAL = 30.0

@@ -110,9 +110,6 @@ def check_values(function: str, rows: Iterable[tuple[str, Any, bool, str]]) -> N
       function: name of the command's function, as in Gin.
       rows: (name, value, whether it is valid, expected value) of each parameter.
 
-    Raises:
-      UserError: naming the parameter, its value and what is expected.
-
     Examples:
       >>> try:
       ...     check_values("prepare", [("dupe_factor", 0, False, "at least 1, or None")])
@@ -143,8 +140,6 @@ def nearest(name: str, choices: Iterable[str], otherwise: str | None = None) -> 
     """Returns the cure for an unknown name: what it means elsewhere, or the most similar valid names.
 
     Args:
-      name: the unknown name.
-      choices: valid names.
       otherwise: the cure without a similar name; None: the list of all choices.
 
     Examples:
@@ -165,7 +160,6 @@ def counted(count: float, noun: str, form: str = "") -> str:
     """Returns a number with its noun, in the plural unless the number is 1.
 
     Args:
-      count: the number.
       noun: singular noun with a plural in s.
       form: format of the number, as in a format string.
 

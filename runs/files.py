@@ -205,12 +205,7 @@ def read_bytes(path: PathLike, cure_if_empty: str = "give a file with text in it
 
 
 def open_marker(path: PathLike) -> IO[bytes]:
-    """Opens a file for reading that other users may have created.
-
-    Raises:
-      FileNotFoundError: it is not there.
-      UserError: it is not a regular file (a pipe would block, a device never ends), or cannot be read.
-    """
+    """Opens a file for reading that other users may have created; a pipe would block, a device never ends."""
     try:
         file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
         if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -325,7 +320,6 @@ def parse_json(
     Args:
       data: UTF-8.
       where: source of the data, for messages.
-      cure: advice, for messages.
       allow_halves: whether to accept half of a surrogate pair (`\\ud800`), which no file can hold.
     """
     if not data:

@@ -40,9 +40,6 @@ def lock_file(descriptor: int, path: PathLike, *, wait: bool = False, shared: bo
 
     Returns:
       False if another process holds the lock.
-
-    Raises:
-      NoLocksError: nobody can lock it.
     """
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     try:

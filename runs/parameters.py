@@ -144,10 +144,7 @@ def annotations_of(function: Callable[..., object]) -> types.MappingProxyType[st
 
 
 def value_of_flag(texts: Sequence[str], annotation: Any) -> Any:
-    """Returns the value that a flag's texts, one for each time it was given, stand for.
-
-    A bare word is a string.
-    """
+    """Returns the value that a flag's texts, one for each time it was given, stand for."""
     kinds = _kinds(annotation)
     element = _element(annotation)
     is_mapping = texts[0].startswith("{") and not kinds.isdisjoint(_MAPPINGS)

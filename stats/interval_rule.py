@@ -387,7 +387,6 @@ def clopper_pearson_interval(number: int, trials: float, confidence_level: float
     """Computes Clopper and Pearson's interval of a rate.
 
     Args:
-      number: number of events.
       trials: number of trials, 1 or more; fractional if it is a mean over runs.
 
     Reference: Clopper & Pearson (1934), The use of confidence or fiducial limits.

@@ -178,7 +178,6 @@ class Origin:
     """The tables and data behind a comparison, for further answers.
 
     Attributes:
-      kind: properties of the metric.
       crossing: tables whose sum is the estimate.
       pairs: paired answers of the arms to the same examples; None if they are not paired.
       spec: `ComparisonSpec` of the arms; None for a mean over tasks.

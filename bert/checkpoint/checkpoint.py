@@ -83,9 +83,7 @@ class Checkpoint:
 
     Attributes:
       name: name given by the user, a directory or `hub:<repository>`.
-      directory: folder of its files.
       layout: storage layout, `tf1` or `hugging_face`.
-      config: the model's sizes.
       provenance: `procedure`, `pretrain_seed`, `data_seed`, `step`, None if unknown; and further known facts:
         `parent` (the checkpoint that it continues, see `ancestor`), `training` and `corpus` (facts of the
         run), `evaluation` (on held-out text), `initialised` (variables that were missing, and the seed that

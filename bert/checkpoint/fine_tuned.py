@@ -121,7 +121,6 @@ def check_fine_tuned(record: Any, where: str, cure: str) -> None:
 
     Args:
       record: the field `finetuned`.
-      cure: advice for the message.
     """
     parts: Mapping[str, Any] = record if isinstance(record, Mapping) else {}
     head: Any = parts.get("head")

@@ -283,7 +283,6 @@ class HuggingFaceFiles:
     """A checkpoint's files in this layout; each is read on first use.
 
     Attributes:
-      directory: folder of the files.
       config_path: the file with the model's sizes: `config.json`, or `bert_config.json` as in 2019.
       weights: name of the file of weights.
     """

@@ -77,7 +77,6 @@ class TensorFlowFiles:
     """A checkpoint's files in this layout; each is read on first use.
 
     Attributes:
-      directory: folder of the files.
       config_path: the file with the model's sizes.
       weights: names of the weights' files: of `bert.ckpt`, or the only ones there, as `bert_model.ckpt`. The
         index, which ends in `.index`, is the first.
@@ -135,8 +134,6 @@ class TensorFlowFiles:
 
     def foreign_record(self, config: BertConfig) -> dict[str, Any] | None:
         """Makes the record of a head that run_classifier or run_squad of the original code trained.
-
-        Notes report the head, and the ignored variables of the checkpoint.
 
         Returns:
           The record, see `bert/checkpoint/fine_tuned.py`; None without such a head, or with further ones.

@@ -53,9 +53,6 @@ def learning_rate_schedule(
     Args:
       step: finished updates, from 0.
       peak: the nominal learning rate.
-      warmup_steps: updates of warm-up.
-      num_steps: updates in all.
-      decay: decay after the warm-up.
 
     Reference: google-research/bert, `optimization.create_optimizer`; Loshchilov and Hutter, 2017, equation 5
     (cosine, without restarts).
@@ -153,7 +150,6 @@ def adam_updates(
 
     Args:
       parameters: float32 arrays by name.
-      gradients: gradients by name.
       m: means of gradients.
       v: means of squared gradients.
       learning_rate: float32 scalar; or [3], with the two of `bias_corrections` after it.

@@ -34,7 +34,6 @@ class Schedule:
     """The steps of a run, as functions of the step alone.
 
     Attributes:
-      num_steps: updates in all.
       initial_parameters: function that returns weights at step 0, by name; called only without a saved state.
       batches_at: returns the batches of consecutive steps, from 0.
       learning_rate_at: returns the learning rate of a step, from 0.
@@ -106,11 +105,6 @@ def train(
     Killed at any point and called again it ends in the same bits, because batches, learning rates and
     dropout are functions of the step alone. A state is copied between two steps and written in the
     background; the loop returns after the last write.
-
-    Raises:
-      DivergedError: training is not finite, naming the step (as the log counts: the
-        n-th update is step n). States and checkpoints of earlier steps are left.
-      PreemptedError: `should_stop` returned true; the state has been saved.
     """
     directory, num_steps, on_step = saving.directory, schedule.num_steps, callbacks.on_step
     scheduled = set(callbacks.at_steps)
@@ -272,9 +266,6 @@ class _Watch:
 
         Returns:
           The values of the last one.
-
-        Raises:
-          DivergedError: the first step that is not finite.
         """
         pending, self._pending = self._pending, []
         for step, values in (pair for block in pending for pair in _values_by_step(*block)):
@@ -339,7 +330,6 @@ def batches_ahead(
 
     Args:
       blocks: consecutive steps, from 0.
-      threads: number of concurrent jobs.
       steps_per_job: minimum number of steps whose batches a thread makes in one job. Threads wait for each
         other between NumPy operations (the GIL), so only large jobs benefit from threads.
 

@@ -46,7 +46,6 @@ def read_other_programs(
     """Reads runs from files, see `evaluate.readers.reading.read_tasks`.
 
     Args:
-      source: a file or folder.
       names: names of columns, if not the usual ones.
       task: one of several tasks, by default all; for files without a task's name, its name, by default
         the source's.

@@ -224,7 +224,6 @@ class ReliabilityBin:
 
     Attributes:
       low: lower limit of the confidence, the probability of the predicted class.
-      high: upper limit.
       confidence: mean confidence; NaN without answers.
       accuracy: share of right answers; NaN without answers.
     """

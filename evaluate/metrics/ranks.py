@@ -203,11 +203,7 @@ class _PlainRanks:
 
 
 class BoundRankMetric(ABC):
-    """A rank metric with its predictions sorted.
-
-    Attributes:
-      num_examples: number of labels.
-    """
+    """A rank metric with its predictions sorted."""
 
     def __init__(self, metric: RankMetric, num_examples: int, num_runs: int):
         self.metric = metric

@@ -137,10 +137,6 @@ def decode(records: Records) -> dict[str, Column]:
 
     Returns:
       Columns by feature name: float32 or int64 [records, K], or `Texts`.
-
-    Raises:
-      ForeignRecord: a record is not a tf.train.Example, or its features differ from the first record's in
-        name, kind or number of values.
     """
     try:
         return _Cursor(records).columns()
@@ -198,11 +194,7 @@ class _Cursor:
         self._ends = records.starts + records.lengths
 
     def columns(self) -> dict[str, Column]:
-        """Reads all features.
-
-        Raises:
-          _OtherLayoutError: the records have different layouts.
-        """
+        """Reads all features."""
         columns: dict[str, Column] = {}
         self._expect(_FIRST)
         self._require(self._end_of_message() == self._ends)

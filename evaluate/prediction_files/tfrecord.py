@@ -35,7 +35,6 @@ class Records:
     """The records of a file.
 
     Attributes:
-      data: bytes of the file.
       starts, lengths: position and length of each record's bytes, int64 [records].
     """
 
@@ -73,11 +72,7 @@ def split(data: bytes, *, verify: bool = True) -> Records:
     """Finds the records of a TFRecord file.
 
     Args:
-      data: bytes of the file.
       verify: whether to verify checksums, which is unnecessary if the file's SHA-256 is verified.
-
-    Raises:
-      DamagedRecord: the first record that is truncated or does not match its checksum.
     """
     starts: list[int] = []
     lengths: list[int] = []

@@ -50,10 +50,7 @@ class RowNames:
       arm: column with the model, method or condition of each row.
       seed: column of seeds; `columns` if each seed has a column.
       run: column that distinguishes several runs of one seed.
-      example: column of example ids.
-      prediction: column of predictions.
       score: column of each example's score, such as 1 for a right answer.
-      label: column of labels.
     """
 
     arm: str | None = None

@@ -64,11 +64,7 @@ def logs_by_task(files: Sequence[Path]) -> dict[str, dict[Path, str]]:
 def logs_of_task(
     by_task: Mapping[str, Mapping[Path, str]], task: str | None, where: object
 ) -> list[Path]:
-    """Returns the logs of one task, and other files; warns about models without a log of it.
-
-    Raises:
-      UserError: no log of the task, or logs of several tasks without a choice.
-    """
+    """Returns the logs of one task, and other files; warns about models without a log of it."""
     tasks = sorted(filter(None, by_task))
     chosen = chosen_tasks(task, tasks, where)
     only_task(chosen, where)

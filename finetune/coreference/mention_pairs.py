@@ -144,8 +144,6 @@ def add_conll_pairs(
 ) -> None:
     """Pairs pronouns with mentions in documents; each word is tokenised separately.
 
-    Counts split sentences, and mentions across windows.
-
     Args:
       prefix: start of the ids, before `<document>/<pronoun's word>-<candidate's first>-<last word>`.
       max_negatives: candidates of another entity per pronoun, drawn at random; None: all.

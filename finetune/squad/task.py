@@ -52,7 +52,6 @@ class SquadData(FinetuningData):
     Attributes:
       train: questions to train on; None for a trained model.
       evaluation: `dev`, and further sets.
-      options: the task's options.
     """
 
     train: SquadSource | None

@@ -87,7 +87,6 @@ class TextModel(TrainableModel):
 
     Attributes:
       train: training texts; None for a trained model.
-      evaluation: sets to predict.
     """
 
     task: TextTask

@@ -29,7 +29,6 @@ class NewTextReader:
     """Reads texts or pairs by the names of their columns; ids are `<task>/<set>/<row>`, from 0.
 
     Attributes:
-      task: the model's task.
       text_columns: the user's column names; empty: the task's columns, or the usual names.
       label_column: the user's label column, which must exist; None: the task's, which is optional.
     """

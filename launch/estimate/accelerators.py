@@ -9,11 +9,7 @@ SECONDS_TO_ANSWER = 15.0
 
 
 def ask_driver(*fields: str) -> list[str]:
-    """Asks `nvidia-smi` for these fields; returns one comma-separated line per GPU.
-
-    Raises:
-      subprocess.SubprocessError: it fails or does not answer.
-    """
+    """Asks `nvidia-smi` for these fields; returns one comma-separated line per GPU."""
     command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=SECONDS_TO_ANSWER, check=True

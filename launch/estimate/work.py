@@ -32,7 +32,6 @@ class Work:
 
     Attributes:
       steps: number of updates; 0 if nothing is trained.
-      assumed: the assumptions, in words.
     """
 
     flops: float = 0.0

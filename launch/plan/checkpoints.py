@@ -81,10 +81,6 @@ def find_starts(
     Args:
       checkpoints: see `Experiment.checkpoints`.
       seeds: pre-training seeds to use, by procedure; of other procedures all are used.
-
-    Raises:
-      UserError: a folder without checkpoints, a checkpoint with missing or truncated files, one that does not
-        say what it is, two of one procedure, seed and step, a seed that is not there.
     """
     by_procedure = checkpoints if isinstance(checkpoints, Mapping) else {None: checkpoints}
     listed = [

@@ -93,7 +93,6 @@ def identity_of(
     """Returns the SHA-256 in hexadecimal of everything that decides a run's numbers.
 
     Args:
-      parameters: identifying parameters by name.
       inputs: paths, identified by their content, or outputs of other runs, identified by the run (which need
         not be done yet).
       digests: remembered digests of files; None: read the files.

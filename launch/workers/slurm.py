@@ -82,7 +82,6 @@ def script_of_jobs(
 
     Args:
       workers: number per job; a worker's name is the job's number, and its rank if there are several.
-      environment: further environment variables.
       folder: folder of the jobs' output.
       security: Dask's, with keys in files that nodes can read.
     """
@@ -169,7 +168,6 @@ class SlurmJobs:
         """Submits nothing yet.
 
         Args:
-          script: job script for sbatch.
           workers: returns whether each connected worker is busy, by its name `<job>` or `<job>-<rank>`.
         """
         self._options = options

@@ -52,7 +52,6 @@ class Call:
       path: the run's directory, relative to the root.
       stage: key of `launch.plan.planned_run.STAGES`.
       log: file to append output to, relative to the root.
-      attempt: number of this attempt.
     """
 
     path: str

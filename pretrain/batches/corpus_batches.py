@@ -25,9 +25,7 @@ class Batches:
     """Batches of any step, a function of the corpus, the seeds and the step alone.
 
     Attributes:
-      vocabulary: vocabulary of the corpus.
       num_instances: number of instances; an epoch is one pass over them.
-      batch_size: sequences per step.
     """
 
     def __init__(
@@ -44,7 +42,6 @@ class Batches:
         Args:
           corpus: the directory that `multiberts prepare` made.
           masking: settings that make sequences, at least as long as the instances.
-          batch_size: sequences per step.
           mask_seed: seed of the masks; None: the corpus's seed, or data_seed with fresh masks.
         """
         facts = read_description(corpus)

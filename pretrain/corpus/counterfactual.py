@@ -208,9 +208,6 @@ def swap_ids(
     tokeniser removed they miss the capitals (names are recognised without them) and on which side of
     a quote the spaces were.
 
-    Args:
-      swapper: which words to swap.
-
     Returns:
       The sentences with swapped words, as ids, and counts as in `Swapped`.
     """

@@ -164,7 +164,6 @@ def make_instances(
       sequence_length: longest sequence, [CLS] and both [SEP] included; at least 5.
       passes: numbers of the passes over the corpus to make; `dupe_factor` of them make a table.
       short_sequence_probability: share of (document, pass) pairs with a short target length.
-      instance_seed: seed of all draws.
       among: documents to make instances of, by default all; random segments come from all documents.
 
     Yields:

@@ -51,7 +51,6 @@ def curves(*, run_dirs: Sequence[PathLike], output_dir: PathLike = "curves") -> 
 
     Args:
       run_dirs: pre-training runs, finished or not.
-      output_dir: folder for the files.
 
     Returns:
       Text: for each group the accuracy of each run at the last step that its runs have in common, their

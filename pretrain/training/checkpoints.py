@@ -66,7 +66,6 @@ class KeptCheckpoints:
 
     Attributes:
       steps: numbers of finished updates at which a checkpoint is kept.
-      vocabulary: vocabulary of the corpus.
       provenance: facts in every checkpoint's record, besides its step and measurements.
     """
 

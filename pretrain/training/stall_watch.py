@@ -27,7 +27,6 @@ def killed_without_steps(
       seconds: not counted while the watch is stopped, too, as by a machine's sleep, a job's suspension or
         Ctrl-Z; None: no watch.
       parameter: the name of `seconds`, for messages.
-      after_step: called after each step.
 
     Yields:
       The same function, whose calls the watch hears.

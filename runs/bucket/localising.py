@@ -32,9 +32,6 @@ def local_arguments(arguments: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
     Yields:
       The arguments with local paths; the same if none is in a bucket.
-
-    Raises:
-      PreemptedError: the bucket is out of reach; what was pushed before is whole.
     """
     url_of_path: dict[str, str] = {}
 

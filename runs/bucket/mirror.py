@@ -211,12 +211,7 @@ class Mirror:
         self._local_files.__enter__()
 
     def push(self) -> None:
-        """Pushes all files that are new or have changed.
-
-        Raises:
-          LeaseLostError: another process has the run now.
-          MirrorLostError: the local copy has lost files; what was pushed before is whole.
-        """
+        """Pushes all files that are new or have changed."""
         is_done = (self.path / DONE).exists()
         self._push_files()
         if not is_done:

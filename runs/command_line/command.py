@@ -630,7 +630,6 @@ def parameter_lines(
     Args:
       function: function with a docstring in Google's style, or a dataclass.
       annotations: annotations of the displayed parameters, by name.
-      prefix: text before each name.
     """
     meanings = described_function(function)[1]
     for name, parameter in inspect.signature(function).parameters.items():

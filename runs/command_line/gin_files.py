@@ -205,8 +205,6 @@ def _check_statements(
 ) -> list[tuple[str, str]]:
     """Refuses statements that would run code, and macros that refer to themselves.
 
-    Typed macros that nothing uses are warned of.
-
     Returns:
       Unset macros, each with a parameter that is bound to it alone, such as `finetune.task`.
     """

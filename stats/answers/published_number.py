@@ -41,7 +41,6 @@ class Reproduction(FurtherAnswer):
       standard_deviation, df: standard deviation between seeds and its degrees of freedom.
       published: published number in the metric's unit.
       of: statistic of the published runs: `mean`, `best` or `median`.
-      num_published: number of published runs.
       ci: prediction interval for the same statistic of new runs, with level `ci.level` and method `t` or
         `simulation`.
       p_value: two-sided probability of a number at least as extreme from new runs.

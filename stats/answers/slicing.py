@@ -258,7 +258,6 @@ def slice_names(by: Any, arm: Arm) -> tuple[str, NDArray]:
     Args:
       by: name of a column of examples; `label`; `length`, the number of words of an example's texts; or one
         value per example, in the forms of clusters.
-      arm: arm with the examples.
     """
     if isinstance(by, str) and by == "label":
         name, values = by, arm.of_examples.get(by, arm.labels)

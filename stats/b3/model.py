@@ -190,14 +190,11 @@ def estimate(
     return estimate_loss(design, losses, model, confidence_level, n_resamples)
 
 
-def sample_losses(
-    design: LeakageDesign, function: Callable[[NDArray, NDArray], Any], progress: bool = True
-) -> Floats:
+def sample_losses(design: LeakageDesign, function: Callable[[NDArray, NDArray], Any]) -> Floats:
     """Trains and tests in all draws of all levels.
 
     Args:
       function: (train [n'], test [tests]) -> losses [tests], or their mean.
-      progress: whether to show a bar on a terminal.
 
     Returns:
       Losses, float64 [levels, draws, tests], or [levels, draws, 1] if the function returns means.
@@ -206,7 +203,7 @@ def sample_losses(
 
     table: Floats | None = None
     total = design.num_levels * design.num_draws
-    with tqdm(total=total, desc="B3", disable=None if progress else True) as bar:
+    with tqdm(total=total, desc="B3", disable=None) as bar:
         for level in range(design.num_levels):
             for start in range(0, design.num_draws, _CHUNK_DRAWS):
                 stop = min(start + _CHUNK_DRAWS, design.num_draws)

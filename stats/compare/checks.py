@@ -276,11 +276,7 @@ def undefined_seeds(job: ScoreJob) -> tuple:
 
 
 def check_defined(name: str, job: ScoreJob) -> None:
-    """Refuses an arm that has no score.
-
-    Raises:
-      UndefinedScore: the score is 0/0 in every run, or 0 whatever is predicted.
-    """
+    """Refuses an arm that has no score."""
     why = undefined_why(job)
     if not why:
         return

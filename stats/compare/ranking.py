@@ -142,7 +142,6 @@ def ranked(
     Args:
       arms: best first.
       differences: differences of all pairs, or from one reference arm (groups are then empty).
-      higher_is_better: direction of the metric.
 
     Reference: Mogstad, Romano, Shaikh & Wilhelm (2024), Inference for Ranks with Applications to
     Mobility across Neighbourhoods and Academic Achievement across Countries; Piepho (2004), An

@@ -242,11 +242,7 @@ def compare_family(
 def mean_over_tasks(
     cells: Sequence[CountedArms], settings: ComparisonSettings, names: tuple[str, str]
 ) -> Comparison:
-    """Returns the comparison of the mean over tasks, with the seeds common to all tasks.
-
-    Raises:
-      DataError: no common seeds, or too few to estimate their variance.
-    """
+    """Returns the comparison of the mean over tasks, with the seeds common to all tasks."""
     common, left_out = _common_seeds(cells)
     drawn = [cell.prepared.arms[settings.design == "fixed_baseline" :] for cell in common]
     fewest = min(len(arm.seeds) for arms in drawn for arm in arms)

@@ -95,7 +95,6 @@ def compare_checkpoints(
     predictions: PredictionSet,
     base_seed: Hashable,
     experiment_seed: Hashable,
-    measure: str = BIAS,
     settings: ComparisonSettings | None = None,
 ) -> Comparison:
     """Compares two pre-training seeds of one procedure, with only examples resampled.
@@ -113,7 +112,7 @@ def compare_checkpoints(
             )
         arms.append(replace(predictions, data=predictions.data.isel(run=rows)))
     names = (f"seed {base_seed}", f"seed {experiment_seed}")
-    return compare_pair(arms[0], arms[1], measure, "unpaired", settings, "examples", names)
+    return compare_pair(arms[0], arms[1], BIAS, "unpaired", settings, "examples", names)
 
 
 def compare_family(

@@ -141,7 +141,6 @@ def dots(
     *,
     spread: float = 1.0,
     box: float = 0.0,
-    box_line: float = 0.8,
     **look: Any,
 ) -> NDArray:
     """Draws one dot per value of a group around `position`, over a grey box plot of width `box`.
@@ -149,7 +148,7 @@ def dots(
     Returns the horizontal positions of the dots [values]; `look` overrides parts of their `dot_style`.
     """
     if box:
-        grey = {"color": GREY, "linewidth": box_line}
+        grey = {"color": GREY, "linewidth": 0.8}
         drawn = axes.boxplot(
             [values], positions=[position], widths=box, showfliers=False, patch_artist=True,
             zorder=1, manage_ticks=False, medianprops={"color": "black", "linewidth": 1.4},

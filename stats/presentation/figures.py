@@ -228,7 +228,6 @@ def forest_figure(
 
     Args:
       comparisons: comparisons by name of the row.
-      title: line above the figure.
       p_values: p-values of the rows, written at the right, or empty.
       correction: name of the correction of the p-values.
       last: mean over tasks, in a separate row below a line.
@@ -272,7 +271,6 @@ def training_figure(
     """Draws scores against pre-training steps: seeds as thin lines, their mean as a thick line.
 
     Args:
-      curves: curves, one per procedure.
       confidence_level: level of a band around the mean over seeds, at steps with two or more seeds; None:
         no band.
     """

@@ -51,7 +51,6 @@ def judged(
 
     Args:
       answers: answers to further questions about each comparison.
-      figures: figures for each comparison.
     """
     number = len(comparisons)
     tested = [item.p_value for item in comparisons if item.p_value is not None]

@@ -295,10 +295,7 @@ def tables_of_answers(compared: ComparedArms) -> list[Table]:
 
 
 def told_in_words(items: Sequence[ReportedComparison]) -> tuple[Sequence[ReportedComparison], str]:
-    """Chooses the comparisons to describe in sentences, and summarises the others.
-
-    A few comparisons are all described; of many, at most `_MOST_TOLD` with a clear result.
-    """
+    """Chooses the comparisons to describe in sentences, and summarises the others."""
     if len(items) <= _MOST_TOLD:
         return items, ""
     clear = [

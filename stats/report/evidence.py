@@ -152,7 +152,6 @@ class _Results:
       grids: see `ComparedArms`.
       rankings: (name of its figure, ranking) pairs.
       unranked: reasons why there is no ranking or no mean over tasks.
-      means: means over tasks.
     """
 
     request: Request
@@ -180,9 +179,6 @@ def compare_all(
       truth_of: function that returns the true value of a measure of a prediction set, for figures.
       name_of: function that returns the readable name of an arm or evaluation set.
       for_page: whether to make figures and grids of examples, which only pages show.
-
-    Raises:
-      UndefinedScore: all pairs are left out.
     """
     from multiberts.runs.console import ProgressBar
 

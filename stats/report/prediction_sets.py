@@ -292,9 +292,6 @@ def compare_prediction_sets(
       measure: a key of `METRICS` or `OCCUPATION_MEASURES`.
       names: names of the two arms in tables.
       name: name of the comparison; by default "<experiment> against <base>".
-
-    Raises:
-      UndefinedScore: the score of an arm is 0/0 in every run.
     """
     name = f"{names[1]} against {names[0]}" if name is None else name
     task = task_of(base, experiment, measure=measure)

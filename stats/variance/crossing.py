@@ -37,7 +37,6 @@ class VarianceEstimate:
     """An estimated variance of a mean or difference.
 
     Attributes:
-      variance: unbiased variance.
       degrees_of_freedom: Satterthwaite's degrees of freedom.
       cautious_degrees_of_freedom: degrees of freedom for t intervals and tests: Satterthwaite's formula with
         mean squares at the upper end of their likely range, because a few seeds can be similar by chance.

@@ -221,24 +221,13 @@ def _limit(excess: Callable[[float], float], r: float, end: float) -> float:
     return end if excess(end) <= 0 else float(brentq(excess, r, end, xtol=1e-4))
 
 
-def momentum_index(
-    small: Runs,
-    middle: Runs,
-    large: Runs,
-    *,
-    num_buckets: int = 10,
-    edges: Sequence[float] | None = None,
-) -> MomentumIndex:
-    """Correlates estimates of (middle - small) and (large - middle) in buckets of the middle size.
+def momentum_index(small: Runs, middle: Runs, large: Runs) -> MomentumIndex:
+    """Correlates estimates of (middle - small) and (large - middle) in ten buckets of the middle size.
 
     Args:
       small: a `RunsTable` or an array [pretrain_seeds, ..., examples].
-      num_buckets: number of buckets of equal width from 0 to 1 (10 in the paper), unless `edges` are given.
-      edges: increasing limits of the buckets.
     """
-    limits = np.linspace(0, 1, num_buckets + 1) if edges is None else np.asarray(edges, float)
-    if limits.ndim != 1 or len(limits) < 2 or (np.diff(limits) <= 0).any():
-        raise DataError(f"found limits of buckets {limits.tolist()}, expected rising numbers")
+    limits = np.linspace(0, 1, 11)
     before, between, after = (runs.mean() for runs in aligned(small, middle, large))
     # Add a little, because rounding can turn a mean of .6 into .59999.
     bucket = np.searchsorted(limits, between + 1e-9, side="right") - 1
