@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from multiberts.stats.variance.components import (
         VarianceComponents,
         nested_variance_components,
-        unpaired_components,
         variance_components,
     )
     from multiberts.stats.variance.plan import Plan
@@ -62,7 +61,6 @@ __all__ = [
     "same",
     "seed_sources",
     "slices",
-    "unpaired_components",
     "variance_components",
     "write_html",
     "zhong",

@@ -8,10 +8,9 @@ from multiberts.stats.public_names import LazyPackage
 if TYPE_CHECKING:
     from multiberts.stats.b3.fit import Regularisation, profile, solve
     from multiberts.stats.b3.leakage import LeakageSampling, binomial_matrix, leakage_levels
-    from multiberts.stats.b3.model import B3CrossValidator, B3Model, estimate
+    from multiberts.stats.b3.model import B3Model, estimate
 
 __all__ = [
-    "B3CrossValidator",
     "B3Model",
     "LeakageSampling",
     "Regularisation",

@@ -49,8 +49,7 @@ held-out estimate, `B3Fit.losses[0]`: a lower limit of the loss.
 from __future__ import annotations
 
 import copy
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
@@ -69,7 +68,6 @@ from multiberts.stats.interval_rule import percentile_interval
 from multiberts.stats.intervals import Interval
 
 Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 _CHUNK_DRAWS = 4096
 # p-value from which losses that rise with the leakage are refused: they are accuracies, for example.
@@ -179,7 +177,7 @@ def estimate(
       >>> round(result.e_0, 4), result.losses.shape
       (0.25, (11, 4, 1))
 
-    See also: `solve`, `B3CrossValidator`.
+    See also: `solve`.
 
     Reference: Barnes & Dubrawski (2017), The Binomial Block Bootstrap Estimator for Evaluating Loss on
     Dependent Clusters.
@@ -305,114 +303,3 @@ def estimate_loss(
         ]
         interval = percentile_interval(replicates, confidence_level)
     return B3Result(fit.e_0, interval, fit, design.injections, losses)
-
-
-# --- scikit-learn --------------------------------------------------------------------------------
-
-
-class B3CrossValidator:
-    """B3 as a cross-validator for any estimator, for use in `sklearn.model_selection`.
-
-    Splits are in the order of levels, with `num_draws` splits each; see `levels` and `leakages`. Training
-    indices have repetitions, because they are drawn with replacement.
-
-    Examples:
-      >>> import numpy as np
-      >>> from sklearn.dummy import DummyClassifier
-      >>> from sklearn.model_selection import cross_val_score
-      >>> X, y, groups = np.zeros((40, 1)), np.zeros(40), np.repeat(range(4), 10)
-      >>> validator = B3CrossValidator(B3Model(p_0=0.1), LeakageSampling(num_train=5, num_draws=2))
-      >>> scores = cross_val_score(DummyClassifier(), X, y, groups=groups, cv=validator)
-      >>> result = validator.estimate(1 - scores, groups)
-      >>> abs(round(result.e_0, 4))
-      0.0
-
-    See also: `estimate`.
-    """
-
-    def __init__(self, model: B3Model, sampling: LeakageSampling | None = None):
-        """Sets the model and the draws, by default 25 draws per level, because estimators are slow."""
-        self._model = model
-        self._sampling = sampling or LeakageSampling(num_draws=25)
-        train, levels = self._sampling.num_train, self._sampling.num_levels
-        self.num_levels = 2 * train + 1 if levels is None else levels
-        self.num_draws = self._sampling.num_draws
-        self._groups_of_splits: NDArray[Any] | None = None
-
-    def get_n_splits(self, *_data: Any, **_named: Any) -> int:
-        """Returns the number of levels times draws, for any data."""
-        return self.num_levels * self.num_draws
-
-    @property
-    def levels(self) -> Indices:
-        """Returns the level of each split [splits]."""
-        return np.repeat(np.arange(self.num_levels), self.num_draws)
-
-    def leakages(self, groups: ArrayLike) -> Floats:
-        """Computes the leakage of each split [splits]."""
-        return self._model.leakages(self._design(groups))[self.levels]
-
-    def split(
-        self, X: Any, y: Any = None, groups: ArrayLike | None = None
-    ) -> Iterator[tuple[Indices, Indices]]:
-        """Yields training [n'] and test [tests] indices for each draw of each level.
-
-        Raises:
-          DataError: groups are missing, or impossible with these sizes.
-        """
-        del y  # part of scikit-learn's interface
-        if groups is None:
-            raise DataError("found no groups; give the observed cluster of every sample")
-        labels = np.asarray(groups)
-        if X is not None and np.shape(X)[0] != len(labels):
-            raise DataError(
-                f"found {np.shape(X)[0]} samples and {len(labels)} groups, expected one group per sample"
-            )
-        design = self._design(groups)
-        self._groups_of_splits = labels
-        levels = (design.draws(level) for level in range(design.num_levels))
-        return itertools.chain.from_iterable(zip(d.train, d.test, strict=True) for d in levels)
-
-    def estimate(
-        self,
-        losses: ArrayLike,
-        groups: ArrayLike,
-        confidence_level: float = 0.95,
-        n_resamples: int = 200,
-    ) -> B3Result:
-        """Estimates the loss on new clusters, from the losses of the splits.
-
-        Args:
-          losses: loss of each split [splits], such as 1 - accuracy, or the negative of scikit-learn's
-            `neg_...` scores.
-          groups: observed clusters, as in `split` [samples].
-          confidence_level: level of the interval.
-          n_resamples: number of bootstrap samples for the interval.
-
-        Raises:
-          DataError: the numbers of losses and splits differ, a loss is not finite, losses rise with the
-            leakage, or the groups are not those of the last split.
-        """
-        values = np.asarray(losses, dtype=np.float64)
-        if values.shape != (self.get_n_splits(),):
-            raise DataError(
-                f"found losses of shape {values.shape}, expected one for each of the "
-                f"{self.get_n_splits()} splits"
-            )
-        if not np.isfinite(values).all():
-            raise DataError(
-                f"losses: found {values[~np.isfinite(values)][0]} at split "
-                f"{int(np.argmax(~np.isfinite(values)))}, expected finite values; use "
-                "error_score='raise' to see the estimator's error"
-            )
-        split = self._groups_of_splits
-        if split is not None and not np.array_equal(split, np.asarray(groups)):
-            raise DataError("found other groups than in split, expected these in the same order")
-        design = self._design(groups)
-        table = values.reshape(self.num_levels, self.num_draws, 1)
-        return estimate_loss(design, table, self._model, confidence_level, n_resamples)
-
-    def _design(self, groups: ArrayLike) -> LeakageDesign:
-        design = LeakageDesign(groups, self._sampling)
-        self._model.leakages(design)
-        return design

@@ -18,10 +18,8 @@ from multiberts.stats.variance.crossing import Term, VarianceParts
 from multiberts.stats.variance.plan import (
     TARGET_POWER,
     Plan,
-    check_costs,
     check_sizes,
     drawn_squares,
-    num_arms,
     too_few_to_plan,
 )
 from multiberts.stats.variance.score_tables import Deviations, Scores, deviations
@@ -109,8 +107,8 @@ class VarianceComponents:
           num_runs: F, number of fine-tuning runs averaged per seed.
           num_examples: C, number of examples; infinity leaves out their variance.
           design: with `unpaired`, the components are those of one of two equal arms, except `example`,
-            which is that of the difference (see `unpaired_components`); otherwise those of the difference,
-            or of the arm in a `single` design.
+            which is that of the difference; otherwise those of the difference, or of the arm in a
+            `single` design.
           alpha: level of the test.
           sides: sides of the test, 1 or 2.
           target_power: required probability of detection.
@@ -170,49 +168,6 @@ class VarianceComponents:
             name: np.maximum(sum(times * squares[square] for square, times in by.items()), 0.0)
             for name, by in self.coefficients.items()
         }
-
-    def best_plan(
-        self,
-        budget: float,
-        cost_pretrain: float,
-        cost_finetune: float,
-        num_examples: float = math.inf,
-        design: Design = "paired",
-        **settings: Any,
-    ) -> Plan:
-        """Finds the numbers of seeds and runs with the smallest variance within a budget.
-
-        Args:
-          budget: budget for all runs of all arms.
-          cost_pretrain: cost of one seed of one arm.
-          cost_finetune: cost of one run of one arm.
-          num_examples: as in `plan`.
-          design: as in `plan`.
-          **settings: other arguments of `plan`.
-
-        Returns:
-          The plan with these numbers; see its `variance` and `cost`.
-
-        Raises:
-          DataError: the budget is below the cost of two seeds.
-        """
-        check_costs(cost_pretrain, cost_finetune)
-        if not math.isfinite(budget):
-            raise DataError(f"found a budget of {budget}, expected a number")
-        of_arm = budget / num_arms(design)
-        most_runs = math.floor((of_arm / 2 - cost_pretrain) / cost_finetune * (1 + 1e-12))
-        if most_runs < 1:
-            raise DataError(
-                f"found a budget of {budget:g}, expected at least "
-                f"{2 * num_arms(design) * (cost_pretrain + cost_finetune):g} for two seeds of one run"
-            )
-        # 1 + 1e-12, so that rounding does not lose a run or seed if the budget is used up exactly.
-        runs = np.arange(1, most_runs + 1)
-        seeds = np.floor(of_arm / (cost_pretrain + runs * cost_finetune) * (1 + 1e-12))
-        terms = self.of_mean(1, 1, num_examples)
-        of_run = terms["run"] + terms["run_residual"]
-        best = int(np.argmin((terms["seed"] + terms["residual"] + of_run / runs) / seeds))
-        return self.plan(int(seeds[best]), int(runs[best]), num_examples, design, **settings)
 
     def _values(self) -> dict[str, float]:
         return {name: getattr(self, name) for name in _NAMES}
@@ -292,7 +247,7 @@ def variance_components(scores: Scores, truncate: bool = True) -> VarianceCompon
       >>> round(stats.variance_components(scores).seed, 3)
       0.034
 
-    See also: `nested_variance_components`, `unpaired_components`, `Plan`.
+    See also: `nested_variance_components`, `Plan`.
 
     Reference: Searle, Casella & McCulloch (1992), Variance Components, chapter 4.
     """
@@ -305,60 +260,6 @@ def variance_components(scores: Scores, truncate: bool = True) -> VarianceCompon
         example={"example": 1 / num_seeds, "residual": -1 / num_seeds},
         residual={"residual": 1.0},
     )
-
-
-def unpaired_components(
-    base: Scores, experiment: Scores, truncate: bool = True
-) -> VarianceComponents:
-    """Estimates the components of a plan for unpaired seeds.
-
-    Args:
-      base: scores of the base [R, C].
-      experiment: scores of the experiment on the same examples [R', C].
-      truncate: as in `variance_components`.
-
-    Returns:
-      Seed and residual components of one arm (mean of both arms), and the example component of the
-      difference.
-
-    Raises:
-      DataError: fewer than two seeds or examples, or different numbers of examples.
-
-    Examples:
-      >>> from multiberts import stats
-      >>> import numpy as np
-      >>> random = np.random.default_rng(0)
-      >>> base = random.normal(size=(4, 1)) + random.normal(size=(4, 50))  # seeds x examples
-      >>> parts = stats.unpaired_components(base, 1 + random.normal(size=(5, 50)))
-      >>> round(parts.plan(10, num_examples=50, design='unpaired').power(1.0), 1)
-      1.0
-
-    See also: `variance_components`, `Plan`.
-
-    Reference: Searle, Casella & McCulloch (1992), Variance Components, chapter 4.
-    """
-    arms = [deviations(base), deviations(experiment)]
-    if len(arms[0].example) != len(arms[1].example):
-        raise DataError(
-            f"found {len(arms[0].example)} and {len(arms[1].example)} examples, expected the "
-            "same in both arms"
-        )
-    of_base, of_experiment = map(mean_squares, arms)
-    size = len(arms[0].example)
-    difference, half = arms[1].example - arms[0].example, 0.5 / size
-    return _components(
-        truncate,
-        {
-            "example": (float(difference @ difference) / (size - 1), size - 1),
-            "seed 0": of_base["seed"], "residual 0": of_base["residual"],
-            "seed 1": of_experiment["seed"], "residual 1": of_experiment["residual"],
-        },
-        seed={"seed 0": half, "residual 0": -half, "seed 1": half, "residual 1": -half},
-        example={
-            "example": 1.0, "residual 0": -1 / len(arms[0].seed), "residual 1": -1 / len(arms[1].seed)
-        },
-        residual={"residual 0": 0.5, "residual 1": 0.5},
-    )  # fmt: skip
 
 
 def _components(

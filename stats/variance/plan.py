@@ -259,17 +259,6 @@ class Plan:
         finite = unit == "seeds" or math.isfinite(self.num_examples)
         return finite and bool(getattr(self.parts, unit))
 
-    def cost(self, cost_pretrain: float, cost_finetune: float) -> float:
-        """Computes the cost of all runs of all arms from the costs of a seed and a run.
-
-        Raises:
-          DataError: a negative cost, or free fine-tuning.
-        """
-        check_costs(cost_pretrain, cost_finetune)
-        return (
-            num_arms(self.design) * self.num_seeds * (cost_pretrain + self.num_runs * cost_finetune)
-        )
-
     def _test(self, share: float | None = None) -> _TTest:
         """Returns the test for the expected mean squares, or for a quantile `share` of the draws."""
         parts = self.parts
@@ -405,10 +394,6 @@ def drawn_squares(squares: Mapping[Key, Term]) -> dict[Key, NDArray[np.float64]]
     return dict(zip(squares, (value for value, _ in drawn), strict=True))
 
 
-def num_arms(design: Design) -> int:
-    return 2 if design in ("paired", "unpaired") else 1
-
-
 def check_sizes(num_seeds: float, num_runs: float, num_examples: float) -> None:
     sizes = {"num_seeds": num_seeds, "num_runs": num_runs, "num_examples": num_examples}
     for name, value in sizes.items():
@@ -418,15 +403,6 @@ def check_sizes(num_seeds: float, num_runs: float, num_examples: float) -> None:
                 f"found {name} {value}, expected a whole number of 1 or more"
                 + ("" if name == "num_seeds" else ", or infinity")
             )
-
-
-def check_costs(cost_pretrain: float, cost_finetune: float) -> None:
-    """Refuses negative costs and free fine-tuning."""
-    if not (0 <= cost_pretrain < math.inf and 0 < cost_finetune < math.inf):
-        raise DataError(
-            f"found costs {cost_pretrain} and {cost_finetune}, expected pre-training of 0 or more "
-            "and fine-tuning above 0"
-        )
 
 
 def _check_effect(effect: float) -> None:

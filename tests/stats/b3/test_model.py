@@ -6,6 +6,7 @@ import pytest
 import scipy.optimize
 import scipy.sparse
 import scipy.stats
+from sklearn.metrics import mean_squared_error
 
 from multiberts.stats.b3.fit import Regularisation, profile, solve
 from multiberts.stats.b3.leakage import (
@@ -15,7 +16,7 @@ from multiberts.stats.b3.leakage import (
     leakage_levels,
     matching_purity,
 )
-from multiberts.stats.b3.model import B3CrossValidator, B3Model, estimate, sample_losses
+from multiberts.stats.b3.model import B3Model, estimate, sample_losses
 from multiberts.stats.errors import DataError
 
 PLAIN = Regularisation(monotone=False, trend_order=None)  # algorithm 1 as printed
@@ -303,55 +304,7 @@ def test_interval_covers_draws_and_clusters():
     assert wide.fit.leakages[0] == HALVES_P_0
 
 
-# --- scikit-learn -------------------------------------------------------------------------------
-
-
-def tilted_data(key=0):
-    """Every cluster has a direction of its own, which a linear model learns from its samples."""
-    generator = np.random.default_rng(key)
-    x = generator.normal(size=(300, 3))
-    tilts = generator.normal(size=(5, 3))[TRUE]
-    y = np.sign((x * (1 + tilts)).sum(axis=1))
-    return x, y.astype(int)
-
-
-@pytest.mark.seconds
-def test_cross_validator_works_in_scikit_learn():
-    from sklearn.linear_model import RidgeClassifier
-    from sklearn.metrics import mean_squared_error
-    from sklearn.model_selection import cross_val_score, cross_validate
-
-    x, y = tilted_data()
-    validator = B3CrossValidator(
-        *settings({"p_0": HALVES_P_0, "num_train": 5, "num_draws": 4, "rng": 4})
-    )
-    scores = cross_val_score(RidgeClassifier(), x, y, groups=HALVES, cv=validator)
-    assert len(scores) == validator.get_n_splits() == 11 * 4
-    assert np.isfinite(scores).all()
-    result = validator.estimate(1 - scores, HALVES)
-    same = estimated(RidgeClassifier(), HALVES, x, y, p_0=HALVES_P_0, num_train=5, num_draws=4,
-              rng=4)  # fmt: skip
-    assert result.e_0 == pytest.approx(same.e_0, abs=1e-9)
-    assert result.interval == pytest.approx(same.interval, abs=1e-6)
-    both = cross_validate(
-        RidgeClassifier(), x, y, groups=HALVES, cv=validator, scoring=["accuracy", "f1_macro"]
-    )
-    np.testing.assert_array_equal(both["test_accuracy"], scores)
-    squared = estimated(RidgeClassifier(), HALVES, x, y, p_0=HALVES_P_0, num_train=5, num_draws=4,
-                 rng=4, loss=mean_squared_error)  # fmt: skip
-    assert squared.e_0 == pytest.approx(4 * same.e_0, rel=0.2)
-
-
-def test_cross_validator_says_the_leakage_of_each_split():
-    x, y = tilted_data()
-    validator = B3CrossValidator(*settings({"p_0": HALVES_P_0, "num_train": 10, "num_draws": 40}))
-    same = [
-        (TRUE[train][:, None] == TRUE[test]).mean() for train, test in validator.split(x, y, HALVES)
-    ]
-    by_level = np.reshape(same, (21, 40)).mean(axis=1)
-    expected = validator.leakages(HALVES).reshape(21, 40)[:, 0]
-    np.testing.assert_allclose(by_level, expected, atol=4 * np.sqrt(0.25 / 400))
-    assert expected[0] == HALVES_P_0 and expected[-1] == 1
+# --- Learners -----------------------------------------------------------------------------------
 
 
 class Majority:
@@ -360,6 +313,20 @@ class Majority:
 
     def predict(self, X):
         return np.full(np.shape(X)[0], self.value)
+
+
+@pytest.mark.parametrize("loss", ["squared", mean_squared_error])
+def test_an_estimator_of_scikit_learn_and_a_loss_of_ones_own(loss):
+    """Every cluster has a direction of its own, which a linear model learns; classes -1 and 1."""
+    from sklearn.linear_model import RidgeClassifier
+
+    generator = np.random.default_rng(0)
+    x, tilts = generator.normal(size=(300, 3)), generator.normal(size=(5, 3))[TRUE]
+    y = np.sign((x * (1 + tilts)).sum(axis=1)).astype(int)
+    options = {"num_train": 5, "num_draws": 4, "rng": 4}
+    wrong = estimated(RidgeClassifier(), HALVES, x, y, **options)
+    squared = estimated(RidgeClassifier(), HALVES, x, y, **options, loss=loss)
+    assert squared.e_0 == pytest.approx(4 * wrong.e_0, rel=0.2)
 
 
 def test_any_object_with_fit_and_predict_will_do():
@@ -449,16 +416,6 @@ def test_bad_arrays_are_refused():
             HALVES,
             B3Model(0.1),
         )
-    validator = B3CrossValidator(*settings({"num_train": 5, "num_draws": 2}))
-    with pytest.raises(DataError, match="found no groups"):
-        validator.split(np.zeros((300, 1)))
-    with pytest.raises(DataError, match="each of the 22 splits"):
-        validator.estimate(np.zeros(3), HALVES)
-    with pytest.raises(DataError, match="found nan at split 1"):
-        validator.estimate([0.0, np.nan] + [0.0] * 20, HALVES)
-    list(validator.split(scipy.sparse.csr_matrix(np.zeros((300, 1))), groups=HALVES))
-    with pytest.raises(DataError, match="found other groups than in split"):
-        validator.estimate(np.zeros(22), HALVES[::-1])
     design = designed(HALVES, num_train=5, num_draws=2)
     with pytest.raises(DataError, match="found level 11"):
         design.draws(11)

@@ -9,7 +9,6 @@ from multiberts.stats.errors import DataError
 from multiberts.stats.variance.components import (
     mean_squares,
     nested_variance_components,
-    unpaired_components,
     variance_components,
 )
 from multiberts.stats.variance.score_tables import deviations
@@ -171,38 +170,11 @@ def test_the_examples_share_is_the_published_icc():
     assert 4 * share / (1 + 3 * share) == pytest.approx(0.62, abs=0.005)
 
 
-def test_unpaired_components_are_those_of_one_side_and_of_the_examples_difference():
-    """Without seeds' noise the example part is the variance of the difference; with it, unbiased."""
-    random = np.random.default_rng(8)
-    base, experiment = random.normal(size=(2, 300))
-    still = unpaired_components(np.tile(base, (3, 1)), np.tile(experiment, (4, 1)))
-    assert still.example == pytest.approx((experiment - base).var(ddof=1))
-    assert still.seed == pytest.approx(0) and still.residual == pytest.approx(0)
-    found = []
-    for _ in range(400):
-        sides = [
-            example
-            + random.normal(scale=0.3, size=(seeds, 1))
-            + random.normal(scale=2.0, size=(seeds, 300))
-            for example, seeds in ((base, 3), (experiment, 4))
-        ]
-        parts = unpaired_components(*sides, truncate=False)
-        found.append((parts.seed, parts.example, parts.residual))
-    expected = (0.09, (experiment - base).var(ddof=1), 4.0)
-    error = np.std(found, axis=0) / np.sqrt(len(found))
-    assert np.all(np.abs(np.mean(found, axis=0) - expected) < 4 * error)
-    with pytest.raises(DataError, match="300 and 299"):
-        unpaired_components(np.zeros((3, 300)), np.zeros((3, 299)))
-    with pytest.raises(DataError, match="found 3 seeds and 1 example, expected two or more"):
-        unpaired_components(np.zeros((3, 1)), np.zeros((3, 1)))
-
-
 def test_scores_that_are_not_numbers_are_refused():
     table = np.ones((3, 5))
     table[1, 2] = np.nan
     for estimate in (
         variance_components,
-        lambda scores: unpaired_components(np.ones((2, 5)), scores),
         lambda scores: nested_variance_components([scores, np.ones((2, 5))]),
     ):
         with pytest.raises(DataError, match="NaN"):

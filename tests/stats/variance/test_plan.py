@@ -14,7 +14,6 @@ from multiberts.stats.interval_rule import t_p_values
 from multiberts.stats.variance.components import (
     VarianceComponents,
     nested_variance_components,
-    unpaired_components,
     variance_components,
 )
 from multiberts.stats.variance.crossing import VarianceParts
@@ -188,36 +187,6 @@ def test_power_curve_is_power_at_each_point():
     assert (np.diff(curve, axis=1) > 0).all() and (np.diff(curve[:, 1:], axis=0) > 0).all()
 
 
-@pytest.mark.parametrize("design", ["paired", "unpaired", "single"])
-def test_best_plan_is_the_best_of_all_that_fit(design):
-    budget, pretrain, finetune = 330.0, 20.0, 1.5
-    sides = 1 if design == "single" else 2
-    plan = ALL.best_plan(budget, pretrain, finetune, 100, design)
-    assert plan.cost(pretrain, finetune) == pytest.approx(
-        sides * plan.num_seeds * (pretrain + plan.num_runs * finetune)
-    )
-    assert plan.cost(pretrain, finetune) <= budget and plan.num_seeds >= 2
-    fitting = [
-        ALL.plan(seeds, runs, 100, design).variance
-        for seeds in range(2, 17)
-        for runs in range(1, 220)
-        if sides * seeds * (pretrain + runs * finetune) <= budget
-    ]
-    assert plan.variance == pytest.approx(min(fitting), rel=1e-12)
-
-
-def test_best_plan_near_the_rule_and_beyond_the_budget():
-    # The best number of runs per seed is sqrt(100 x 1 / (1 x .25)) = 20.
-    parts = VarianceComponents(seed=0.25, example=0.0, residual=0.0, run=1.0)
-    plan = parts.best_plan(1e6, 100, 1, design="single")
-    assert plan.num_runs == pytest.approx(20, abs=1)
-    assert parts.best_plan(2 * (10 + 1), 10, 1, design="single").num_seeds == 2
-    with pytest.raises(DataError, match="budget of 21, .*22"):
-        parts.best_plan(21, 10, 1, design="single")
-    with pytest.raises(DataError, match="costs 1 and 0"):
-        parts.best_plan(21, 1, 0, design="single")
-
-
 def test_numbers_that_cannot_be_are_refused():
     parts = VarianceComponents(0.01, 0.1, 0.05)
     nan = float("nan")
@@ -237,14 +206,9 @@ def test_numbers_that_cannot_be_are_refused():
         lambda: plan.seeds_needed(nan),
         lambda: dataclasses.replace(plan, target_power=nan),
         lambda: plan.power_curve([0.1], [nan]),
-        lambda: parts.best_plan(nan, 1, 1),
-        lambda: parts.best_plan(100, nan, 1),
-        lambda: plan.cost(nan, 1),
     ):
         with pytest.raises(DataError, match="nan"):
             call()
-    with pytest.raises(DataError, match="costs -1 and 1"):
-        plan.cost(-1, 1)
     with pytest.raises(DataError, match="no effect to plan for"):
         plan.seeds_needed()
 
@@ -294,11 +258,6 @@ def test_a_result_and_its_components_give_one_plan(arms):
     ):
         first, *others = map(ask, plans)
         assert others == pytest.approx([first] * 2, rel=1e-6)
-    apart = compare(base, experiment, "mean", design="unpaired", n_resamples=39).plan()
-    of_arms = unpaired_components(base, experiment).plan(5, num_examples=80, design="unpaired")
-    assert of_arms.variance == pytest.approx(apart.variance)
-    # The result knows both arms' own variances, the components their mean.
-    assert of_arms.power(0.5) == pytest.approx(apart.power(0.5), abs=0.02)
 
 
 def test_the_plan_of_a_result_has_its_own_test(arms):
