@@ -64,7 +64,7 @@ class FakeHub:
         name, _, rest = path.removeprefix("api/").partition("/resolve/")
         if rest:
             revision, _, file = rest.partition("/")
-            return _part(self._file(method, name, revision, file), headers.get("Range"))
+            return self._file(method, name, revision, file)
         parts = [*name.split("/"), "", "", "", ""]
         repository, what, revision = "/".join(parts[:3]), parts[3], parts[4]
         if not path.startswith("api/") or repository not in self.repositories:
@@ -73,16 +73,6 @@ class FakeHub:
         if commit is None:
             return 404, {"X-Error-Code": "RevisionNotFound"}, b"{}"
         folder = self.repositories[repository][commit]
-        if what == "refs":
-            branches = [
-                {"name": name, "ref": f"refs/heads/{name}", "targetCommit": name}
-                for name in self.repositories[repository]
-            ]
-            return (
-                200,
-                _JSON,
-                json.dumps({"branches": branches, "converts": [], "tags": []}).encode(),
-            )
         files = sorted(each for each in folder.rglob("*") if each.is_file())
         names = [file.relative_to(folder).as_posix() for file in files]
         listed: Any = {
@@ -205,17 +195,6 @@ def hub_command(
         environment.pop(name, None)
     environment |= {} if token is None else {"HF_TOKEN": token}
     return warm.run(arguments, environment=environment)
-
-
-def _part(answer: Answer, wanted: str | None) -> Answer:
-    """Returns the range of a file that was asked for (RFC 9110, section 14)."""
-    status, headers, body = answer
-    if status != 200 or not wanted:
-        return answer
-    first, _, last = wanted.removeprefix("bytes=").partition("-")
-    part = body[int(first) : int(last) + 1 if last else None]
-    stated = f"bytes {first}-{int(first) + len(part) - 1}/{len(body)}"
-    return 206, {**headers, "Content-Range": stated}, part
 
 
 def _etag(file: Path) -> str:

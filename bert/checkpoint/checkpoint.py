@@ -348,12 +348,6 @@ class Checkpoint:
                 )
         return parameters, values_of_head
 
-    def stored_files(self) -> list[str]:
-        """Returns the names of the checkpoint's files, without its record and card."""
-        beside = [n for n in (TOKENIZER, TOKENIZER_CONFIG) if (self.directory / n).is_file()]
-        described = (self._stored.config_path.name, self.vocabulary.path.name)
-        return sorted({*self._stored.weights, *described, *beside})
-
 
 def read_checkpoint(name: PathLike, **how: Any) -> Checkpoint:
     """Opens a checkpoint and reads its weights at once; `how`: keyword arguments of `Checkpoint.open`."""
@@ -417,7 +411,7 @@ def _layout_of(directory: Path) -> str:
         child
         for folder in (directory, directory / "checkpoints")
         if folder.is_dir()
-        for child in sorted(folder.iterdir(), key=lambda path: natural_order(path.name))
+        for child in sorted(folder.iterdir(), key=lambda path: _natural_order(path.name))
         if child.is_dir() and _layouts_in(child)
     ]
     if below:
@@ -515,7 +509,7 @@ def _require(path: Path) -> None:
     raise UserError(f"{directory} has no {path.name}; {cure}")
 
 
-def natural_order(name: str) -> list[int | str]:
+def _natural_order(name: str) -> list[int | str]:
     """Sort key that orders step_20 before step_100: alternating texts and numbers."""
     parts: list[int | str] = [*re.split(r"(\d+)", name)]
     parts[1::2] = map(int, parts[1::2])

@@ -250,12 +250,6 @@ PURPOSES = {
             "pretrained/checkpoints/step_0 pretrained/checkpoints/step_40",
             ("first", "second"),
         ),
-        "checkpoint audit": Command(
-            "bert.checkpoint.audit:audit_checkpoints",
-            "check that checkpoints of many seeds and steps are what they say",
-            "pretrained --html=audit.html",
-            ("paths...",),
-        ),
         "push": Command(
             "finetune.pushing:push",
             "upload checkpoints, predictions and a report to the Hugging Face Hub",

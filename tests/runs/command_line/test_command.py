@@ -100,7 +100,7 @@ def test_helpfull_describes_every_parameter_and_help_at_least_names_it(name, mon
 # The examples that run one after the other in an empty folder.
 IN_ORDER = (
     *("world", "compare", "reproduce", "import", "holdout", "prepare", "pretrain", "show"),
-    *("checkpoint inspect", "checkpoint convert", "checkpoint compare", "checkpoint audit"),
+    *("checkpoint inspect", "checkpoint convert", "checkpoint compare"),
     *("finetune", "predict", "sweep", "evaluate", "export", "stats rates"),
     *("launch plan", "launch run", "launch status", "stats", "paper", "list"),
 )
@@ -198,7 +198,6 @@ def test_every_command_says_what_it_made():
             silent.add(name)
     # These print it themselves.
     assert silent == {
-        "checkpoint audit",
         "checkpoint compare",
         "compare",
         "export",
