@@ -19,7 +19,7 @@ from multiberts.evaluate.metrics.classification import (
     MOST_CLASSES,
     Share,
     distinct,
-    f_beta,
+    f1_share,
     is_binary,
     precision,
     recall,
@@ -39,7 +39,7 @@ _FAR_BELOW = 4
 _MOST_RANKED = 10_000
 # Averages over the classes of labels and answers; a class without labels has the same weight as others.
 _MACRO: Mapping[str, Share] = {
-    "f1_macro": f_beta(1.0), "precision_macro": precision, "recall_macro": recall
+    "f1_macro": f1_share, "precision_macro": precision, "recall_macro": recall
 }  # fmt: skip
 _MOST_WORDS = 5
 # A text with at least this share of the answers to unanswerable questions, on this many questions, is not

@@ -1,6 +1,6 @@
 """Metrics of predicted classes: accuracy, precision, recall, F1 and Matthews correlation.
 
-All equal scikit-learn on the full sample, including values for 0/0: `precision`, `recall` and F are 0 if
+All equal scikit-learn on the full sample, including values for 0/0: `precision`, `recall` and F1 are 0 if
 their denominator is 0; macro averages skip a class that neither labels nor predictions have,
 `balanced_accuracy` a class without labels; `matthews` is 0 for constant labels or predictions.
 """
@@ -229,8 +229,7 @@ def _matthews_scored(columns: Array) -> Flags:
 
 
 def _bind_positives(name: str, labels: NDArray, predictions: NDArray) -> Columns:
-    cure = f"map the classes to 0 and 1, or use {'f1' if name.startswith('f') else name}_macro"
-    require_binary(name, labels, predictions, cure)
+    require_binary(name, labels, predictions, f"map the classes to 0 and 1, or use {name}_macro")
     return _positives
 
 
@@ -264,13 +263,8 @@ def recall(labels: Array, predictions: Array, both: Array) -> tuple[Array, Array
     return both, labels
 
 
-def f_beta(beta: float) -> Share:
-    """Returns the function for numerator and denominator of an F score."""
-
-    def share(labels: Array, predictions: Array, both: Array) -> tuple[Array, Array]:
-        return (1 + beta**2) * both, beta**2 * labels + predictions
-
-    return share
+def f1_share(labels: Array, predictions: Array, both: Array) -> tuple[Array, Array]:
+    return 2.0 * both, 1.0 * labels + predictions
 
 
 # Settings of every share of counts, shown in per cent.
@@ -419,15 +413,6 @@ CLASSIFICATION_METRICS = (
     ),
     _positive_metric("precision", precision, meaning="Share of positive answers that are right."),
     _positive_metric("recall", recall, meaning="Share of the positive class that is found."),
-    # The steepness is (1 + beta^2) / min(1, beta^2).
-    _positive_metric(
-        "f2", f_beta(2.0), label="F2", steepness=5.0,
-        meaning="F of the positive class that counts recall twice as much as precision.",
-    ),
-    _positive_metric(
-        "f0_5", f_beta(0.5), label="F0.5", steepness=5.0,
-        meaning="F of the positive class that counts precision twice as much as recall.",
-    ),
     averaged_metric(
         "precision_macro", partial(_bind_classes, "precision_macro"), precision, on_either_side,
         label="macro precision", meaning="Precision of every class, averaged over classes.",
@@ -437,7 +422,7 @@ CLASSIFICATION_METRICS = (
         label="macro recall", meaning="Recall of every class, averaged over classes.",
     ),
     averaged_metric(
-        "f1_weighted", partial(_bind_classes, "f1_weighted"), f_beta(1.0), by_labels,
+        "f1_weighted", partial(_bind_classes, "f1_weighted"), f1_share, by_labels,
         label="weighted F1", meaning="F1 of every class, averaged by its number of examples.",
         steepness=2.0,
     ),

@@ -8,28 +8,21 @@ in bootstrap replicates these may be other classes than in the sample.
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.evaluate.metrics.classification import (
-    Share,
     averaged_metric,
-    by_labels,
-    f_beta,
+    f1_share,
     on_either_side,
-    precision,
-    recall,
 )
 from multiberts.evaluate.metrics.column_metric import (
     Array,
-    BoundColumns,
     Columns,
     Metric,
-    mean_metric,
     ratio,
     require_text,
     shown,
@@ -38,9 +31,6 @@ from multiberts.evaluate.metrics.column_metric import (
 )
 
 SEPARATOR = "|"
-_PREFIX = "multilabel_"
-# Truths, guesses and both, [..., examples, classes] each -> a number per example.
-_OfExample = Callable[[NDArray, NDArray, NDArray], NDArray]
 
 
 def names_of(text: str) -> frozenset[str]:
@@ -141,91 +131,30 @@ def _bind_classes(labels: NDArray, predictions: NDArray) -> Columns:
     return columns
 
 
-def _averaged(
-    name: str, share: Share, weights: Callable[[Array, Array], Array] | None = None
-) -> Metric:
-    def by_class(labels: NDArray, predictions: NDArray) -> Mapping[str, float]:
-        classes = _classes(labels, predictions)
-        split = [part.sum(axis=0) for part in _parts(labels, predictions, classes)]
-        return dict(zip(classes, ratio(*share(*split)).tolist(), strict=True))
+def _f1_by_class(labels: NDArray, predictions: NDArray) -> Mapping[str, float]:
+    classes = _classes(labels, predictions)
+    counts = (part.sum(axis=0) for part in _parts(labels, predictions, classes))
+    return dict(zip(classes, ratio(*f1_share(*counts)).tolist(), strict=True))
 
+
+def _f1(
+    average: str, how: str, weights: Callable[[Array, Array], Array] | None, **settings: Any
+) -> Metric:
     return averaged_metric(
-        _PREFIX + name,
+        f"multilabel_f1_{average}",
         _bind_classes,
-        share,
+        f1_share,
         weights,
         uses="text",
         of_cells=_of_cells,
-        steepness=2.0 if name.startswith("f1") else 1.0,
-        by_class=by_class if weights is on_either_side else None,
+        steepness=2.0,
+        label=f"{average} F1",
+        meaning=f"F1 of sets of labels, {how}.",
+        **settings,
     )
 
-
-def _of_examples(name: str, value: _OfExample, whole: bool = False) -> Metric:
-
-    def bind(labels: NDArray, predictions: NDArray) -> Columns:
-        classes = _classes(labels, predictions)
-
-        def columns(labels: NDArray, predictions: NDArray) -> Array:
-            parts = _parts(labels, predictions, classes)
-            return stack(predictions.shape, 1.0, value(*parts))
-
-        return columns
-
-    return mean_metric(
-        _PREFIX + name,
-        BoundColumns(bind),
-        whole=whole,
-        uses="text",
-        of_cells=_of_cells,
-        bounds=(0.0, 1.0),
-    )
-
-
-def _share_of_examples(share: Share) -> _OfExample:
-    def value(truths: NDArray, guesses: NDArray, both: NDArray) -> NDArray:
-        return ratio(
-            *share(*(part.sum(axis=-1, dtype=np.float64) for part in (truths, guesses, both)))
-        )
-
-    return value
-
-
-def _all_right(truths: NDArray, guesses: NDArray, both: NDArray) -> NDArray:
-    del both
-    is_right: NDArray = np.all(truths == guesses, axis=-1)
-    return is_right
-
-
-_SHARES: Mapping[str, Share] = {"F1": f_beta(1.0), "precision": precision, "recall": recall}
-_AVERAGES: Mapping[str, tuple[Callable[[str, Share], Metric], str]] = {
-    "micro": (_averaged, "all labels counted together"),
-    "macro": (functools.partial(_averaged, weights=on_either_side), "averaged over labels"),
-    "weighted": (
-        functools.partial(_averaged, weights=by_labels),
-        "averaged over labels by their numbers",
-    ),
-    "samples": (
-        lambda name, share: _of_examples(name, _share_of_examples(share)),
-        "averaged over examples",
-    ),
-}
 
 LABEL_SET_METRICS = (
-    *(
-        dataclasses.replace(
-            make(f"{label.lower()}_{average}", share),
-            label=f"{average} {label}",
-            unit="%",
-            meaning=f"{label[0].upper()}{label[1:]} of sets of labels, {how}.",
-        )
-        for label, share in _SHARES.items()
-        for average, (make, how) in _AVERAGES.items()
-    ),
-    dataclasses.replace(
-        _of_examples("accuracy", _all_right, whole=True),
-        label="exact sets",
-        unit="%",
-        meaning="Share of examples with all labels right, and no others.",
-    ),
+    _f1("micro", "all labels counted together", None),
+    _f1("macro", "averaged over labels", on_either_side, by_class=_f1_by_class),
 )

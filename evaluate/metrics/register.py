@@ -10,7 +10,7 @@ Values for 0/0 are defined, so that no replicate is lost, and can be counted wit
 - `matthews` is 0 for constant labels or predictions (as scikit-learn);
 - `pearson` and `spearman` are 0 for constant labels or predictions (SciPy: NaN);
 - `slope` is 0 for constant labels;
-- `precision`, `recall`, `f2`, `f0_5` and `average_precision` are 0 if their denominator is 0;
+- `precision`, `recall` and `average_precision` are 0 if their denominator is 0;
 - `auc` is 1/2 if all labels are equal (scikit-learn: NaN);
 - `multilabel_` metrics are 0 if their denominator is 0 (as scikit-learn's `zero_division=0`);
 - `span_f1` is 0 without spans in labels and predictions (as seqeval).

@@ -138,10 +138,7 @@ def _text_task(arguments: DataArguments, labels: tuple[str, ...] | None) -> Text
 
 
 _METRICS = {
-    MULTI_LABEL: (
-        *("multilabel_f1_micro", "multilabel_f1_macro", "multilabel_f1_samples"),
-        "multilabel_accuracy",
-    ),
+    MULTI_LABEL: ("multilabel_f1_micro", "multilabel_f1_macro"),
     TOKENS: ("span_f1",),
 }
 

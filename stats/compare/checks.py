@@ -251,7 +251,7 @@ def _copies(arm: Arm) -> list[str]:
 # --- Scores that are 0/0: arms without a score, and seeds with the value defined for 0/0 ---
 
 # Metrics that are 0 without a positive label, or 0/0 if no positive is predicted either.
-_OF_POSITIVES = ("f1", "f2", "f0_5", "precision")
+_OF_POSITIVES = ("f1", "precision")
 
 
 def undefined_why(job: ScoreJob) -> str:

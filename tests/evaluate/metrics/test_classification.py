@@ -26,8 +26,6 @@ def averaged(function, **settings):
 BINARY = {
     "precision": averaged("precision_score"),
     "recall": averaged("recall_score"),
-    "f2": averaged("fbeta_score", beta=2),
-    "f0_5": averaged("fbeta_score", beta=0.5),
     "precision_macro": averaged("precision_score", average="macro"),
     "recall_macro": averaged("recall_score", average="macro"),
     "f1_weighted": f1("weighted"),
@@ -39,7 +37,7 @@ BINARY = {
     "f1_micro": f1("micro"),
     "matthews": sklearn.metrics.matthews_corrcoef,
 }
-OF_POSITIVES = ("f1", "f2", "f0_5", "precision", "recall")
+OF_POSITIVES = ("f1", "precision", "recall")
 MULTICLASS = [name for name in BINARY if name not in OF_POSITIVES]
 
 
