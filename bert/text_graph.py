@@ -28,7 +28,6 @@ def text_signatures(
 
     Args:
       weights: variables by name, including the head's.
-      vocabulary: the pieces by id.
       length: the largest number of tokens in a sequence.
       head: record of the model's head (see `bert/checkpoint/fine_tuned.py`).
     """

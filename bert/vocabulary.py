@@ -81,10 +81,8 @@ class Vocabulary:
 
     Attributes:
       path: the file with the pieces: a `vocab.txt` or a `tokenizer.json`.
-      content: bytes of `vocab.txt`.
       checksum: SHA-256 of `content`.
       lower_case: whether to lower-case text and strip accents; false for a cased model.
-      pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
       overriding: file in the same folder whose case differs from that of the pieces, or None.
 
     Examples:

@@ -66,11 +66,7 @@ class Tables:
     """Rows of the tables, problems and warnings.
 
     Attributes:
-      scores: rows by column.
-      parts: rows by column.
-      calibration: rows by column.
       problems: one line per prediction file that cannot be scored.
-      findings: warnings of the checks.
       unlabelled: number of runs with unlabelled predictions, by task and evaluation set.
     """
 
@@ -423,7 +419,6 @@ def parts_of(labels: NDArray, columns: Mapping[str, NDArray]) -> Iterator[Exampl
     of a heuristic of HANS (McCoy et al., 2019, table 2).
 
     Args:
-      labels: labels [examples].
       columns: columns [examples] by name; only texts are used.
     """
     values = np.unique(labels)

@@ -53,7 +53,6 @@ def model_card(
       provenance: provenance of the `Checkpoint`, see `facts_of_run` for facts of the run.
       has_heads: whether the checkpoint has the pre-training heads.
       layout: `tf1` or `hugging_face`, for the example code that loads it.
-      scores: rows as from `read_scores`.
       lower_case: false for a cased model.
 
     Returns:

@@ -371,10 +371,8 @@ def write_checkpoint(
     Args:
       directory: folder to write; an existing one is replaced.
       parameters: float32 arrays by released variable name, including the head's of a fine-tuned model.
-      vocabulary: written as `vocab.txt`.
       provenance: `procedure`, `pretrain_seed`, `data_seed`, `step`, and further facts as JSON
         values; they must not depend on the machine or the time.
-      layout: `tf1` or `hugging_face`.
       card: the model card, written as `README.md`; None for none.
     """
     with replaced(directory) as temporary:

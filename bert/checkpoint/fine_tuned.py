@@ -2,9 +2,10 @@
 
 The record is the field `finetuned` of `checkpoint.json`:
 
-    task             the task's name; null if another program trained the model head             {"kind",
-    "labels", "num_texts", "variables": {name: shape}}, see `TaskHead` sequence_length  the largest number of
-    tokens in a sequence do_lower_case    false for a cased model: text keeps its capitals and accents
+    task             the task's name; null if another program trained the model
+    head             {"kind", "labels", "num_texts", "variables": {name: shape}}, see `TaskHead`
+    sequence_length  the largest number of tokens in a sequence
+    do_lower_case    false for a cased model: text keeps its capitals and accents
     arguments        {"labels", "options", "task_modules"} of `finetune`, by which the task is found again
     learning_rate, finetune_seed, epochs    of the training
 
@@ -117,11 +118,7 @@ def fine_tuned_line(record: Mapping[str, Any]) -> str:
 
 
 def check_fine_tuned(record: Any, where: str, cure: str) -> None:
-    """Refuses a malformed record, or a record with parts of two models.
-
-    Args:
-      record: the field `finetuned`.
-    """
+    """Refuses a malformed record, or a record with parts of two models."""
     parts: Mapping[str, Any] = record if isinstance(record, Mapping) else {}
     head: Any = parts.get("head")
     for fields, values in (

@@ -370,9 +370,6 @@ class HuggingFaceFiles:
         (`module.`, `_orig_mod.`), training states, half precision, and tied output layers that are stored
         twice. Variables outside encoder and pre-training heads are left out with a note.
 
-        Args:
-          fine_tuned: record of a fine-tuned model.
-
         Returns:
           float32 arrays by released variable name, and None, as this layout does not store the step.
         """

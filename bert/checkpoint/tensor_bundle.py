@@ -126,11 +126,7 @@ def read_bundle(prefix: Path, is_wanted: Callable[[str], bool]) -> dict[str, np.
 
 
 def parse_index(content: bytes) -> tuple[dict[str, BundleEntry], int]:
-    """Returns the position of each tensor, and the number of shards.
-
-    Args:
-      content: bytes of `<prefix>.index`.
-    """
+    """Returns the position of each tensor, and the number of shards."""
     try:
         (magic,) = struct.unpack("<Q", content[-8:])
         if magic != _MAGIC:

@@ -164,9 +164,6 @@ class TensorFlowFiles:
     ) -> tuple[dict[str, np.ndarray], int | None]:
         """Reads all weights of the configured layers, without checking that they are complete.
 
-        Args:
-          fine_tuned: record of a fine-tuned model.
-
         Returns:
           float32 arrays by released variable name, and `global_step` if it is stored.
         """

@@ -190,7 +190,6 @@ def pool(parameters: Parameters, sequence_output: Array, backend: BackendOps = P
     """Pools the first token: dense and tanh.
 
     Args:
-      parameters: arrays by released name.
       sequence_output: float32 or bfloat16 [batch, length, hidden].
       backend: operations with a version per backend.
 

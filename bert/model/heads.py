@@ -33,7 +33,6 @@ def masked_lm_logits(
     """Computes scores of every piece at the masked positions only.
 
     Args:
-      parameters: arrays by released name.
       sequence_output: float32 or bfloat16 [batch, length, hidden]; the product is of its type.
       masked_lm_positions: int32 [batch, predictions].
 
@@ -49,7 +48,6 @@ def word_logits(
     """Computes scores of every piece.
 
     Args:
-      parameters: arrays by released name.
       states: float32 or bfloat16 [batch, predictions, hidden], of the last layer; the product is of its type.
       backend: operations with a version per backend.
 
@@ -181,7 +179,6 @@ def pretraining_loss(
     """Computes masked-word plus next-sentence loss of one gradient shard.
 
     Args:
-      parameters: arrays by released name.
       batch: `input_ids`, `input_mask`, `segment_ids` int32 [batch, length];
         `masked_lm_positions`, `masked_lm_ids` int32 [batch, predictions]; `masked_lm_weights`
         float32 [batch, predictions]; `next_sentence_labels` int32 [batch].

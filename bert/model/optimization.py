@@ -52,7 +52,6 @@ def learning_rate_schedule(
 
     Args:
       step: finished updates, from 0.
-      peak: the nominal learning rate.
 
     Reference: google-research/bert, `optimization.create_optimizer`; Loshchilov and Hutter, 2017, equation 5
     (cosine, without restarts).
@@ -111,8 +110,6 @@ def adam_update(
     Args:
       parameter: float32 array.
       gradient: gradient, same shape; m and v too.
-      m: mean of gradients.
-      v: mean of squared gradients.
       learning_rate: float32 scalar.
       decays: whether weight decay applies to this variable.
       corrections: divisors of m and v, see `bias_corrections`; None: 1.
@@ -150,8 +147,6 @@ def adam_updates(
 
     Args:
       parameters: float32 arrays by name.
-      m: means of gradients.
-      v: means of squared gradients.
       learning_rate: float32 scalar; or [3], with the two of `bias_corrections` after it.
 
     Returns:

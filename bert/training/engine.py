@@ -90,7 +90,6 @@ class ForwardPass:
     def __call__(self, parameters: Mapping[str, np.ndarray], batch: Batch) -> Arrays:
         """Args:
           parameters: float32 arrays by name; kept on the device while the same dict is given.
-          batch: arrays by name.
 
         Returns:
           Arrays by name.

@@ -40,9 +40,6 @@ class TrainingState:
     """Everything that one training step passes to the next: float32 arrays by variable name.
 
     Attributes:
-      m: means of gradients.
-      v: means of squared gradients.
-      step: finished updates.
       machine: devices, processor and versions of the training, which may change last bits.
     """
 

@@ -87,8 +87,6 @@ class Trainer(abc.ABC):
     Reference: google-research/bert, `optimization.py`; Sellam et al., 2022, section 2.1.
 
     Attributes:
-      devices: devices that share the work.
-      step_count: finished updates.
       steps_per_dispatch: maximum number of updates per call of `steps`; 1 if the engine joins none.
       engine_errors: exception classes of the engine, for example out of memory.
     """

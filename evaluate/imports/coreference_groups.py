@@ -54,13 +54,10 @@ _LABEL_COLUMNS = ("gender", "answer", "occupation", "other_participant", "someon
 
 
 def read_coreference_groups(source: PathLike) -> Iterator[ImportedRun]:
-    """Reads the runs of the available groups; the evaluation set is `winogender`.
+    """Yields the runs, group by group; the evaluation set is `winogender`.
 
     Args:
       source: the folder with the groups and Winogender's `occupations-stats.tsv`.
-
-    Yields:
-      The runs, group by group.
     """
     source = Path(source)
     shares = source / OCCUPATIONS

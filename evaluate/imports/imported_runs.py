@@ -59,9 +59,7 @@ class ImportedRun:
     """A run to import.
 
     Attributes:
-      name: name of its folder.
       facts: fields of its run.json: task, source and the known `RUN_COORDINATES`.
-      read: reads its evaluation sets.
     """
 
     name: str
@@ -84,10 +82,7 @@ def facts_of(
 
 
 def read_numbers(path: PathLike) -> np.ndarray:
-    """Reads a matrix of numbers separated by blanks or tabs, without a header.
-
-    Args:
-      path: a file, plain or `.gz`.
+    """Reads a matrix of numbers from a file (or `.gz`), separated by blanks or tabs, without a header.
 
     Returns:
       float64 [rows, columns].

@@ -53,13 +53,10 @@ _SPLITS = {"MNLI": "dev_matched"}
 
 
 def read_release(source: PathLike) -> Iterator[ImportedRun]:
-    """Reads the runs that `index.tsv` lists and whose files exist.
+    """Yields the runs in the order of `index.tsv`, those whose files exist.
 
     Args:
       source: the folder `GLUE` or `SQuAD`, with the tasks' label files next to the index.
-
-    Yields:
-      The runs, in the order of the index.
     """
     source = Path(source)
     rows = list(read_rows(source / INDEX, _INDEX_COLUMNS))

@@ -46,7 +46,6 @@ def read_other_programs(
     """Reads runs from files, see `evaluate.readers.reading.read_tasks`.
 
     Args:
-      names: names of columns, if not the usual ones.
       task: one of several tasks, by default all; for files without a task's name, its name, by default
         the source's.
       metric: metric of predictions, by default a log's metric, the mean of scores, or the accuracy.

@@ -45,14 +45,11 @@ _TASKS = {"mnli": "MNLI", "qqp": "QQP", "sst-2": "SST-2"}
 
 
 def read_sizes(source: PathLike, task: str | None = None) -> Iterator[ImportedRun]:
-    """Reads the runs of a task; their procedure is the model size.
+    """Yields the runs of a task, by size and seeds; their procedure is the model size.
 
     Args:
       source: the task's folder; its folders `fold0`, `fold1` ... are combined.
       task: the task's name, by default from the folder's.
-
-    Yields:
-      The runs, sorted by size and seeds.
     """
     source = Path(source)
     folds = sorted(path for path in source.glob("fold*") if path.is_dir()) or [source]

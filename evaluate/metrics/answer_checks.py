@@ -52,7 +52,6 @@ class Answers:
     """The answers of an arm.
 
     Attributes:
-      predictions: the metric's input [runs, examples].
       name: the arm's name for error messages; may be empty.
       observed: bool [runs, examples], False for missing predictions; None if none is missing.
       weights: weight of each run in the arm's score [runs]; None: equal weights.
@@ -88,7 +87,6 @@ def check_answers(metric: str, labels: NDArray, arms: Sequence[Answers]) -> list
 
     Args:
       metric: name of the metric; unknown names are not checked.
-      labels: labels [examples].
       arms: arms to compare with these labels, the base first.
 
     Returns:
@@ -187,11 +185,6 @@ def _counts(answers: NDArray) -> Mapping[Any, int]:
 
 def labelled_averages(metric: str, labels: NDArray, arms: Sequence[Answers]) -> tuple[float, ...]:
     """Returns a macro average per arm over the labels' classes only.
-
-    Args:
-      metric: see `check_answers`.
-      labels: see `check_answers`.
-      arms: see `check_answers`.
 
     Returns:
       The averages; empty for other metrics, and if all answers are of these classes.
@@ -306,7 +299,6 @@ def undefined_runs(metric: Metric | RankMetric, labels: NDArray, predictions: ND
     """Returns whether each run's score is 0/0, and so a defined value [runs].
 
     Args:
-      labels: labels [examples].
       predictions: predictions [runs, examples], or [runs, examples, classes].
     """
     if isinstance(metric, RankMetric):
@@ -320,8 +312,6 @@ def why_undefined(labels: NDArray, predictions: NDArray, observed: NDArray | Non
     """Returns the reason in words why the scores of all runs are 0/0, such as constant labels or answers.
 
     Args:
-      labels: labels [examples].
-      predictions: predictions [runs, examples].
       observed: bool [runs, examples], False for missing predictions; None if none is missing.
 
     Examples:

@@ -80,8 +80,6 @@ def classes_of(name: str, labels: NDArray, predictions: NDArray) -> NDArray:
     """Returns the sorted classes of labels and predictions.
 
     Args:
-      name: the metric's name, for messages.
-      labels: labels [examples].
       predictions: predictions [..., examples].
     """
     plain = [

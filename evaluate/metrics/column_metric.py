@@ -104,7 +104,6 @@ class Metric:
         """Prepares columns of blocks from all examples.
 
         Args:
-          labels: labels [examples].
           predictions: predictions [..., examples], or [..., examples, classes] for `uses="scores"`.
         """
         return self._bound(*checked(labels, predictions, self.uses))
@@ -147,8 +146,6 @@ class BoundMetric:
       columns: (labels [block], predictions [..., block]) -> float64 [..., block, K] for any block of the
         examples; concatenated blocks equal the columns of all examples. In memory the axis K comes
         first, so each column is contiguous.
-      num_columns: number of columns K.
-      num_label_columns: number of first columns that depend on the labels only.
     """
 
     metric: Metric
@@ -171,9 +168,7 @@ def checked(
     """Returns labels and predictions as arrays with matching examples.
 
     Args:
-      labels: labels [examples].
       predictions: predictions [..., examples], or [..., examples, classes].
-      uses: see `Metric`.
     """
     label_array, prediction_array = reference_array(labels), np.asarray(predictions)
     fits = label_array.ndim == 1 and (

@@ -142,7 +142,6 @@ def calibrated_ece(labels: NDArray, probabilities: NDArray) -> float:
     The accuracy is taken as binomial, with De Moivre's closed form for the mean absolute deviation.
 
     Args:
-      labels: labels [examples].
       probabilities: probabilities of one run, in the metric's form.
 
     Examples:
@@ -242,7 +241,6 @@ def reliability(labels: ArrayLike, logits: ArrayLike) -> list[ReliabilityBin]:
 
     Args:
       labels: index of the right class [examples].
-      logits: logits [examples, classes].
     """
     probabilities = softmax(logits)
     confidence: NDArray = probabilities.max(axis=-1)

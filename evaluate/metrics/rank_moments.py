@@ -108,7 +108,6 @@ class _LabelOrder:
 
     Attributes:
       group: group of every example, and of the row of zeros [examples + 1].
-      groups: the groups in ascending order.
     """
 
     def __init__(self, labels: NDArray, rows: NDArray, num_examples: int):
@@ -207,8 +206,6 @@ class SortedRuns:
     ):
         """
         Args:
-          labels: labels [examples].
-          predictions: predictions [runs, examples].
           observed: bool [runs, examples], False for missing predictions; None if none is missing.
           both_spreads: whether to compute the predictions' spread; otherwise it is 0.
         """
@@ -283,7 +280,6 @@ class _WeightedLabels:
 
     Attributes:
       ranks: centred mid-ranks [groups, replicates].
-      total: sums of weights [replicates].
       spread: spread of the labels' ranks [replicates].
     """
 

@@ -32,19 +32,10 @@ from multiberts.evaluate.metrics.rank_moments import RankMoments, SortedRuns
 class RankMetric(ABC):
     """A score of predictions against labels that depends only on their order.
 
-    Attributes:
-      name: the key in `METRICS`.
+    Attributes (the others are those of `Metric`):
       check: raises ValueError for unsuitable labels or predictions.
-      higher_is_better: direction for the choice of a learning rate.
-      uses: form of predictions, see `Metric`.
       mean_of: None, as no rank metric is a mean.
-      is_correlation: see `Metric`.
-      uses_labels: see `Metric`.
-      bounds: see `Metric`.
       scored: labels [examples] -> bool [examples, shares]; otherwise as in `Metric`.
-      label: see `Metric`.
-      unit: see `Metric`.
-      meaning: see `Metric`.
     """
 
     name: str
@@ -67,8 +58,6 @@ class RankMetric(ABC):
         """Sorts the predictions, once for any number of replicates.
 
         Args:
-          labels: labels [examples].
-          predictions: predictions [runs, examples].
           observed: bool [runs, examples], False for missing predictions; None if none is missing.
         """
         label_array, prediction_array = self._checked(labels, predictions)
@@ -101,7 +90,6 @@ class RankMetric(ABC):
         1988). It is 0 for a degenerate score.
 
         Args:
-          labels: labels [examples].
           predictions: predictions [..., examples].
 
         Returns:

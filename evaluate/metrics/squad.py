@@ -155,7 +155,6 @@ def best_threshold(
 
     Args:
       scores: exact match or F1 of each question's answer [questions].
-      null_odds: null odds [questions].
       has_answer: whether the question has an answer, bool [questions].
       answered: whether the prediction is not empty, bool [questions]. Empty predictions lose nothing at any
         threshold, so give the best answers, not those above some threshold.

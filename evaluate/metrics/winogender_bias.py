@@ -136,11 +136,7 @@ def _check_genders(genders: NDArray) -> None:
 def occupation_means(
     values: ArrayLike, occupations: Sequence[str] | NDArray
 ) -> tuple[list[str], NDArray[np.float64]]:
-    """Averages values by occupation.
-
-    Args:
-      values: values [runs, examples].
-      occupations: names [examples].
+    """Averages values [runs, examples] by occupation [examples].
 
     Returns:
       Names [occupations], sorted, and float64 [runs, occupations].

@@ -30,11 +30,7 @@ _BYTES, _FLOATS, _INTEGERS = 0x0A, 0x12, 0x1A  # the kinds of a Feature
 
 
 class ForeignRecord(Exception):
-    """A record is not a tf.train.Example, or has other features than the first record.
-
-    Attributes:
-      number: number of the record, from 1.
-    """
+    """A record (`number`, from 1) is not a tf.train.Example, or has other features than the first."""
 
     def __init__(self, number: int, problem: str):
         super().__init__(f"record {number}: {problem}")
@@ -80,9 +76,6 @@ def encode(columns: Mapping[str, NDArray | Sequence[Sequence[str]]]) -> list[byt
     Args:
       columns: by feature name, an array [records, K] of floats (written as float32) or integers, or a
         list of texts per record.
-
-    Returns:
-      The records.
     """
     parts = [_entries(name.encode(), columns[name]) for name in sorted(columns)]
     features = [b"".join(entries) for entries in zip(*parts, strict=True)]

@@ -103,10 +103,7 @@ def write_predictions(
     """Writes one evaluation set; equal arguments give equal bytes.
 
     Args:
-      path: the TFRecord file, written atomically.
-      example_ids: unique ids [examples].
       labels: labels [examples], or None if unknown.
-      predictions: predictions [examples].
       scores: scores [examples, classes], or None.
       extras: columns [examples] that describe the examples, equal for all runs: texts, numbers (written
         as int64 or float32), or lists of texts.

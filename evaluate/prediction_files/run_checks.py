@@ -28,7 +28,6 @@ class RunProblem:
       check: `missing run`, `missing task`, `missing seeds`, `missing evaluation set`,
         `unfinished run`, `repeated run`, `mixed vocabularies`, `mixed training data`,
         `mixed engines`, `no labels`, `answers`, `unknown metric` or `metric does not apply`.
-      message: one line for the user.
       where: cells that locate it in the score table, by column.
     """
 
@@ -42,7 +41,6 @@ def find_all(runs: Sequence[RunEntry], unfinished: Sequence[Path] = ()) -> list[
 
     Args:
       runs: (directory, content of run.json) per run.
-      unfinished: directories of unfinished runs.
     """
     return [
         *(

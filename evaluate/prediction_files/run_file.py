@@ -186,9 +186,6 @@ def read_run(run_dir: PathLike) -> dict[str, Any]:
 def find_runs(root: PathLike) -> list[tuple[Path, dict[str, Any]]]:
     """Finds finished fine-tuning runs below a folder, sorted by path.
 
-    Args:
-      root: a folder, or a run.
-
     Returns:
       (run directory, content of its run.json) for every `run.json` next to a `DONE` marker.
     """
@@ -207,7 +204,6 @@ def run_directories(root: PathLike, *, finished: bool = True) -> list[Path]:
     """Lists directories of fine-tuning runs below a folder, sorted.
 
     Args:
-      root: a folder, or a run.
       finished: whether to list finished runs (`run.json` next to `DONE`) or unfinished ones.
     """
     root = Path(root)
@@ -227,9 +223,6 @@ def run_directories(root: PathLike, *, finished: bool = True) -> list[Path]:
 
 def lineage_of(content: Mapping[str, Any]) -> tuple[Ancestor, ...]:
     """Returns a run's ancestor checkpoints, the fine-tuned one first.
-
-    Args:
-      content: content of the run's `run.json`.
 
     Examples:
       >>> base = {"procedure": "base", "pretrain_seed": 0, "step": 400, "sha256": "5f0a", "parent": None}
@@ -272,16 +265,11 @@ def final_sets(content: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def find_entry(
     run_dir: PathLike, content: Mapping[str, Any], evaluation_set: str, epochs: float | None = None
 ) -> tuple[str, dict[str, Any]]:
-    """Finds the entry of an evaluation set.
+    """Finds the name and the entry of an evaluation set.
 
     Args:
-      run_dir: the run's directory, for messages.
-      content: content of the run's `run.json`.
       evaluation_set: a set (`dev`), or the name of an entry (`dev@2.5`).
       epochs: epochs of a checkpoint; None: the trained model.
-
-    Returns:
-      Name and entry.
     """
     sets = content["evaluation_sets"]
     if epochs is None and evaluation_set in sets:

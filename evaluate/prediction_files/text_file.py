@@ -42,8 +42,6 @@ def write_texts(
 
     Args:
       evaluation_set: name of the set, such as `dev`, also for early checkpoints.
-      example_ids: ids [examples].
-      texts: texts [examples] by column name.
 
     Returns:
       The set's entry `texts` in run.json: file, columns, and the SHA-256 before compression.
@@ -74,7 +72,6 @@ def read_texts(
     """Reads the texts of an evaluation set.
 
     Args:
-      entry: result of `write_texts`.
       example_ids: ids [examples], in the order of the returned texts.
 
     Returns:
@@ -102,11 +99,7 @@ def read_texts(
 
 
 def example_texts(data: xarray.Dataset, longest: int) -> dict[str, str]:
-    """Returns a description of each example: its label, its texts and other columns of texts.
-
-    Args:
-      data: predictions from `evaluate.prediction_files.predictions.read_predictions`.
-      longest: maximum characters per text.
+    """Returns a description of each example: its label, its texts up to `longest` characters, other columns.
 
     Returns:
       Descriptions by example id, such as `label: 1; premise: It rains.; hypothesis: The street is wet.`.

@@ -19,11 +19,7 @@ _LENGTH, _CHECKSUM = 8, 4  # bytes
 
 
 class DamagedRecord(Exception):
-    """A record is truncated or does not match its checksum.
-
-    Attributes:
-      number: number of the record, from 1.
-    """
+    """A record (`number`, from 1) is truncated or does not match its checksum."""
 
     def __init__(self, number: int):
         super().__init__(f"record {number}")

@@ -64,11 +64,7 @@ class RowNames:
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnNames(RowNames):
-    """Names of columns by role, with clusters.
-
-    Attributes:
-      cluster: column with groups of dependent examples.
-    """
+    """Names of columns by role, with clusters."""
 
     cluster: str | None = None
 

@@ -117,7 +117,6 @@ class ReadAs:
       identifying: columns whose values must be equal in another arm for the same examples.
       unused: unused columns with usual names of a role.
       files: files that were read; None for data in memory.
-      task: the files' name of the task.
       logged_metric: a log's name of the metric; empty if the files name none.
       one_checkpoint: whether the seeds are fine-tuning seeds of one checkpoint.
       chosen: step and learning rate of the selected runs, in words.
@@ -207,7 +206,6 @@ class ArmTable:
       labels: labels [examples], or None.
       of_examples: further columns by name, such as texts or `cluster`, each [examples].
       lineage: ancestors of each run, see `stats.runs_table.Arm`; empty if unknown.
-      read: source of the columns.
     """
 
     values: NDArray

@@ -41,7 +41,6 @@ def gpu_of_worker(rank: int, gpus: list[str], workers_per_accelerator: int) -> s
 
     Args:
       rank: the worker's number on its machine, from 0.
-      gpus: as `visible_gpus` returns them.
       workers_per_accelerator: number of workers that share one GPU.
     """
     return gpus[rank // workers_per_accelerator % len(gpus)] if gpus else None

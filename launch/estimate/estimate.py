@@ -120,7 +120,6 @@ def estimate_plan(
       device: device of the runs, a name of `prices.toml`; None: this machine's GPU, else its cores, shared
         among the workers.
       workers: number of runs at a time; None: one per core of this machine, one on another device.
-      spot: whether to use spot prices.
       done: paths of finished runs; None: those with a DONE marker.
       attempts: attempts by the path of the run, in order; None: read from their markers.
     """

@@ -44,11 +44,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class CompiledShare:
-    """Share of the peak that one model's training step can reach, by the compiler's cycle count.
-
-    Attributes:
-      model: its name in docs/compile_table.md.
-    """
+    """Share of the peak that one model's training step can reach, by the compiler's cycle count."""
 
     model: str
     hidden_size: int
@@ -149,7 +145,6 @@ class Prices:
     Attributes:
       spot_share: assumed ratio of spot to on-demand price where no spot price is known.
       stages: seconds and bytes of runs besides matrix products.
-      chips: kinds of devices by name.
     """
 
     spot_share: Figure

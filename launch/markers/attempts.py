@@ -152,7 +152,6 @@ def end_attempt(
     """Records how an attempt ended, and returns it.
 
     Args:
-      outcome: one of `OUTCOMES`.
       error: `kind` and `message`.
       ended: Unix seconds; None: now.
     """

@@ -23,7 +23,6 @@ class FailedRun:
     """A run that did not finish.
 
     Attributes:
-      message: the error in one line.
       is_user_error: whether the input was at fault.
       log: file of the run's output; None if it never started.
     """

@@ -61,12 +61,8 @@ class Graph:
         """Adds a run unless an equal one exists; returns it.
 
         Args:
-          stage: key of `launch.plan.planned_run.STAGES`.
-          name: the run's name for people.
-          path: its directory without the hash.
           arguments: the stage's arguments; missing ones get their defaults.
           folders: runs and folders that paths `<name>:<inside>` may refer to, by name.
-          facts: see `PlannedRun`.
         """
         arguments = complete(stage, name, arguments)
         declared = stage_identity(stage)

@@ -42,7 +42,6 @@ class PlannedRun:
     """One call of one stage.
 
     Attributes:
-      stage: key of `STAGES`.
       name: name for people, e.g. `pretrain base seed 0`.
       parameters: the stage's keyword arguments except `run_dir`; an `Output` is the path of another
         run's output.

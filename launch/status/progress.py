@@ -23,7 +23,6 @@ class Pretraining:
     Attributes:
       path: the run's directory, relative to the root.
       state: as in `launch.status.STATES`.
-      step: number of finished updates.
       steps_per_second: average over the last minutes of the log, with checkpoints and evaluation; None
         while too little is logged.
       seconds_left: seconds to the last step at that speed; None unless it is running.

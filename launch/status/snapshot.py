@@ -52,7 +52,6 @@ class Stage:
 
     Attributes:
       counts: number of runs in every state.
-      hours: hours of all attempts.
     """
 
     stage: str
@@ -99,7 +98,6 @@ class Status:
       pretraining: pre-training runs in the order of the plan.
       failures: failed and lost runs, in the order of the plan.
       orphans: living attempts whose launcher is gone or which are in no plan.
-      hours: hours of all attempts.
       reports: directories of finished reports relative to the root, in the order of the plan.
     """
 

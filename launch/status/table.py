@@ -22,7 +22,6 @@ class Row:
       done: finished runs of all, or finished updates of all.
       shares: share in each state except waiting.
       words: (state, text) of the other states, or of the seed's state.
-      hours: hours of all attempts.
       pace: the seed's speed, time left and number of attempts; empty for a stage.
       path, where: the seed's run, and where its last attempt ran; empty for a stage.
     """

@@ -71,7 +71,6 @@ class Leftover:
 
     Attributes:
       created: the process's `runs.processes.creation_time`.
-      command: shortened command line.
     """
 
     process: psutil.Process

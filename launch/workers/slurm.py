@@ -82,7 +82,6 @@ def script_of_jobs(
 
     Args:
       workers: number per job; a worker's name is the job's number, and its rank if there are several.
-      folder: folder of the jobs' output.
       security: Dask's, with keys in files that nodes can read.
     """
     directives = {

@@ -50,7 +50,6 @@ class Call:
 
     Attributes:
       path: the run's directory, relative to the root.
-      stage: key of `launch.plan.planned_run.STAGES`.
       log: file to append output to, relative to the root.
     """
 
