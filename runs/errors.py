@@ -124,12 +124,11 @@ def check_values(function: str, rows: Iterable[tuple[str, Any, bool, str]]) -> N
 
 # Names as other libraries have them. Of several meanings (`or`) the first counts whose first word is valid.
 GUESSES = {
-    "alpha": "confidence_level=1 - alpha", "ci": "confidence_level=ci", "paired": "design='paired'",
-    "seed": "rng=seed or finetune_seed or pretrain_seed", "random_state": "rng=random_state",
-    "n_boot": "n_resamples=n_boot", "groups": "clusters=groups", "y_true": "labels=y_true",
-    "statistic": "metric=statistic", "pvalue": "p_value", "confidence_interval": "ci",
-    "conf_int": "ci", "se": "standard_error", "diff": "estimate", "difference": "estimate",
-    "effect_size": "hedges_g", "power": "plan().power()", "summary": "table()",
+    "alpha": "confidence_level=1 - alpha", "ci": "confidence_level", "paired": "design='paired'",
+    "seed": "rng or finetune_seed or pretrain_seed", "random_state": "rng", "n_boot": "n_resamples",
+    "groups": "clusters", "y_true": "labels", "statistic": "metric", "pvalue": "p_value",
+    "confidence_interval": "ci", "conf_int": "ci", "se": "standard_error", "diff": "estimate",
+    "difference": "estimate", "effect_size": "hedges_g", "power": "plan().power()", "summary": "table()",
     "to_csv": "table().csv()", "to_latex": "latex()", "to_json": "to_dict()",
     "ttest": "compare(base, experiment)", "lr": "learning_rate or learning_rates",
     "output": "run_dir or html", "format": "to or layout or csv",

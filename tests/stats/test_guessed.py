@@ -23,6 +23,7 @@ NAMES = {
     "seed": 3, "random_state": 3, "n_boot": 200, "groups": np.arange(60) // 2, "y_true": np.ones(60),
     "statistic": "accuracy",
 }  # fmt: skip
+KEYWORDS = inspect.signature(stats.compare).parameters
 LABELLED = {"metric": "accuracy", "labels": np.ones(60), "n_resamples": 100}
 FLAGS = [
     {*inspect.signature(function).parameters}
@@ -35,11 +36,12 @@ def test_a_guess_is_told_what_to_write(guess):
     for meant in GUESSES[guess].split(" or "):
         name = re.split(r"\W", meant)[0]
         line = re.escape(f"{guess}; did you mean {meant}?")
-        if "=" in meant:
+        if name in KEYWORDS:
             with pytest.raises(DataError, match=f"compare has no keyword {line}") as error:
                 stats.compare(BASE, EXPERIMENT, **{guess: 0})
             assert isinstance(error.value, TypeError)
-            assert stats.compare(BASE, EXPERIMENT, **LABELLED | eval(f"dict({meant})", NAMES))
+            code = meant if "=" in meant else f"{meant}={guess}"
+            assert stats.compare(BASE, EXPERIMENT, **LABELLED | eval(f"dict({code})", NAMES))
         elif name in [*dir(RESULT), *stats.__all__]:
             owner = "stats" if name in stats.__all__ else "result"
             with pytest.raises(AttributeError, match=f"no attribute {line}"):
