@@ -323,7 +323,6 @@ def fisher_t_interval(
     Without spread, or at -1 or 1 (z is infinite), it returns the plain interval.
 
     Args:
-      estimate: estimated correlation.
       standard_error: standard error of the correlation; that of z is larger by the factor 1 / (1 - r^2).
 
     Reference: Fisher (1921), On the "probable error" of a coefficient of correlation.
@@ -425,7 +424,6 @@ def near_bounds_difference(
       bounds: smallest and largest possible score.
       num_units: number of independent examples (or clusters) of each arm.
       confidence_level: level of the interval, in (0, 1).
-      null: tested difference.
 
     Reference: Newcombe (1998), Improved confidence intervals for the difference between binomial
     proportions based on paired data.

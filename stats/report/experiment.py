@@ -31,11 +31,13 @@ class ReportedExperiment:
 
     Attributes:
       up: relative path from the page to the experiment's directory.
+      folders: what the report reads; runs that are planned elsewhere are not missing.
     """
 
     root: Path
     up: str
     plan: Sequence[MarkedRun]
+    folders: Sequence[Path]
 
     @property
     def status(self) -> str:
@@ -43,9 +45,13 @@ class ReportedExperiment:
 
     def missing(self, directories: Iterable[Path]) -> str:
         """Returns a sentence on a report with planned runs missing; empty if all are finished."""
-        root = self.root.resolve()
+        root, folders = self.root.resolve(), {folder.resolve() for folder in self.folders}
         there = {path.resolve() for path in directories}
-        planned = [run for run in self.plan if run.stage == "finetune"]
+        planned = [
+            run
+            for run in self.plan
+            if run.stage == "finetune" and folders & {root / run.path, *(root / run.path).parents}
+        ]
         left = [run for run in planned if root / run.path not in there]
         if not left:
             return ""
@@ -78,8 +84,11 @@ class ReportedExperiment:
         return quote(f"{self.up}/{path}")
 
 
-def experiment_of(run_dir: PathLike) -> ReportedExperiment | None:
+def experiment_of(run_dir: PathLike, predictions: Sequence[str] = ()) -> ReportedExperiment | None:
     """Returns the experiment whose root contains the report's directory, or None.
+
+    Args:
+      predictions: folders with the runs of the report.
 
     Examples:
       >>> experiment_of("report") is None
@@ -89,4 +98,4 @@ def experiment_of(run_dir: PathLike) -> ReportedExperiment | None:
     if not (here.parent / FILE).is_file():
         return None
     up = os.path.relpath(here.parent, here)
-    return ReportedExperiment(here.parent, up, read_plan(here.parent))
+    return ReportedExperiment(here.parent, up, read_plan(here.parent), [*map(Path, predictions)])

@@ -134,7 +134,8 @@ def report(
     )
     if directory.done:
         return
-    files = _files_of_report(runs, settings, experiment_of(run_dir))
+    folders = [predictions] if isinstance(predictions, str) else predictions
+    files = _files_of_report(runs, settings, experiment_of(run_dir, folders))
     with directory:
         write_page(directory.path, files)
         directory.finish([*files])

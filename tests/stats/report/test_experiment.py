@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from multiberts.runs.errors import UserError
+from multiberts.runs.plan_marker import read_plan
 from multiberts.stats import compare
 from multiberts.stats.presentation.planning import needs_in_words
 from multiberts.stats.report.experiment import experiment_of
@@ -87,6 +88,20 @@ def test_an_unfinished_report_begins_with_the_planned_seeds_and_that_p_is_of_a_s
 ) -> None:
     assert page[page.index("</h1>") :].startswith(f'</h1>\n<p class="warn">{MISSING}</p>')
     assert describe_report(str(root / "report")).split("\n\n")[1] == MISSING
+
+
+def test_runs_that_are_planned_outside_of_what_the_report_reads_are_not_missing(
+    tmp_path: Path,
+) -> None:
+    write_plan(tmp_path, range(2))
+    pairs = [tmp_path / run.path for run in read_plan(tmp_path) if "/pairs/" in run.path]
+    for folders, missing in (
+        (["runs/pairs"], ""),
+        (["runs/pairs", "runs/coreference/base"], "Made from 24 of 32 .* 0 of 2 planned seeds: "),
+    ):
+        experiment = experiment_of(tmp_path / "report", [str(tmp_path / name) for name in folders])
+        assert experiment is not None
+        assert re.fullmatch(f"{missing}.*" if missing else "", experiment.missing(pairs))
 
 
 def test_the_primary_comparison_may_not_be_there_yet(root: Path, arguments: dict[str, Any]) -> None:
