@@ -70,7 +70,7 @@ def test_the_blocks_run_in_order(tmp_path: Path, pages: tuple[str, ...]) -> None
             continue
         start = [sys.executable, "-c"] if kind == "python" else ["bash", "-euc"]
         # A page exports a folder relative to that of its reader.
-        text = text.replace("export PYTHONPATH=", "export PYTHONPATH=$PYTHONPATH:")
+        text = text.replace("export PYTHONPATH=", "export PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}")
         done = subprocess.run(
             [*start, text], cwd=tmp_path, env=environment, capture_output=True, text=True
         )
