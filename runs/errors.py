@@ -126,12 +126,12 @@ def check_values(function: str, rows: Iterable[tuple[str, Any, bool, str]]) -> N
 GUESSES = {
     "alpha": "confidence_level=1 - alpha", "ci": "confidence_level", "paired": "design='paired'",
     "seed": "rng or finetune_seed or pretrain_seed", "random_state": "rng", "n_boot": "n_resamples",
-    "groups": "clusters", "y_true": "labels", "statistic": "metric", "pvalue": "p_value",
+    "groups": "clusters or cluster", "y_true": "labels", "statistic": "metric", "pvalue": "p_value",
     "confidence_interval": "ci", "conf_int": "ci", "se": "standard_error", "diff": "estimate",
     "difference": "estimate", "effect_size": "hedges_g", "power": "plan().power()", "summary": "table()",
     "to_csv": "table().csv()", "to_latex": "latex()", "to_json": "to_dict()",
     "ttest": "compare(base, experiment)", "lr": "learning_rate or learning_rates",
-    "output": "run_dir or html", "format": "to or layout or csv",
+    "output": "run_dir or html or path", "format": "to or layout or csv, json, latex, html",
 }  # fmt: skip
 
 

@@ -44,7 +44,7 @@ RULE_TEXTS: Mapping[str, str] = {
 
 
 # Parameters of fine-tuning that distinguish runs of one finetune_seed.
-SEEDS_OF_SOURCES = ("head_seed", "order_seed", "dropout_seed")
+_SEEDS_OF_SOURCES = ("head_seed", "order_seed", "dropout_seed")
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ def make_groups(runs: Sequence[FinishedRun]) -> list[RunGroup]:
     for run in runs:
         parameters = run.facts.get("parameters", {})
         facts = [run.facts.get(name) for name in ("task", *RUN_COORDINATES)]
-        seeds = [parameters.get(name) for name in SEEDS_OF_SOURCES]
+        seeds = [parameters.get(name) for name in _SEEDS_OF_SOURCES]
         coordinates = (*facts, run.held_out_fold, run.checkpoint, *seeds)
         if (first := seen.setdefault(coordinates, run)) is not run:
             raise UserError(
