@@ -14,9 +14,10 @@ _LIST = re.compile(r"(?<=\npackages = \[\n).*?(?=\])", re.DOTALL)
 
 
 def packages() -> list[str]:
-    """Returns the package of each folder that holds a Python or Gin file, sorted."""
+    """Returns the package of each folder that holds a Python, Gin or YAML file, sorted."""
     # Files that are not added yet count, too.
-    listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py", "*.gin"]
+    listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listing += ["*.py", "*.gin", "*.yaml"]
     output = subprocess.run(listing, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     folders = {Path(line).parent for line in output.splitlines() if (ROOT / line).is_file()}
     shipped = {
