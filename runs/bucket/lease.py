@@ -148,14 +148,21 @@ class Lease:
                     return
                 # Bucket out of reach or disk full: the lease is ours until somebody takes it over.
                 with contextlib.suppress(UserError, OSError):
-                    version: str | None = self._version
-                    if self._may_vanish:
-                        content, stored = self._bucket.read_version(self._name)
-                        version = version if self._is_of_another(content) else stored
-                    self._version = self._bucket.write_if(self._name, self._content(), version)
+                    self._version = self._rewritten()
                 if self._version is None:
                     self.lost.set()
                     return
+
+    def _rewritten(self) -> str | None:
+        if not self._may_vanish:
+            return self._bucket.write_if(self._name, self._content(), self._version)
+        version = None
+        while version is None:  # it may vanish between this reading and this writing, too
+            content, stored = self._bucket.read_version(self._name)
+            if self._is_of_another(content):
+                break
+            version = self._bucket.write_if(self._name, self._content(), stored)
+        return version
 
     def _is_of_another(self, content: bytes | None) -> bool:
         with contextlib.suppress(UserError):

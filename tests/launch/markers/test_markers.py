@@ -38,6 +38,7 @@ from multiberts.launch.markers.lease import (
 )
 from multiberts.launch.markers.planned import facts_of, write_plan
 from multiberts.launch.plan.planned_run import Output, PlannedRun
+from multiberts.runs.bucket.objects import Bucket
 from multiberts.runs.errors import UserError
 from multiberts.runs.plan_marker import done_paths, read_plan
 from multiberts.tests.launch.launchers import wait_until
@@ -311,6 +312,26 @@ def test_a_marker_that_is_removed_or_damaged_is_written_anew(
         for harm in (marker.unlink, lambda: marker.write_text('{"owner"')):
             harm()
             assert wait_until(is_renewed)
+        assert not lease.lost.is_set()
+
+
+def test_a_marker_that_vanishes_in_the_middle_of_its_renewal_is_written_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease_module, "SECONDS_UNTIL_STALE", 0.2)
+    marker, write_if = tmp_path / "launch" / "lease.json", Bucket.write_if
+    written = []
+
+    def write_after_a_removal(bucket: Bucket, name: str, data: bytes, version: str | None) -> Any:
+        if not written:
+            marker.unlink()
+        written.append(write_if(bucket, name, data, version))
+        return written[-1]
+
+    with launching(tmp_path) as lease:
+        monkeypatch.setattr(Bucket, "write_if", write_after_a_removal)
+        assert wait_until(lambda: len(written) >= 2 or lease.lost.is_set())
+        assert written[0] is None and written[1] is not None and marker.exists()
         assert not lease.lost.is_set()
 
 
