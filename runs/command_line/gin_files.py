@@ -9,6 +9,7 @@ import io
 import itertools
 import os
 import re
+import shlex
 import tokenize
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,8 +29,12 @@ _BINDING = re.compile(r"^(?:(?P<scope>[\w/]+)/)?(?P<stage>\w+)\.(?P<parameter>\w
 _MACRO = re.compile(r"%([A-Za-z_]\w*)")
 # Prefix of paths in the data folder, which the macro DATA names.
 IN_DATA = "data:"
-# The parameter that names modules with code; a file may not set it.
-CODE = "task_modules"
+# Parameters that name code, or a server whose answers can be code, and such `engine_options`: shell lines, a
+# Python, options of sbatch, a file of commands. Only the user or a shipped file may set them.
+_CODE = {"task_modules", "scheduler"}
+_CODE_OF_ENGINES = {"scheduler", "worker_init", "python", "scheduler_options", "task"}
+# Parameters that name files to write outside a run; `compare.csv = '~/.bashrc'` of a file took a shell over.
+_WRITTEN = {"csv", "html", "json", "latex", "path", "output_dir"}
 # Errors of Gin and Python's tokeniser for a text that is not a configuration.
 _TEXT_ERRORS = (*(ValueError, SyntaxError, OSError, AttributeError, TypeError), tokenize.TokenError)
 _GIN_ERRORS = (*_TEXT_ERRORS, RecursionError, MemoryError)
@@ -69,7 +74,8 @@ def parse_gin(
     flags: dict[str, str] = {}
     try:
         from_flags = []
-        for macro, parameter in _check_statements(statements, allow_imports):
+        unset, written = _check_statements(statements, allow_imports, given)
+        for macro, parameter in unset:
             if parameter in given:
                 flags[macro] = parameter.partition(".")[2]
             if given.get(parameter) is not None:
@@ -80,6 +86,23 @@ def parse_gin(
         gin.finalize()
     except _GIN_ERRORS as error:
         raise UserError(_in_plain_words(" ".join(str(error).split()), functions, flags)) from error
+    for where, parameter, text in written:
+        if not _is_near(in_data_folder(expanded(text)), given):
+            raise UserError(
+                f"{where} names {text} to be written, which is not below the current folder or the run's, or "
+                f"begins with a dot; if you want that file, give --{parameter}={shlex.quote(text)}"
+            )
+
+
+def _is_near(path: str, given: Mapping[str, Any]) -> bool:
+    """Returns whether a path leads below the current folder, or below a run or root that a flag gave."""
+    runs = (given[name] for name in given if name.endswith((".root", ".run_dir")) and given[name])
+    for folder in map(os.path.realpath, [".", *runs]):
+        inside = os.path.relpath(os.path.realpath(path), folder)
+        # Programs run or obey files whose names begin with a dot, and `..` begins so, too.
+        if not any(part.startswith(".") for part in Path(inside).parts):
+            return True
+    return False
 
 
 def _parse_file(path: str) -> None:
@@ -201,15 +224,17 @@ def _all_statements(
 
 
 def _check_statements(
-    statements: Iterable[tuple[str, Any, bool]], allow_imports: bool
-) -> list[tuple[str, str]]:
+    statements: Iterable[tuple[str, Any, bool]], allow_imports: bool, given: Mapping[str, Any]
+) -> tuple[list[tuple[str, str]], list[tuple[str, str, str]]]:
     """Refuses statements that would run code, and macros that refer to themselves.
 
     Returns:
-      Unset macros, each with a parameter that is bound to it alone, such as `finetune.task`.
+      Unset macros, each with a parameter that is bound to it alone, such as `finetune.task`; and where a file
+      names a file to write, the parameter, and that name.
     """
     trust = "give --allow_gin_imports if you trust the file"
-    macros: dict[str, tuple[str, Any]] = {}
+    macros: dict[str, _Binding] = {}
+    bindings: dict[tuple[str, str, str], _Binding] = {}
     bound: list[tuple[str, str]] = []
     used, in_files = {"DATA"}, set[str]()  # `data:` uses DATA without its name
     for where, statement, is_typed in statements:
@@ -219,10 +244,6 @@ def _check_statements(
             )
         if not isinstance(statement, config_parser.BindingStatement):
             continue
-        if statement.arg_name == CODE and not (is_typed or allow_imports):
-            raise UserError(
-                f"{where} sets {CODE}, whose code would run; give it as --gin_param, or {trust}"
-            )
         named = next(
             (part for part in _parts(statement.value) if isinstance(part, _Reference)), None
         )
@@ -232,12 +253,16 @@ def _check_statements(
                 f"write the value, or {trust}"
             )
         used.update(part for part in _parts(statement.value) if isinstance(part, _Macro))
+        binding = where, statement.value, is_typed or _is_shipped(where.rpartition(" line ")[0])
+        stage = statement.selector.rpartition(".")[2]
+        if given.get(f"{stage}.{statement.arg_name}") is None:
+            bindings[statement.scope, stage, statement.arg_name] = binding
         if not statement.arg_name:
             name = "/".join(filter(None, (statement.scope, statement.selector)))
-            macros[name] = where, statement.value
+            macros[name] = binding
             in_files.update([name] * (not is_typed))
         elif statement.selector in ("macro", "gin.macro"):  # the long form of `NAME = value`
-            macros[statement.scope] = where, statement.value
+            macros[statement.scope] = binding
         elif isinstance(statement.value, _Macro) and not statement.scope:
             bound.append((statement.value, f"{statement.selector}.{statement.arg_name}"))
     # A file may define macros for several commands, but a typed one is meant for this one.
@@ -248,7 +273,7 @@ def _check_statements(
         )
     inner = {
         name: {part for part in _parts(value) if isinstance(part, _Macro)}
-        for name, (_, value) in macros.items()
+        for name, (_, value, _) in macros.items()
     }
     try:
         graphlib.TopologicalSorter(inner).prepare()
@@ -257,8 +282,43 @@ def _check_statements(
         raise UserError(
             f"{macros[name][0]}: the macro %{name} stands for itself; set it to a value"
         ) from error
-    required = {name for name, (_, value) in macros.items() if value == "gin.REQUIRED"}
-    return [pair for pair in bound if pair[0] not in macros or pair[0] in required]
+    written = []
+    for (_, _, parameter), binding in bindings.items():
+        for where, key, text in _texts_of_files(binding, macros):
+            is_code = key in _CODE_OF_ENGINES or "\n" in text  # which ends an option of sbatch
+            if parameter in _CODE or (parameter == "engine_options" and is_code):
+                if not allow_imports:
+                    raise UserError(
+                        f"{where} sets {key or parameter}, whose code would run; give it as --gin_param, or "
+                        f"{trust}"
+                    )
+            elif parameter in _WRITTEN:
+                written.append((where, parameter, text))
+    required = {name for name, (_, value, _) in macros.items() if value == "gin.REQUIRED"}
+    return [pair for pair in bound if pair[0] not in macros or pair[0] in required], written
+
+
+# A place, a value, and whether the user or a shipped file tells it.
+_Binding = tuple[str, Any, bool]
+
+
+def _texts_of_files(
+    binding: _Binding, macros: Mapping[str, _Binding], key: str = ""
+) -> Iterator[tuple[str, str, str]]:
+    """Yields the texts in a value that neither the user nor a shipped file tells: place, key, text."""
+    where, value, is_told = binding
+    if isinstance(value, _Macro):
+        yield from _texts_of_files(macros.get(value, (where, None, True)), macros, key)
+    elif isinstance(value, (dict, list, tuple)):
+        pairs = value.items() if isinstance(value, dict) else ((key, item) for item in value)
+        for name, item in pairs:
+            yield from _texts_of_files((where, item, is_told), macros, name)
+    elif isinstance(value, str) and value and not is_told:
+        yield where, key, value
+
+
+def _is_shipped(path: str) -> bool:
+    return Path(_real_path(path)).is_relative_to(os.path.realpath(_PACKAGE / "configs"))
 
 
 def _parts(value: Any) -> Iterator[Any]:
