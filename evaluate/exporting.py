@@ -15,7 +15,7 @@ from multiberts.evaluate.squad_files import write_squad_files
 from multiberts.runs import console
 from multiberts.runs.console import ProgressBar
 from multiberts.runs.errors import UserError, counted
-from multiberts.runs.files import replaced
+from multiberts.runs.files import MARK, as_cell, check_output, replaced
 from multiberts.runs.tables import need_pyarrow
 
 if TYPE_CHECKING:
@@ -51,9 +51,6 @@ def export(
       evaluation_set: evaluation set to export, for SQuAD's files.
       null_threshold: threshold for SQuAD's files, such as the best one in `scores.json`: questions with
         higher null odds are left unanswered. None keeps the run's decisions.
-
-    Raises:
-      UserError: there is no finished run, a prediction file is damaged, or the ending is unknown.
     """
     folders = [predictions] if isinstance(predictions, str) else list(predictions)
     suffix = Path(path).suffix
@@ -70,6 +67,7 @@ def export(
             f"export.null_threshold is {null_threshold}, which counts for the files of SQuAD's scorer only; "
             "leave it out, or give a path without an ending"
         )
+    check_output(path)
     need_pyarrow(path)
     import pyarrow
     import pyarrow.parquet
@@ -103,6 +101,7 @@ def export(
             _write_csv(whole, temporary)
         else:
             # All runs have the same texts, so each text is written once per group of rows.
+            whole = whole.replace_schema_metadata({**(whole.schema.metadata or {}), MARK: ""})
             pyarrow.parquet.write_table(
                 whole, temporary, dictionary_pagesize_limit=_DICTIONARY_BYTES
             )
@@ -121,6 +120,8 @@ def _write_csv(table: pyarrow.Table, path: Path) -> None:
                 values if values is None else json.dumps(values)
                 for values in table[field.name].to_pylist()
             ]
+    for name in ("task", "evaluation_set", "procedure"):  # programs read ids and texts as they are
+        frame[name] = frame[name].map(as_cell)
     frame.to_csv(path, index=False)
 
 

@@ -36,7 +36,7 @@ from multiberts.evaluate.prediction_files.run_file import read_run, run_director
 from multiberts.runs.console import ProgressBar, progress, warn
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError, counted, nearest
-from multiberts.runs.files import write_atomically
+from multiberts.runs.files import as_cell, write_atomically
 from multiberts.runs.identity import Identity
 
 if TYPE_CHECKING:
@@ -459,7 +459,7 @@ def _grid(row: Mapping[str, Any]) -> tuple:
 def _csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
     import pandas
 
-    table = pandas.DataFrame(rows, columns=list(columns))
+    table = pandas.DataFrame(rows, columns=list(columns)).map(as_cell)
     text: str = table.sort_values(list(columns), kind="stable").to_csv(
         index=False, lineterminator="\n"
     )

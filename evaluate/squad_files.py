@@ -26,7 +26,7 @@ from multiberts.evaluate.prediction_files.prediction_file import (
 from multiberts.evaluate.prediction_files.predictions import read_run_predictions
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import PathLike, write_atomically
+from multiberts.runs.files import PathLike, write_outputs
 
 
 def write_squad_files(
@@ -48,8 +48,7 @@ def write_squad_files(
             "of one, or a path that ends in .parquet or .csv"
         )
     files = official_files(predictions, null_threshold, str(run))
-    for name, content in files.items():
-        write_atomically(Path(folder) / name, json.dumps(content, indent=4) + "\n")
+    write_outputs({Path(folder) / name: json.dumps(files[name], indent=4) + "\n" for name in files})
     console.report(f"{folder}: {', '.join(files)}")
 
 

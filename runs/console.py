@@ -34,14 +34,7 @@ _verbosity = Verbosity.NORMAL
 
 
 def take_verbosity(arguments: Sequence[str]) -> list[str]:
-    """Sets the verbosity from `-q` or `-v` and returns the other arguments.
-
-    Examples:
-      >>> take_verbosity(["-q", "--num_steps=3"])
-      ['--num_steps=3']
-      >>> take_verbosity([])
-      []
-    """
+    """Sets the verbosity from `-q` or `-v` and returns the other arguments."""
     global _verbosity  # of the process, like its standard error
     levels = [_FLAGS[text] for text in arguments if text in _FLAGS]
     _verbosity = levels[-1] if levels else Verbosity.NORMAL
@@ -123,15 +116,17 @@ def _print(text: str, stream: TextIO) -> None:
             os.dup2(nowhere.fileno(), stream.fileno())
 
 
-def printable(text: str) -> str:
-    """Escapes control characters in a text for the terminal.
+def printable(text: str, kept: str = "\n\t") -> str:
+    """Escapes control characters, but those `kept`, in a text for the terminal; of a name all: `kept=""`.
 
     Names of files and runs come from other people: escape sequences could hide a line, direction marks
     could reverse it, and unusual line ends could start a new one.
     """
+    if text.isprintable():
+        return text
     return "".join(
         character
-        if character in "\n\t" or unicodedata.category(character) not in _STEERING
+        if character in kept or unicodedata.category(character) not in _STEERING
         else character.encode("unicode_escape").decode()
         for character in text
     )

@@ -60,12 +60,6 @@ def fingerprint(path: PathLike) -> str:
 
     Raises:
       UserError: there is nothing at `path`, or it is a run that has not finished.
-
-    Examples:
-      >>> from multiberts.runs.files import write_atomically
-      >>> write_atomically("text.txt", "one sentence\n")
-      >>> fingerprint("text.txt")[:12]
-      '5f0a42ea0749'
     """
     path = Path(path)
     if path.is_file():
@@ -99,10 +93,6 @@ def read_done(directory: PathLike) -> dict[str, RecordedFile]:
 
     Raises:
       UserError: the DONE marker is damaged, or names a file outside the directory.
-
-    Examples:
-      >>> list(read_done("runs/seed_0"))
-      ['predictions/dev.tfrecord', 'run.json']
     """
     marker = Path(directory) / DONE
     cure = "remove it and run the same command to make it again"
@@ -115,24 +105,14 @@ def read_done(directory: PathLike) -> dict[str, RecordedFile]:
 
 
 def describe_outputs(run_dir: PathLike) -> str:
-    """Describes the outputs of a finished run in one line.
-
-    Examples:
-      >>> describe_outputs("runs/seed_0")
-      'runs/seed_0: 2 files, 0.0 MB: predictions/dev.tfrecord, run.json'
-    """
+    """Describes the outputs of a finished run in one line."""
     outputs = read_done(run_dir)
     size = sum(file["bytes"] for file in outputs.values()) / 1e6
     return f"{run_dir}: {len(outputs)} files, {size:.1f} MB: {', '.join(outputs)}"
 
 
 def read_unfetched(directory: PathLike) -> dict[str, RecordedFile]:
-    """Returns the outputs, by name, that exist only in the run's bucket; none without a bucket.
-
-    Examples:
-      >>> read_unfetched("runs/seed_0")
-      {}
-    """
+    """Returns the outputs, by name, that exist only in the run's bucket; none without a bucket."""
     listed = Path(directory) / UNFETCHED
     if not listed.exists():
         return {}
@@ -154,11 +134,6 @@ def read_config(path: PathLike) -> Iterator[tuple[str, Any, str | None]]:
 
     Raises:
       UserError: a line is not a binding as `RunDirectory` writes it.
-
-    Examples:
-      >>> bindings = {name: value for name, value, _ in read_config("runs/seed_0/config.gin")}
-      >>> bindings["import_predictions.task"], bindings["import_predictions.pretrain_seed"]
-      ('RTE', 0)
     """
     for number, name, value, content in _bindings(Path(path), read_lines(path)):
         try:

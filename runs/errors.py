@@ -62,10 +62,6 @@ def in_keywords(message: str, which: str = "") -> str:
     Args:
       message: text with flags such as `--seed=COLUMN`.
       which: added where the message names flags with values.
-
-    Examples:
-      >>> in_keywords("found no column of seeds; name it with --seed=COLUMN", " (keywords of stats.read)")
-      "found no column of seeds; name it with seed='COLUMN' (keywords of stats.read)"
     """
     changed, count = re.subn(r"--(\w+)=([^\s;()]*[^\s;(),])", r"\1='\2'", message)
     changed = re.sub(r"(='[^']*') (?=\w+=')", r"\1, ", changed)  # arguments in the form to paste
@@ -77,14 +73,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def disk_full_line(error: BaseException | None) -> str | None:
-    """Returns a message for users if an error is caused by a full disk or quota, else None.
-
-    Examples:
-      >>> disk_full_line(OSError(errno.ENOSPC, "No space left on device", "a.npz"))
-      'cannot write a.npz: No space left on device; free some space, then run the same command again'
-      >>> disk_full_line(OSError(errno.EACCES, "Permission denied")) is None
-      True
-    """
+    """Returns a message for users if an error is caused by a full disk or quota, else None."""
     chain = []
     while error is not None and error not in chain:
         chain.append(error)
@@ -109,13 +98,6 @@ def check_values(function: str, rows: Iterable[tuple[str, Any, bool, str]]) -> N
     Args:
       function: name of the command's function, as in Gin.
       rows: (name, value, whether it is valid, expected value) of each parameter.
-
-    Examples:
-      >>> try:
-      ...     check_values("prepare", [("dupe_factor", 0, False, "at least 1, or None")])
-      ... except UserError as error:
-      ...     print(error)
-      prepare.dupe_factor is 0, expected at least 1, or None; change it
     """
     for name, value, is_valid, expected in rows:
         if not is_valid:
@@ -161,21 +143,12 @@ def counted(count: float, noun: str, form: str = "") -> str:
     Args:
       noun: singular noun with a plural in s.
       form: format of the number, as in a format string.
-
-    Examples:
-      >>> counted(1, "run"), counted(0, "run"), counted(1200, "pre-training seed", ",")
-      ('1 run', '0 runs', '1,200 pre-training seeds')
     """
     return f"{count:{form}} {noun}{'' if count == 1 else 's'}"
 
 
 def listed(names: Iterable[Any]) -> str:
-    """Quotes names or values of a file for a message: shortened, with a count of the rest.
-
-    Examples:
-      >>> listed(["id", "text"]), listed(range(1000))[-16:]
-      ('id, text', '51, 52, 947 more')
-    """
+    """Quotes names or values of a file for a message: shortened, with a count of the rest."""
     texts = [str(name) for name in names]
     ends = list(itertools.accumulate(len(text) + 2 for text in texts))
     count = max(1, sum(end - 2 <= _MOST_QUOTED for end in ends))

@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from multiberts.runs.errors import UserError
+from multiberts.runs.files import MARK
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,7 +31,7 @@ FigureKind = Literal["svg", "pdf", "png"]
 _METADATA: dict[FigureKind, dict[str, Any]] = {
     "svg": {"Date": None, "Creator": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
-    "png": {"Software": None},
+    "png": {"Software": MARK},
 }
 
 _SETTINGS: dict[Any, Any] = {

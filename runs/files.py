@@ -10,6 +10,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import stat
 import threading
@@ -39,6 +40,13 @@ _MAX_DIGITS = 20
 _NO_LIMIT = str(int(1e30))
 
 _GZIP = b"\x1f\x8b"
+
+# Stands in the first bytes of pages, pictures and LaTeX, and in the last of Parquet; tables have headers.
+MARK = "made by multiberts"
+_HEADERS = (b"name,evaluation_set,metric,design,", b"task,evaluation_set,epochs,")
+# Spreadsheets compute a text that begins so: a run called `+cmd|...` would act. `-0.3` is a number.
+_FORMULA = re.compile(r"[=@\t\r]|[+-](?!\.?\d[\d.e+-]*$|inf$|nan$)")
+_may_overwrite = False
 
 # Held while a directory is replaced, so that the moment without it is not mistaken for a loss.
 _SWAPPING = threading.RLock()
@@ -93,6 +101,41 @@ def write_atomically(path: PathLike, data: str | bytes) -> None:
         raise UserError(f"cannot write {path}: it is a directory; give the name of a file")
     with replaced(path) as temporary:
         temporary.write_bytes(data.encode() if isinstance(data, str) else data)
+
+
+def allow_overwriting(is_allowed: bool) -> None:
+    """Sets whether `check_output` lets this process's command replace files of others."""
+    global _may_overwrite  # of the process, like its command line
+    _may_overwrite = is_allowed
+
+
+def check_output(path: PathLike, content: bytes | None = None) -> None:
+    """Refuses to replace a file that holds anything else than `content` and that no command made."""
+    with contextlib.suppress(FileNotFoundError), open_marker(path) as file:
+        start = file.read(512)
+        if start.startswith(b"PAR1"):
+            file.seek(max(0, file.seek(0, os.SEEK_END) - (1 << 16)))
+            start = file.read()
+        file.seek(0)
+        is_ours = not start or MARK.encode() in start or start.startswith(_HEADERS)
+        if not (_may_overwrite or is_ours or (content and file.read(len(content) + 1) == content)):
+            raise UserError(
+                f"{path} is there, and no command of multiberts wrote it; give another name, move it away, "
+                "or add --overwrite"
+            )
+
+
+def write_outputs(texts: Mapping[Path, str]) -> None:
+    """Writes files that a user named, or none of them where `check_output` refuses one."""
+    for path, text in texts.items():
+        check_output(path, text.encode())
+    for path, text in texts.items():
+        write_atomically(path, text)
+
+
+def as_cell(value: Any) -> Any:
+    """Returns a value for a CSV file, with a quote before a text that a spreadsheet would compute."""
+    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
 
 
 def remove(path: PathLike) -> None:

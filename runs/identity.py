@@ -16,16 +16,7 @@ LATER: Mapping[str, bool] = {"later": True}
 
 
 def without_later_defaults(values: Mapping[str, Any], settings: type) -> Values:
-    """Returns values by name, without those of `LATER` fields that have their default.
-
-    Examples:
-      >>> @dataclasses.dataclass
-      ... class Training:
-      ...     num_steps: int = 5
-      ...     momentum: float = dataclasses.field(default=0.9, metadata=LATER)
-      >>> without_later_defaults({"num_steps": 5, "momentum": 0.9}, Training)
-      {'num_steps': 5}
-    """
+    """Returns values by name, without those of `LATER` fields that have their default."""
     later = {
         field.name: field.default
         for field in dataclasses.fields(settings)

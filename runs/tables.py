@@ -334,10 +334,6 @@ def rows_under_data(content: Any) -> Any:
     """Returns the rows that JSON has under `data`, with names under `columns` or without; else it as it is.
 
     W&B writes tables so, and pandas with `orient="split"`. Beside other columns `data` is one of them.
-
-    Examples:
-      >>> rows_under_data({"columns": ["id", "label"], "data": [[0, "a"]]})
-      [{'id': 0, 'label': 'a'}]
     """
     fields = content if isinstance(content, dict) else {}
     rows, names = fields.get("data"), fields.get("columns")

@@ -52,6 +52,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
+from multiberts.runs.console import printable
 from multiberts.runs.directory import CONFIG, DONE, read_done
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import (
@@ -160,13 +161,7 @@ def evaluation_entry(
 
 
 def files_of(entries: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Returns the distinct files of entries of `evaluation_sets`.
-
-    Examples:
-      >>> entry = {"file": "predictions/dev.tfrecord", "texts": {"file": "texts/dev.tfrecord.gz"}}
-      >>> files_of({"dev": entry, "dev@2": {**entry, "file": "predictions/dev@2.tfrecord"}})
-      ['predictions/dev.tfrecord', 'predictions/dev@2.tfrecord', 'texts/dev.tfrecord.gz']
-    """
+    """Returns the distinct files of entries of `evaluation_sets`."""
     texts = [entry["texts"]["file"] for entry in entries.values() if "texts" in entry]
     return list(dict.fromkeys([*(entry["file"] for entry in entries.values()), *texts]))
 
@@ -180,7 +175,10 @@ def read_run(run_dir: PathLike) -> dict[str, Any]:
     problem = _problem(content)
     if problem is not None:
         raise UserError(f"{path} {problem}; it is not the run.json of a fine-tuning")
-    return content
+    sets = content["evaluation_sets"].items()
+    content["evaluation_sets"] = {printable(name, ""): entry for name, entry in sets}
+    names = {name: printable(content[name], "") for name in ("task", "procedure") if content[name]}
+    return content | names
 
 
 def find_runs(root: PathLike) -> list[tuple[Path, dict[str, Any]]]:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from multiberts.launch.estimate import quantities
 from multiberts.launch.status import table
 from multiberts.launch.status.snapshot import STATES, Status
-from multiberts.runs.files import PathLike, write_atomically
+from multiberts.runs.files import PathLike, write_outputs
 from multiberts.runs.web_page.rendering import render
 
 TEMPLATE = "status_page.html.j2"
@@ -25,7 +25,7 @@ def write_status_page(status: Status, path: PathLike, *, refreshes: bool = False
       refreshes: whether the page reloads itself, because it will be written again.
     """
     page = render_status_page(status, refreshes=refreshes, folder=Path(path).parent)
-    write_atomically(path, page)
+    write_outputs({Path(path): page})
 
 
 def render_status_page(

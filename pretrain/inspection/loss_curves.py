@@ -19,7 +19,7 @@ from multiberts.bert.training.log import METRICS, read_metrics
 from multiberts.pretrain.inspection.batch_view import RunRecord, read_run_record
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.figure_style import COLOURS, LINES, canvas, figure_bytes
-from multiberts.runs.files import PathLike, write_atomically
+from multiberts.runs.files import PathLike, check_output, write_atomically
 
 HELD_OUT_LOSS = "held_out_masked_lm_loss"
 HELD_OUT_ACCURACY = "held_out_masked_lm_accuracy"
@@ -60,6 +60,9 @@ def curves(*, run_dirs: Sequence[PathLike], output_dir: PathLike = "curves") -> 
         raise UserError("a run is named twice; give each once, or its spread is too small")
     if not run_dirs:
         raise UserError("no run is named; give directories of pre-training runs")
+    there = [Path(output_dir) / name for name in ("loss.png", "held_out.json")]
+    for path in [path for path in there if path.exists()][:1]:  # the second has no mark of ours
+        check_output(path)
     groups = _grouped([_read(run_dir) for run_dir in run_dirs])
     _draw(groups, Path(output_dir))
     lines = ["runs are grouped by procedure, number of steps and corpus"]

@@ -26,6 +26,7 @@ from multiberts.runs.bucket.localising import local_arguments
 from multiberts.runs.command_line.gin_files import bindings_of, in_data_folder, parse_gin
 from multiberts.runs.directory import DONE
 from multiberts.runs.errors import UserError, disk_full_line, in_flags, nearest
+from multiberts.runs.files import allow_overwriting
 from multiberts.runs.parameters import (
     annotations_of,
     bound_call,
@@ -47,6 +48,7 @@ _GIN_PARAM = flags.DEFINE_multi_string(
 _ALLOW_GIN_IMPORTS = flags.DEFINE_bool(
     "allow_gin_imports", False, "Let Gin files import modules, which runs their code."
 )
+_OVERWRITE = flags.DEFINE_bool("overwrite", False, "Let named files be others' before.")
 _FOR_PROGRAMS = re.compile(r"(Returns|Raises|Example|Examples):\n")
 _FULL_HELP = {"-helpfull", "--helpfull"}
 _HELP = {"-h", "-help", "--help", "-helpshort", "--helpshort"} | _FULL_HELP
@@ -316,12 +318,7 @@ _GIN_NAMES = {
 
 
 def command_of(function: str) -> str:
-    """Returns the name of a function's command, or the function's own where it has none.
-
-    Examples:
-      >>> command_of("score"), command_of("make_world")
-      ('evaluate', 'world')
-    """
+    """Returns the name of a function's command, or the function's own where it has none."""
     names = [one for one, it in COMMANDS.items() if it.target.partition(":")[2] == function]
     return names[0] if names else function
 
@@ -330,10 +327,6 @@ def gin_name_of(function: str) -> str:
     """Returns the name of a command's function in Gin, help and messages.
 
     Gin files may bind them under the function's own name, too.
-
-    Examples:
-      >>> gin_name_of("score"), gin_name_of("pretrain")
-      ('evaluate', 'pretrain')
     """
     return _GIN_NAMES.get(function, function)
 
@@ -496,6 +489,7 @@ def run_command(function: Callable[..., object], command: Command = Command("", 
             for name, listed in texts.items()
             if listed
         }
+        allow_overwriting(_OVERWRITE.value)
         bindings = source.gather(given)
         for name in filter(annotations.__contains__, bindings):
             console.detail(f"{source.gin_name}.{name} = {bindings[name]!r}")

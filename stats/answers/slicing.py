@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.evaluate.readers.rows import TEXT_NAMES
+from multiberts.runs.console import printable
 from multiberts.runs.figure_style import COLOURS, GREY, canvas
 from multiberts.stats.bootstrap.replicates import ScoreJob
 from multiberts.stats.compare.checks import check_named, undefined_seeds, undefined_why
@@ -268,7 +269,7 @@ def slice_names(by: Any, arm: Arm) -> tuple[str, NDArray]:
     values = np.asarray(values)
     check_named(values, f"a value of {name or 'by'}", "give each example one")
     # Fill in a loop, because NumPy would convert values that are sequences to a table.
-    words = np.array([str(value) for value in values.tolist()])
+    words = np.array([printable(str(value), "") for value in values.tolist()])
     texts = _quartiles(values) if values.dtype.kind in "iuf" else words
     number = len({*texts.tolist()})
     if not 2 <= number <= MOST_SLICES:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from multiberts.runs.files import as_cell
 from multiberts.runs.web_page.rendering import render
 from multiberts.stats.formats import NONE, Cell, format_cell, heading, with_decimals, with_minus
 from multiberts.stats.intervals import Interval
@@ -173,7 +174,8 @@ class Table:
                 columns[name] = cells
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
-        writer.writerows([list(columns), *zip(*columns.values(), strict=True)])
+        rows = (map(as_cell, row) for row in zip(*columns.values(), strict=True))
+        writer.writerows([list(columns), *rows])
         return stream.getvalue()
 
     def _numeric(self) -> list[bool]:

@@ -18,6 +18,7 @@ from multiberts.evaluate.readers.reading import (
     read_arms_by_task,
 )
 from multiberts.evaluate.readers.rows import ArmTable
+from multiberts.runs.console import printable
 from multiberts.runs.errors import UserError, counted, listed
 from multiberts.stats.errors import DataError, as_data_errors, check_keywords
 from multiberts.stats.metrics import named_metric
@@ -209,7 +210,7 @@ def tasks_of(
     seeds: SeedKind = "pretrain",
     steps: Sequence[int] = (),
 ) -> dict[str, dict[str, Any]]:
-    """Returns the arms of all paths by task, as `stats.compare` takes them, the base first.
+    """Returns the arms of all paths by task ("" for a single one), as for `stats.compare`, the base first.
 
     Args:
       paths: files or folders, one per arm; or one per seed with the seed in its name, such as from a shell's
@@ -218,9 +219,6 @@ def tasks_of(
       seeds: training stage whose seeds count, for finished runs; other files have a column of seeds.
       columns: names of columns by role, one for all paths or one per path, separated by commas.
       steps: pre-training steps of finished runs; empty: the last step of each procedure.
-
-    Returns:
-      Arms by task; a single task always has the name "".
     """
     if len(set(paths)) < len(paths):
         raise UserError(f"found a path twice among {', '.join(paths)}; give each once")
@@ -231,11 +229,18 @@ def tasks_of(
     by_group = _tasks_of_each(groups, task, each, seeds, steps)
     if max(map(len, by_group)) == 1:
         by_group = [{"": next(iter(by_task.values()))} for by_task in by_group]
-    if len(groups) == 1:
-        return {
-            task_name: {name or name_of_all(paths): data for name, data in arms.items()}
-            for task_name, arms in by_group[0].items()
+    of_all = name_of_all(paths) if len(groups) == 1 else ""
+    by_group = [
+        {
+            printable(task_name, ""): {
+                printable(arm or of_all, ""): data for arm, data in arms.items()
+            }
+            for task_name, arms in by_task.items()
         }
+        for by_task in by_group
+    ]
+    if len(groups) == 1:
+        return by_group[0]
     tasks: dict[str, dict[str, Any]] = {}
     for path, tasks_of_path, names in zip(paths, by_group, each, strict=True):
         called = [*dict.fromkeys(name for arms in tasks_of_path.values() for name in arms)]
@@ -244,9 +249,9 @@ def tasks_of(
                 f"{path} holds {counted(len(called), 'arm')} ({', '.join(called)}), expected one where "
                 "several paths are given; give this path alone, or one arm per path"
             )
-        name = name_carried(path, called)
+        name = printable(name_carried(path, called), "")
         if any(name in arms for arms in tasks.values()):
-            name = path
+            name = printable(path, "")
         for task_name, arms in tasks_of_path.items():
             [data] = arms.values()
             if (by := each[0].get("by")) != names.get("by"):

@@ -15,7 +15,7 @@ from multiberts.evaluate.readers.columns import ROLES, SliceNames
 from multiberts.evaluate.readers.log_folders import only_task
 from multiberts.evaluate.readers.rows import BY_TIME, ArmTable
 from multiberts.runs.errors import UserError, counted
-from multiberts.runs.files import write_atomically
+from multiberts.runs.files import MARK, check_output, write_outputs
 from multiberts.runs.parameters import (
     Level,
     NonNegativeInt,
@@ -152,12 +152,6 @@ def compare_files(settings: FileComparison) -> str:
 
     Args:
       settings: files to compare and settings of the comparison.
-
-    Returns:
-      Text for the terminal: the finding, the columns read, a table, next steps, and the files written.
-
-    Raises:
-      UserError: a file cannot be read as predictions, or the arms are incompatible.
     """
     inputs = {Path(path).resolve() for path in settings.inputs}
     for flag in ("html", "latex", "csv"):
@@ -165,6 +159,8 @@ def compare_files(settings: FileComparison) -> str:
         if path is not None and (Path(path).is_dir() or Path(path).resolve() in inputs):
             taken_by = "a directory" if Path(path).is_dir() else "one of the files compared"
             raise UserError(f"--{flag} is {path}, which is {taken_by}; give the name of a new file")
+        if path is not None:
+            check_output(path)
     paths = [settings.results, *settings.experiment]
     read_tasks = partial(tasks_of, paths, settings.task, seeds=settings.seeds, steps=settings.step)
     tasks = read_tasks(settings.columns)
@@ -190,13 +186,12 @@ def compare_files(settings: FileComparison) -> str:
     texts = {}
     if settings.latex is not None:
         shown = [summary_table(compared.items), *tables_of_answers(compared)]
-        texts[settings.latex] = "\n".join(table.latex() for table in shown)
+        texts[settings.latex] = f"% {MARK}\n" + "\n".join(table.latex() for table in shown)
     if settings.csv is not None:
         answers = [item.answers for item in compared.items]
         texts[settings.csv] = full_table(compared.comparisons, answers, compared.without_base).csv()
     texts |= _pages(compared, settings, read, tables) if settings.html is not None else {}
-    for path, text in texts.items():
-        write_atomically(path, text)
+    write_outputs({Path(path): text for path, text in texts.items()})
     if settings.json:
         return as_json(compared, read)
     answer = as_text(compared, read)

@@ -113,9 +113,6 @@ def report(
       names: readable names of procedures, tasks and evaluation sets, such as {"cda_incr": "After CDA"}; other
         names are shown without underscores. CSV files keep the names in code.
       figures: file format of the figures, such as `pdf` for LaTeX.
-
-    Raises:
-      UserError: there is nothing to compare, a field is unknown, or a file is damaged.
     """
     parameters, _ = IDENTITY.of(locals())
     check_arguments(report, parameters)

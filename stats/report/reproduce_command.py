@@ -64,9 +64,6 @@ def reproduce_files(settings: FileReproduction) -> str:
 
     Returns:
       The answer in words, or as JSON.
-
-    Raises:
-      UserError: the files cannot be read, have no such arm or one run, or the number is out of range.
     """
     columns = {field.name: getattr(settings, field.name) for field in fields(RowNames)}
     if settings.labels is not None:

@@ -482,9 +482,6 @@ def learning_rates(
       rule: `dev` or `held_out`, as in `choose_learning_rate`.
       seeds: training stage that the seeds belong to: `pretrain` (one choice per procedure and step) or
         `finetune` (one choice per checkpoint).
-
-    Raises:
-      UserError: there is no finished run, or no score to choose a rate by.
     """
     reader = PredictionSetReader()
     runs = finished_runs(predictions)
