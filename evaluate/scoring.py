@@ -33,7 +33,7 @@ from multiberts.evaluate.prediction_files.predictions import (
 )
 from multiberts.evaluate.prediction_files.run_checks import RUN_KEY, RunEntry, RunProblem, find_all
 from multiberts.evaluate.prediction_files.run_file import read_run, run_directories, set_of
-from multiberts.runs.console import ProgressBar, progress, warn
+from multiberts.runs.console import ProgressBar, joined, progress, warn
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError, counted, nearest
 from multiberts.runs.files import as_cell, write_atomically
@@ -188,7 +188,7 @@ def describe_run(run_dir: str) -> str:
         lines += [f"  {name:<20}{metric:<28}{score:.4f}" for metric, score in scores.items()]
         if not scores:
             lines.append(f"  {name:<20}no labels, predictions only")
-    return "\n".join([run_dir, *lines])
+    return joined([run_dir, *lines])
 
 
 def describe_scores(run_dir: str) -> str:
@@ -207,7 +207,7 @@ def describe_scores(run_dir: str) -> str:
         for (task, name, metric, procedure, step, rate), scores in groups.items()
     ]
     more = [f"  and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
-    return "\n".join([f"{run_dir}: {', '.join(TABLE_COLUMNS)}", *lines[:_SHOWN], *more])
+    return joined([f"{run_dir}: {', '.join(TABLE_COLUMNS)}", *lines[:_SHOWN], *more])
 
 
 def _runs(folders: Iterable[str], problems: list[str]) -> Iterator[RunEntry]:

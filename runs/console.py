@@ -9,7 +9,7 @@ import math
 import os
 import sys
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
 from tqdm import tqdm
@@ -114,6 +114,11 @@ def _print(text: str, stream: TextIO) -> None:
         # flushed would change the exit status to 120.
         with open(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno(), stream.fileno())
+
+
+def joined(lines: Iterable[str]) -> str:
+    """Joins lines, each of which stays one: a line end in a run's name could forge a result."""
+    return "\n".join(printable(line, kept="") for line in lines)
 
 
 def printable(text: str, kept: str = "\n\t") -> str:

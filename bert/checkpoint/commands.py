@@ -74,7 +74,7 @@ def inspect_checkpoint(*, checkpoint: str) -> str:
         shape = " x ".join(map(str, values.shape))
         rows.append((name, shape, f"{mean:.6f}", f"{deviation:.6f}", f"{not_finite or '-'}"))
     verdict = f"{bad} numbers are NaN or infinite" if bad else "all numbers are finite"
-    return "\n".join([*lines, "", *_aligned(rows), "", verdict])
+    return console.joined([*lines, "", *_aligned(rows), "", verdict])
 
 
 def convert_checkpoints(
@@ -133,7 +133,7 @@ def convert_checkpoints(
         directory, is_new = convert_checkpoint(source, target, to, vocabulary=vocabulary, **options)
         there = "" if is_new else " (there already, left as it is)"
         lines.append(f"{source} -> {directory}{there}")
-    return "\n".join(lines)
+    return console.joined(lines)
 
 
 def compare_checkpoints(*, first: str, second: str, strict: bool = False) -> int:
@@ -175,7 +175,7 @@ def compare_checkpoints(*, first: str, second: str, strict: bool = False) -> int
         equal += f"; the largest difference is {absolute}, in {name}"
     if len(rows) > len(measured):
         equal += f"; {len(rows) - len(measured)} cannot be compared (other shapes, missing or NaN)"
-    console.report("\n".join([*lines, equal]))
+    console.report(console.joined([*lines, equal]))
     return 1 if strict and (lines or rows) else 0
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from multiberts.pretrain.batches.corpus_batches import Batches
 from multiberts.pretrain.batches.masking import Masking
 from multiberts.pretrain.training.settings import CONTINUE, learning_rates
+from multiberts.runs.console import joined
 from multiberts.runs.directory import CONFIG, fingerprint, read_config
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
@@ -154,4 +155,4 @@ def show_batch(
         for position, answer in zip(positions[:count], answers[:count], strict=True):
             words[position] = f"{{{words[position]}={pieces[answer]}}}"
         lines.append(" ".join(words))
-    return "\n".join(lines)
+    return joined(lines)

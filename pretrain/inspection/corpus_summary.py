@@ -17,6 +17,7 @@ from multiberts.pretrain.corpus.description import check_corpus
 from multiberts.pretrain.corpus.instances import NUM_SPECIAL_TOKENS, InstanceTable
 from multiberts.pretrain.corpus.token_store import TokenStore, unknown_share
 from multiberts.pretrain.training.settings import PretrainingSettings
+from multiberts.runs.console import joined
 from multiberts.runs.files import PathLike
 
 _ROWS_AT_ONCE = 1 << 20
@@ -91,4 +92,4 @@ def describe(*, corpus: PathLike) -> str:
         if counts.get(name):
             swapped = counts[f"swapped_{name}"]
             rows.append((name, f"{counts[name]:,}, {swapped / counts[name]:.1%} of them swapped"))
-    return "\n".join([str(corpus), *(f"  {name:<14}{value}" for name, value in rows)])
+    return joined([str(corpus), *(f"  {name:<14}{value}" for name, value in rows)])

@@ -17,6 +17,7 @@ import numpy as np
 
 from multiberts.bert.training.log import METRICS, read_metrics
 from multiberts.pretrain.inspection.batch_view import RunRecord, read_run_record
+from multiberts.runs.console import joined
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.figure_style import COLOURS, LINES, canvas, figure_bytes
 from multiberts.runs.files import PathLike, check_output, write_atomically
@@ -49,9 +50,6 @@ def curves(*, run_dirs: Sequence[PathLike], output_dir: PathLike = "curves") -> 
     Runs of one procedure, number of steps and corpus form a group: their mean and standard deviation are
     over the runs' seeds. Writes `loss.png` and `held_out.json` in `output_dir`.
 
-    Args:
-      run_dirs: pre-training runs, finished or not.
-
     Returns:
       Text: for each group the accuracy of each run at the last step that its runs have in common, their
       mean, and the standard deviation between runs (n - 1); last where the picture is.
@@ -71,7 +69,7 @@ def curves(*, run_dirs: Sequence[PathLike], output_dir: PathLike = "curves") -> 
         summaries[name], text = _summary(runs)
         lines += [f"{name}: {text[0]}", *text[1:]]
     write_atomically(Path(output_dir) / "held_out.json", json.dumps(summaries, indent=1) + "\n")
-    return "\n".join([*lines, f"{Path(output_dir) / 'loss.png'} has the curves"])
+    return joined([*lines, f"{Path(output_dir) / 'loss.png'} has the curves"])
 
 
 def _grouped(runs: Sequence[RunCurves]) -> dict[str, list[RunCurves]]:

