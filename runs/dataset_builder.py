@@ -5,8 +5,10 @@ TensorFlow is imported when a dataset is opened, and not before.
 
 from __future__ import annotations
 
+import functools
 import logging
 import socket
+import sys
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,7 @@ def open_builder(dataset: str, datasets_dir: str | None, *, parameter: str) -> A
     level = log.level
     try:
         log.setLevel(logging.ERROR)  # it warns of folders that it is about to make
+        _refuse_imports(tfds.features.FeatureConnector)
         # Without this the library looks for prepared data on the network first.
         builder = tfds.builder(dataset, data_dir=datasets_dir, try_gcs=False)
         if not builder.is_prepared():
@@ -54,11 +57,21 @@ def open_builder(dataset: str, datasets_dir: str | None, *, parameter: str) -> A
     return builder
 
 
-def _require_network(builder: Any) -> None:
-    """Fails at once where no host that the dataset comes from answers.
+@functools.cache
+def _refuse_imports(features: Any) -> None:
+    """Stops the library, in this process, from importing (running) a module that a dataset's file names."""
+    find = features.cls_from_name
 
-    The library itself tries each file ten times, for minutes.
-    """
+    def find_loaded(name: str) -> Any:
+        if name.rpartition(".")[0] not in sys.modules:  # all types of the library itself are loaded
+            raise ValueError(f"its files name the type {name!r}, which would import a module")
+        return find(name)
+
+    features.cls_from_name = find_loaded
+
+
+def _require_network(builder: Any) -> None:
+    """Fails where no host of the dataset answers; the library tries each file ten times, for minutes."""
     root = Path(builder.data_path).parents[builder.info.full_name.count("/")]
     if any(path.is_file() for path in root.glob("downloads/**/*")):
         return  # what was fetched before may be enough

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import json
 import socket
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,3 +28,50 @@ def test_without_a_network_a_dataset_is_refused_before_anything_is_fetched(
     assert f"{dataset} from {tmp_path}: " in message
     assert "127.0.0.1" in message
     assert list(tmp_path.iterdir()) == []
+
+
+_EVIL = {"pythonClassName": "evil_features.Evil", "text": {}}
+_OLD_EVIL = {"type": "evil_features.Evil", "content": {}}
+_EVIL_IN_DICT = json.dumps({"features": {"a": _EVIL}})
+_DICT = "tensorflow_datasets.core.features.features_dict.FeaturesDict"
+_PROTO = "tensorflow_datasets.FeaturesDict"
+# Puts the current folder first on the path of modules.
+_PATH_CHANGER = "tensorflow_datasets.datasets.asset.asset_dataset_builder_test"
+
+
+@pytest.mark.parametrize(
+    ("file", "features"),
+    [
+        ("features.json", _EVIL),
+        ("features.json", {"python_class_name": "evil_features.Evil", "text": {}}),
+        ("features.json", {"pythonClassName": _DICT, "featuresDict": {"features": {"a": _EVIL}}}),
+        ("features.json", _OLD_EVIL),
+        ("features.json", {"type": _DICT, "content": {"a": _OLD_EVIL}}),
+        (
+            "features.json",
+            {"pythonClassName": _DICT, "jsonFeature": {"json": json.dumps({"a": _OLD_EVIL})}},
+        ),
+        ("features.json", {"type": _DICT, "proto_cls": _PROTO, "content": _EVIL_IN_DICT}),
+        ("features.json", {"pythonClassName": f"{_PATH_CHANGER}.Any", "text": {}}),
+        ("dataset_info.json", _EVIL),
+    ],
+)
+def test_a_prepared_dataset_imports_no_module_that_its_files_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, features: dict[str, Any]
+) -> None:
+    for module in (evil := "evil_features"), _PATH_CHANGER:
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    (tmp_path / f"{evil}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    dataset = tmp_path / "stranger" / "1.0.0"
+    dataset.mkdir(parents=True)
+    info: dict[str, Any] = {"name": "stranger", "version": "1.0.0", "fileFormat": "tfrecord"}
+    contents = {"features.json": {}, "dataset_info.json": info}
+    contents[file] = features if file == "features.json" else {**info, "features": features}
+    for name, content in contents.items():
+        (dataset / name).write_text(json.dumps(content))
+    with pytest.raises(UserError) as refused:
+        open_builder("stranger", str(tmp_path), parameter="finetune.data_dir")
+    assert not (tmp_path / "ran").exists()
+    assert _PATH_CHANGER not in sys.modules
+    assert f"stranger from {tmp_path}: its files name the type '" in str(refused.value)
