@@ -50,6 +50,17 @@ def test_long_names_of_rows_are_wrapped_and_not_clipped(comparison):
     assert len(first.splitlines()) == 2 and first.endswith("…")
 
 
+@pytest.mark.figures
+def test_a_name_that_looks_like_tex_is_text(comparison, monkeypatch):
+    """Matplotlib reads a `matplotlibrc` of the current folder, which may turn TeX on."""
+    import matplotlib
+
+    monkeypatch.setitem(matplotlib.rcParams, "text.usetex", True)
+    name = r"$\input{secret}$"
+    svg = figure_bytes(figures.forest_figure({name: comparison, r"$\a$": comparison})).decode()
+    assert name in svg and r"$\a$" in svg
+
+
 def test_both_intervals_are_drawn(comparison):
     (axes,) = figures.sources_figure([comparison]).axes
     drawn = [line[:, 0] for line in lines_of(axes)]
