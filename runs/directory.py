@@ -94,14 +94,17 @@ def read_done(directory: PathLike) -> dict[str, RecordedFile]:
     Raises:
       UserError: the DONE marker is damaged, or names a file outside the directory.
     """
-    marker = Path(directory) / DONE
-    cure = "remove it and run the same command to make it again"
-    outputs: dict[str, RecordedFile]
+    return _listed(Path(directory) / DONE, "remove it and run the same command to make it again")
+
+
+def _listed(marker: Path, cure: str) -> dict[str, RecordedFile]:
     outputs = read_json_fields(marker, {"outputs": dict[str, RecordedFile]}, cure)["outputs"]
     for name in outputs:
         if not is_name_inside(name):
             raise UserError(f"{marker} lists {name!r}, which is outside the run; {cure}")
-    return outputs
+    return {
+        name: {"bytes": file["bytes"], "sha256": file["sha256"]} for name, file in outputs.items()
+    }
 
 
 def describe_outputs(run_dir: PathLike) -> str:
@@ -114,13 +117,7 @@ def describe_outputs(run_dir: PathLike) -> str:
 def read_unfetched(directory: PathLike) -> dict[str, RecordedFile]:
     """Returns the outputs, by name, that exist only in the run's bucket; none without a bucket."""
     listed = Path(directory) / UNFETCHED
-    if not listed.exists():
-        return {}
-    fields = read_json_fields(listed, {"outputs": dict[str, RecordedFile]}, "remove the directory")
-    return {
-        name: {"bytes": entry["bytes"], "sha256": entry["sha256"]}
-        for name, entry in fields["outputs"].items()
-    }
+    return _listed(listed, "remove the directory") if listed.exists() else {}
 
 
 def read_config(path: PathLike) -> Iterator[tuple[str, Any, str | None]]:

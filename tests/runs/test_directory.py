@@ -15,7 +15,14 @@ from pathlib import Path
 import pytest
 
 from multiberts.runs.bucket import lease
-from multiberts.runs.directory import RunDirectory, fingerprint, read_config, read_done
+from multiberts.runs.directory import (
+    UNFETCHED,
+    RunDirectory,
+    fingerprint,
+    read_config,
+    read_done,
+    read_unfetched,
+)
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, sha256_of_file, write_atomically
 
@@ -223,11 +230,12 @@ def test_a_run_that_another_process_finished_meanwhile_is_done(tmp_path: Path) -
     ids=lambda content: content[:24].decode("latin-1"),
 )
 def test_a_marker_that_is_not_whole_is_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "DONE").write_bytes(content)
-    for refuse in (read_done, fingerprint):
-        with pytest.raises(UserError) as refused:
-            refuse(tmp_path)
-        assert "DONE" in str(refused.value) and "\n" not in str(refused.value)
+    for marker, *readers in (("DONE", read_done, fingerprint), (UNFETCHED, read_unfetched)):
+        (tmp_path / marker).write_bytes(content)
+        for refuse in readers:
+            with pytest.raises(UserError) as refused:
+                refuse(tmp_path)
+            assert marker in str(refused.value) and "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
