@@ -12,7 +12,7 @@ import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from multiberts.bert.checkpoint.checkpoint import CARD, HUGGING_FACE, Checkpoint
 from multiberts.bert.checkpoint.conversion import convert_checkpoint
@@ -21,10 +21,7 @@ from multiberts.evaluate.prediction_files.run_file import find_runs
 from multiberts.runs import console
 from multiberts.runs.directory import DONE, LOCK, RunDirectory, read_done
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import remove, write_atomically
-
-if TYPE_CHECKING:
-    import pyarrow
+from multiberts.runs.files import remove, sha256_of_file, write_atomically
 
 MODELS, PREDICTIONS, REPORT = "models", "predictions", "report"
 PARQUET = "predictions.parquet"
@@ -88,12 +85,16 @@ def push(
             )
     if report is not None and not folders:
         raise UserError("push.report goes with the predictions; give push.predictions, too")
-    if report is not None and (
-        not (Path(report) / DONE).is_file() or "index.html" not in read_done(report)
-    ):
+    listed = read_done(report) if report is not None and Path(report, DONE).is_file() else {}
+    if report is not None and "index.html" not in listed:
         raise UserError(
             f"{report} is not a finished report; give the run_dir of `multiberts stats`"
         )
+    # A link in a stranger's report would publish a file of the user's.
+    for name, entry in listed.items():
+        file = Path(report or "", name)
+        if not file.is_file() or sha256_of_file(file) != entry["sha256"]:
+            raise UserError(f"{file} is not the file that {DONE} lists; make the report again")
     upload = None if repository is None else _Upload(repository, private)
     directories = {name: Checkpoint.open(path).directory for name, path in named.items()}
     runs = [run for folder in folders for run, _ in find_runs(folder)]
@@ -117,16 +118,13 @@ def push(
             for name, directory in directories.items():
                 convert_checkpoint(directory, run.path / MODELS / name, HUGGING_FACE)
             if folders:
-                import pyarrow.parquet
-
                 folder = run.path / PREDICTIONS
                 folder.mkdir(parents=True, exist_ok=True)
                 export(path=str(folder / PARQUET), predictions=folders)
-                for name in () if report is None else read_done(report):
+                for name in listed:
                     (folder / REPORT / name).parent.mkdir(parents=True, exist_ok=True)
                     shutil.copyfile(Path(report or "") / name, folder / REPORT / name)
-                schema = pyarrow.parquet.read_schema(folder / PARQUET)
-                card = _card(Path(run_dir).name, folder / PARQUET, schema, report)
+                card = _card(Path(run_dir).name, folder / PARQUET, report)
                 write_atomically(folder / CARD, card)
             outputs = [run.path / MODELS / name for name in named]
             # Markers of the conversions: this run's marker covers their files.
@@ -145,7 +143,7 @@ def push(
         upload(run.path / PREDICTIONS, PREDICTIONS, "dataset")
 
 
-def _card(title: str, file: Path, schema: pyarrow.Schema, report: str | None) -> str:
+def _card(title: str, file: Path, report: str | None) -> str:
     import pyarrow.parquet
 
     columns = ["task", "evaluation_set", "procedure", "pretrain_seed"]
@@ -180,7 +178,7 @@ def _card(title: str, file: Path, schema: pyarrow.Schema, report: str | None) ->
         "|---|---|---|",
         *(
             f"| {column.name} | {column.type} | {_MEANINGS.get(column.name, 'of some sets')} |"
-            for column in schema
+            for column in pyarrow.parquet.read_schema(file)
         ),
         "",
     ]

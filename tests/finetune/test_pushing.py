@@ -133,6 +133,19 @@ def test_what_is_uploaded_is_what_others_find(
     assert b"# base: seed 0" in hub.last(names[1])["README.md"]
 
 
+def test_a_report_whose_files_lead_elsewhere_is_refused(
+    tmp_path: Path, study: dict[str, Any]
+) -> None:
+    (tmp_path / "secret").write_text("the user's own")
+    file = Path(study["report"], "tables", "scores.csv")
+    for target in ("secret", "nowhere"):
+        file.unlink()
+        file.symlink_to(tmp_path / target)
+        with pytest.raises(UserError, match=r"scores\.csv is not the file that DONE lists"):
+            push(**study)
+        assert not Path(study["run_dir"]).exists()
+
+
 def test_without_a_repository_there_is_the_folder_alone(study: dict[str, Any]) -> None:
     push(**{**study, "report": None, "checkpoints": None})
     assert sorted(path.name for path in Path(study["run_dir"]).glob("predictions/*")) == [
