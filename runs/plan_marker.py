@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import PathLike, check_fields, read_json_fields
+from multiberts.runs.files import PathLike, check_fields, is_name_inside, read_json_fields
 
 FILE = "launch/plan.json"
 VERSION = 1
@@ -73,6 +73,8 @@ def plan_entries(path: Path) -> list[dict[str, Any]]:
     runs: list[dict[str, Any]] = marker["runs"]
     for run in runs:
         check_fields(run, _KINDS, f"{path}, a run", cure)
+        if not is_name_inside(run["path"]):
+            raise UserError(f"{path} lists {run['path']!r}, which is outside of the root; {cure}")
         check_fields(run["facts"], FACTS, f"{path}, {run['path']}", cure)
     return runs
 
