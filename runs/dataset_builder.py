@@ -41,16 +41,18 @@ def open_builder(dataset: str, datasets_dir: str | None, *, parameter: str) -> A
         _refuse_imports(tfds.features.FeatureConnector)
         # Without this the library looks for prepared data on the network first.
         builder = tfds.builder(dataset, data_dir=datasets_dir, try_gcs=False)
+        files = [file for split in builder.info.splits.values() for file in split.filepaths]
+        if other := next((f for f in files if Path(f).parent != Path(builder.data_path)), None):
+            raise ValueError(f"its files name another file, {other}, which is outside of it")
         if not builder.is_prepared():
             _require_network(builder)
             builder.download_and_prepare()
     except Exception as error:
         # The library raises many kinds of errors; its text is shown to the user.
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        where = datasets_dir or "the default directory"
         raise UserError(
-            f"TensorFlow Datasets cannot give {dataset} from {where}: {reason}; check the name and "
-            f"{parameter}, or prepare the dataset where there is a network"
+            f"TensorFlow Datasets cannot give {dataset} from {datasets_dir or 'the default directory'}: "
+            f"{reason}; check the name and {parameter}, or prepare the dataset where there is a network"
         ) from error
     finally:
         log.setLevel(level)

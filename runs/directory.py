@@ -102,9 +102,7 @@ def _listed(marker: Path, cure: str) -> dict[str, RecordedFile]:
     for name in outputs:
         if not is_name_inside(name):
             raise UserError(f"{marker} lists {name!r}, which is outside the run; {cure}")
-    return {
-        name: {"bytes": file["bytes"], "sha256": file["sha256"]} for name, file in outputs.items()
-    }
+    return {name: {"bytes": of["bytes"], "sha256": of["sha256"]} for name, of in outputs.items()}
 
 
 def describe_outputs(run_dir: PathLike) -> str:

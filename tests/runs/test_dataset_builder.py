@@ -39,6 +39,24 @@ _PROTO = "tensorflow_datasets.FeaturesDict"
 _PATH_CHANGER = "tensorflow_datasets.datasets.asset.asset_dataset_builder_test"
 
 
+def _folder(root: Path) -> Path:
+    folder = root / "stranger" / "1.0.0"
+    folder.mkdir(parents=True)
+    return folder
+
+
+@pytest.mark.parametrize("template", ["/etc/{SPLIT}", "../other-{SHARD_X_OF_Y}"])
+def test_a_prepared_dataset_is_read_within_its_folder(tmp_path: Path, template: str) -> None:
+    split = {"name": "train", "filepathTemplate": template, "shardLengths": ["5"]}
+    info = {"name": "stranger", "version": "1.0.0", "fileFormat": "tfrecord", "splits": [split]}
+    features = {"pythonClassName": _DICT, "featuresDict": {"features": {}}}
+    dataset = _folder(tmp_path)
+    (dataset / "dataset_info.json").write_text(json.dumps(info))
+    (dataset / "features.json").write_text(json.dumps(features))
+    with pytest.raises(UserError, match=r"its files name another file, .*(train|other-)"):
+        open_builder("stranger", str(tmp_path), parameter="finetune.data_dir")
+
+
 @pytest.mark.parametrize(
     ("file", "features"),
     [
@@ -63,8 +81,7 @@ def test_a_prepared_dataset_imports_no_module_that_its_files_name(
         monkeypatch.delitem(sys.modules, module, raising=False)
     (tmp_path / f"{evil}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     monkeypatch.syspath_prepend(tmp_path)
-    dataset = tmp_path / "stranger" / "1.0.0"
-    dataset.mkdir(parents=True)
+    dataset = _folder(tmp_path)
     info: dict[str, Any] = {"name": "stranger", "version": "1.0.0", "fileFormat": "tfrecord"}
     contents = {"features.json": {}, "dataset_info.json": info}
     contents[file] = features if file == "features.json" else {**info, "features": features}
