@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, check_memory
 from multiberts.runs.files import PathLike
 
 if sys.version_info >= (3, 14):
@@ -46,6 +46,7 @@ class Archive:
 
     def read(self, name: str) -> bytes:
         with _refused(self.path):
+            check_memory(f"{self.path}, {name},", self._file.getinfo(name).file_size)
             return self._file.read(name)
 
 

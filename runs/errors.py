@@ -1,4 +1,4 @@
-"""The error for users, the detection of full disks, and numbers with nouns for messages.
+"""The error for users, the detection of full disks and memory, and numbers with nouns for messages.
 
 A cure names a parameter as a flag (`--design=unpaired`) or as a keyword (`design='unpaired'`); commands and
 Python each turn it into their own form (`in_flags`, `in_keywords`).
@@ -13,6 +13,8 @@ import os
 import re
 from collections.abc import Iterable
 from typing import Any
+
+from multiberts.runs.processes import available_bytes
 
 # Characters quoted from a file. Parts of paths have up to 255 characters and must not be cut.
 _MOST_QUOTED = 200
@@ -68,6 +70,8 @@ def in_keywords(message: str, which: str = "") -> str:
     return re.sub(r"--(?=[a-z])", "", changed) + which * bool(count)
 
 
+_MORE_SPACE = "free some space, then run the same command again"
+_LESS = "give it less at once or more memory, then run the same command again"
 # Full disk, full quota, or file too large.
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -84,12 +88,23 @@ def disk_full_line(error: BaseException | None) -> str | None:
     if not full and not is_said:
         return None
     told = [str(each) for each in chain if isinstance(each, UserError)]
-    if told:
-        return told[0]
-    if not full:
-        return f"{str(chain[0]).splitlines()[0]}; free some space, then run the same command again"
-    where = full[0].filename or "a file"
-    return f"cannot write {where}: {full[0].strerror}; free some space, then run the same command again"
+    told += [f"cannot write {e.filename or 'a file'}: {e.strerror}; {_MORE_SPACE}" for e in full]
+    return told[0] if told else f"{str(chain[0]).splitlines()[0]}; {_MORE_SPACE}"
+
+
+def memory_error(error: BaseException, where: object = "this command") -> UserError | None:
+    """Returns the error for users if memory ran out, in whichever library, else None."""
+    kinds = r"\w+: RESOURCE_EXHAUSTED|ResourceExhausted|ParserError: .* out of memory|OSError: .Errno 12\b"
+    if isinstance(error, MemoryError) or re.match(kinds, f"{type(error).__name__}: {error}"):
+        told = str(error).partition("\n")[0] or f"it could get {available_bytes():,} bytes"
+        return UserError(f"{where} needs more memory than there is ({told}); {_LESS}")
+    return None
+
+
+def check_memory(where: object, needed: int) -> None:
+    """Refuses what needs more bytes (above a MiB) than this process can get, or the kernel may kill it."""
+    if needed >> 20 and needed > (left := available_bytes()):
+        raise UserError(f"{where} needs over {needed:,} bytes of memory, found {left:,}; {_LESS}")
 
 
 def check_values(function: str, rows: Iterable[tuple[str, Any, bool, str]]) -> None:

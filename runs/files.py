@@ -17,14 +17,11 @@ import threading
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, check_memory
 from multiberts.runs.foreign_files import MOST_BYTES_NEEDED, refuse_bytes
 from multiberts.runs.parameters import described, fits, shortened
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
 
 PathLike = str | os.PathLike[str]
 
@@ -38,8 +35,6 @@ UNFINISHED_SUFFIX = ".unfinished"
 _MAX_DIGITS = 20
 # transformers writes this for a length without limit.
 _NO_LIMIT = str(int(1e30))
-
-_GZIP = b"\x1f\x8b"
 
 # Stands in the first bytes of pages, pictures and LaTeX, and in the last of Parquet; tables have headers.
 MARK = "made by multiberts"
@@ -236,6 +231,7 @@ def read_bytes(path: PathLike, cure_if_empty: str = "give a file with text in it
     """Returns the content of a file; see `open_unpacked`."""
     path = Path(path)
     try:
+        check_memory(path, 2 * os.path.getsize(path))  # as bytes and as text
         with open_unpacked(path) as stream:
             data = stream.read()
     except FileNotFoundError as error:
@@ -268,44 +264,39 @@ def open_unpacked(path: PathLike) -> io.BufferedReader:
       A stream of its bytes. Reading raises `UserError` if the gzip data are damaged.
     """
     file = open(path, "rb")  # noqa: SIM115
-    return io.BufferedReader(_Unpacked(path, file), 1 << 16) if _is_gzip(path, file) else file
+    # Peek instead of reading: a pipe can be read only once.
+    is_packed = Path(path).suffix == ".gz" or file.peek(2)[:2] == b"\x1f\x8b"
+    return io.BufferedReader(_Unpacked(path, file), 1 << 16) if is_packed else file
 
 
 def is_gzip(path: PathLike) -> bool:
     """Returns whether `open_unpacked` unpacks a file."""
-    with open(path, "rb") as file:
-        return _is_gzip(path, file)
+    with open_unpacked(path) as stream:
+        return isinstance(stream.raw, _Unpacked)
 
 
-def _is_gzip(path: PathLike, file: io.BufferedReader) -> bool:
-    # Peek instead of reading: a pipe can be read only once.
-    return Path(path).suffix == ".gz" or file.peek(2)[:2] == _GZIP
-
-
-class _Unpacked(io.RawIOBase):
+class _Unpacked(gzip.GzipFile):
     """Contents of a gzip file."""
 
-    def __init__(self, path: PathLike, file: IO[bytes]):
-        self._path = path
-        self._file = file
-        self._stream = gzip.GzipFile(fileobj=file)
+    def __init__(self, path: PathLike, file: Any):
+        super().__init__(fileobj=file)
+        self._path, self.myfileobj = path, file  # which is closed with it
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: WriteableBuffer) -> int:
+    def readinto(self, buffer: Any) -> int:
         try:
-            return self._stream.readinto(buffer)
+            return super().readinto(buffer)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise UserError(
-                f"{self._path} is not a whole gzip file ({error}, after {self._stream.tell()} bytes of text)"
+                f"{self._path} is not a whole gzip file ({error}, after {self.tell()} bytes of text)"
                 "; fetch it again"
             ) from error
 
-    def close(self) -> None:
-        self._stream.close()
-        self._file.close()
-        super().close()
+    def readall(self) -> bytes:
+        content, buffer = bytearray(), memoryview(bytearray(1 << 24))
+        while count := self.readinto(buffer):
+            content += buffer[:count]
+            check_memory(f"{self._path}, unpacked,", 2 * len(content))  # a copy, and its text
+        return bytes(content)
 
 
 def read_lines(path: PathLike) -> list[str]:

@@ -1,11 +1,14 @@
-"""Facts about processes: whether one is alive, and the same as before; its cores, and its code."""
+"""Facts about processes: whether one is alive, and the same as before; its cores, memory and code."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
+import re
 from pathlib import Path
+from resource import RLIMIT_AS, getpagesize, getrlimit
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _ROOMS = ("bert", "evaluate", "finetune", "launch", "pretrain", "runs", "stats")
@@ -51,10 +54,24 @@ def process_is_alive(pid: int, created: float | None = None) -> bool:
 
 
 def available_cores() -> int:
-    """Returns the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):  # not on macOS
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Returns the number of cores that this process may use: on macOS all."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def available_bytes() -> int:
+    """Returns an upper bound of the memory that this process can still get."""
+    limits = [os.sysconf("SC_PHYS_PAGES") * getpagesize()]
+    with contextlib.suppress(OSError):  # macOS has no /proc
+        free = re.findall(r"(?:MemAvailable|SwapFree): *(\d+)", Path("/proc/meminfo").read_text())
+        pages = Path("/proc/self/statm").read_text().split()
+        mapped, resident = (int(number) * getpagesize() for number in pages[:2])
+        limits = [sum(map(int, free)) << 10, getrlimit(RLIMIT_AS)[0] % (1 << 64) - mapped]
+        for group in re.findall(r":(?:memory)?:(.*)", Path("/proc/self/cgroup").read_text()):
+            for folder in (group, *Path(group).parents):
+                for file in (f"{folder}/memory.max", f"memory{folder}/memory.limit_in_bytes"):
+                    with contextlib.suppress(OSError, ValueError):  # without a limit "max"
+                        limits.append(int(Path(f"/sys/fs/cgroup/{file}").read_text()) - resident)
+    return max(0, min(limits))
 
 
 @functools.cache

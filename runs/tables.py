@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from multiberts.runs import console
-from multiberts.runs.errors import UserError, counted, listed
+from multiberts.runs.errors import UserError, check_memory, counted, listed, memory_error
 from multiberts.runs.files import (
     PathLike,
     check_fields,
@@ -461,7 +461,6 @@ def column_names(path: PathLike) -> list[str]:
 def read_columnar(path: PathLike) -> pyarrow.Table:
     """Reads Parquet, an Arrow stream, or a folder of such streams as Hugging Face `datasets` saves them."""
     need_pyarrow(path)
-    import pyarrow
     import pyarrow.parquet
 
     files = table_files(path)
@@ -470,20 +469,27 @@ def read_columnar(path: PathLike) -> pyarrow.Table:
             start = handle.peek(MOST_BYTES_NEEDED)
         if Path(path).suffix == _COLUMNAR or start.startswith(b"PAR1"):
             with pyarrow.parquet.ParquetFile(path) as file:
+                # The size of the file says little: 2^31 equal rows take a few kilobytes.
+                kinds = file.schema_arrow.types
+                widths = (k.bit_width // 8 if pyarrow.types.is_primitive(k) else 4 for k in kinds)
+                check_memory(path, file.metadata.num_rows * sum(widths))
                 table = file.read()
         else:
             refuse_bytes(path, start)
             tables = []
             for file in files:
                 with file.open("rb") as handle, pyarrow.ipc.open_stream(handle) as reader:
-                    tables.append(reader.read_all())
+                    tables.append(reader.schema.empty_table())
+                    for batch in reader:
+                        tables.append(pyarrow.Table.from_batches([batch]))
+                        check_memory(path, pyarrow.total_allocated_bytes() + handle.tell())
             table = pyarrow.concat_tables(tables)
         table.validate(full=True)
     except FileNotFoundError:
         raise UserError(f"{path} does not exist; check the path") from None
     except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"{path} cannot be read ({reason}); write it again") from error
+        damaged = UserError(f"{path} cannot be read ({str(error).splitlines()[0]}); write it again")
+        raise memory_error(error, path) or damaged from error
     twice = [name for name in table.column_names if table.column_names.count(name) > 1]
     if twice:
         raise UserError(f"{path} has the column {twice[0]!r} twice; write it again")
@@ -510,8 +516,7 @@ def _columnar_entries(path: PathLike) -> Iterator[dict[str, Any]]:
     described = (table.schema.metadata or {}).get(b"huggingface", b"{}")
     where, cure = f"the metadata of {path}", "write it again"
     info = parse_json_fields(described, where, {"info": Mapping[str, Any] | None}, cure).get("info")
-    kinds = {"features": Mapping[str, Any] | None}
-    check_fields(info or {}, kinds, where, cure)
+    check_fields(info or {}, {"features": Mapping[str, Any] | None}, where, cure)
     features = (info or {}).get("features") or {}
     names: dict[str, list[str]] = {}
     for column in table.column_names:

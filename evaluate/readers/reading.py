@@ -70,7 +70,7 @@ from multiberts.evaluate.readers.rows import (
 )
 from multiberts.runs import console
 from multiberts.runs.archives import open_archive, read_arrays
-from multiberts.runs.errors import UserError, counted, listed
+from multiberts.runs.errors import UserError, counted, listed, memory_error
 from multiberts.runs.files import decoded, read_bytes
 from multiberts.runs.foreign_files import MOST_BYTES_NEEDED, refuse_bytes
 from multiberts.runs.parameters import shortened
@@ -395,10 +395,9 @@ def _read_file(
             return helm_rows(path, names, seed)
         if path.is_dir() or _first_bytes(path)[:4] in (b"PAR1", _ARROW_STREAM):
             return standard(_read_columns(path), names, path, seed)
-        start = _first_bytes(path)
         if _is_of_arrays(path):
             return rows_of_table(_read_npz(path, names, seed))
-        if start[:2] == b"PK":
+        if _first_bytes(path)[:2] == b"PK":
             with open_archive(path) as archive:
                 log = by_inspect(path) or samples_of_archive(archive)
             return inspect_rows(path, log, names, seed)
@@ -425,7 +424,8 @@ def _read_file(
             frame = _read_text_table(content, quoting=csv.QUOTE_NONE)
         return standard(frame, names, path, seed)
     except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
-        raise UserError(f"{path}: cannot be read ({error}); expected {KINDS}") from error
+        refused = UserError(f"{path}: cannot be read ({error}); expected {KINDS}")
+        raise memory_error(error, path) or refused from error
 
 
 _ARROW_STREAM = b"\xff" * 4

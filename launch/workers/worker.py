@@ -26,7 +26,7 @@ from multiberts.launch.plan.planned_run import stage_function
 from multiberts.runs.allocator import give_back_memory
 from multiberts.runs.console import report
 from multiberts.runs.directory import DONE, LOCK
-from multiberts.runs.errors import UserError, disk_full_line
+from multiberts.runs.errors import UserError, disk_full_line, memory_error
 from multiberts.runs.lease_holder import lock_file
 from multiberts.runs.preemption import PreemptedError, num_opened_blocks, preemption_notice
 
@@ -174,6 +174,8 @@ def _described(error: BaseException) -> Error:
     line = disk_full_line(error)
     if line is not None:
         return {"kind": DISK_FULL, "message": line}
+    # A limit or the machine is too small, for the next attempt as well.
+    error = (isinstance(error, MemoryError) and memory_error(error)) or error
     kind = type(error).__name__
     message = (str(error).strip() or "no message").splitlines()[0]
     is_for_users = isinstance(error, UserError)

@@ -25,7 +25,7 @@ from multiberts.runs import console, environment
 from multiberts.runs.bucket.localising import local_arguments
 from multiberts.runs.command_line.gin_files import bindings_of, in_data_folder, parse_gin
 from multiberts.runs.directory import DONE
-from multiberts.runs.errors import UserError, disk_full_line, in_flags, nearest
+from multiberts.runs.errors import UserError, disk_full_line, in_flags, memory_error, nearest
 from multiberts.runs.files import allow_overwriting
 from multiberts.runs.parameters import (
     annotations_of,
@@ -705,7 +705,7 @@ def run_main(
 
 @contextlib.contextmanager
 def _one_line_errors() -> Iterator[None]:
-    """Exits with one line if the user, the disk or the installation is at fault."""
+    """Exits with one line if the user, the disk, the memory or the installation is at fault."""
     try:
         yield
     except BrokenPipeError:  # the reader, such as `head`, closed the pipe
@@ -715,7 +715,8 @@ def _one_line_errors() -> Iterator[None]:
     except KeyboardInterrupt:
         console.progress("stopped")
         sys.exit(130)  # as a shell reports a process that SIGINT ended
-    except (UserError, OSError, ModuleNotFoundError) as error:
+    except Exception as raised:
+        error = memory_error(raised) or raised
         if isinstance(error, UserError):
             line: str | None = in_flags(str(error))
         elif isinstance(error, ModuleNotFoundError):

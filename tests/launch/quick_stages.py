@@ -32,7 +32,7 @@ def note(*, run_dir: str, value: int = 0, inputs: Sequence[str] = ()) -> None:
 
 
 def stumble(*, run_dir: str, times: int, how: str) -> None:
-    """Goes wrong the first times it is called: raises, is refused, killed, makes no step, or is cut off."""
+    """Goes wrong the first times: raises, needs memory, is refused, killed, stalls or is cut off."""
     falls = Path(run_dir).with_name(Path(run_dir).name + ".falls")
     falls.parent.mkdir(parents=True, exist_ok=True)
     with falls.open("a") as stream:
@@ -41,6 +41,8 @@ def stumble(*, run_dir: str, times: int, how: str) -> None:
         print("about to stumble", flush=True)
         if how == "refused":
             raise UserError("the input is bad; mend it")
+        if how == "fills the memory":
+            bytearray(1 << 62)
         if how == "cut off":
             from distributed import get_worker
 

@@ -73,6 +73,19 @@ def test_a_run_that_makes_no_step_loses_its_worker_and_is_tried_again(tmp_path: 
 
 
 @pytest.mark.usefixtures("quick_stages")
+def test_a_run_that_needs_more_memory_than_there_is_gets_a_line_and_no_second_try(
+    tmp_path: Path,
+) -> None:
+    run = quick_run("stumble", "stumbles", times=9, how="fills the memory")
+    (failure,) = run_plan(plan=[run], root=str(tmp_path), workers=1, attempts=2)
+    assert failure.is_user_error and outcomes(tmp_path, "stumbles") == ["failed"]
+    assert re.fullmatch(
+        r"error: stumbles: this command needs more memory than there is \(.* bytes\); .*more memory.*",
+        describe([failure]),
+    )
+
+
+@pytest.mark.usefixtures("quick_stages")
 def test_failed_runs_are_tried_again_then_told_and_the_others_go_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

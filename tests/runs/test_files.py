@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
+import resource
 from pathlib import Path
 
 import pytest
@@ -13,12 +15,15 @@ from multiberts.runs.files import (
     MARK,
     allow_overwriting,
     as_cell,
+    read_bytes,
     read_json_fields,
     read_lines,
     replaced,
     write_atomically,
     write_outputs,
 )
+from multiberts.runs.tables import read_columnar
+from multiberts.tests import own_process
 
 
 def test_failure_leaves_the_old_file(tmp_path: Path) -> None:
@@ -196,3 +201,46 @@ def test_json_fields_may_hold_more_than_is_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "marker.json"
     path.write_text('{"pid": 3, "later": -18446744073709551615, "names": ["a"]}')
     assert read_json_fields(path, {"pid": int, "names": list[str]})["later"] == -(2**64) + 1
+
+
+def refused_with_little_memory(path: str) -> str:
+    """Reads a file with 400 MiB more than this process has, and returns what is said of it."""
+    import pyarrow.parquet  # noqa: F401  # which maps a gigabyte
+
+    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + (400 << 20), resource.RLIM_INFINITY))
+    try:
+        read_columnar(path) if path.endswith(".arrow") else read_bytes(path)
+    except UserError as error:
+        return str(error)
+    return "read"
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux")
+@pytest.mark.parametrize("name", ["zeros.csv.gz", "zeros.csv", "zeros.arrow"])
+def test_a_file_that_needs_more_memory_than_there_is_gets_one_line_with_its_bytes(
+    tmp_path: Path, name: str
+) -> None:
+    path, block = tmp_path / name, bytes(1 << 25)
+    if name.endswith(".gz"):
+        path.write_bytes(gzip.compress(block) * 32)  # a megabyte, unpacked a gigabyte
+    elif name.endswith(".csv"):
+        with path.open("wb") as file:
+            file.truncate(1 << 30)  # without blocks on the disk
+    else:
+        import pyarrow
+
+        batch = pyarrow.record_batch({"text": pyarrow.array([block])})
+        options = pyarrow.ipc.IpcWriteOptions(compression="zstd")
+        with path.open("wb") as file:
+            with pyarrow.ipc.new_stream(file, batch.schema, options=options) as writer:
+                for _ in range(32):
+                    writer.write_batch(batch)
+    line = own_process.call("runs.test_files:refused_with_little_memory", str(path))
+    found = re.fullmatch(
+        rf"{path}(?:, unpacked,)? needs over ([\d,]+) bytes of memory, found ([\d,]+); .*more memory.*",
+        line,
+    )
+    assert found, line
+    needed, left = (int(number.replace(",", "")) for number in found.groups())
+    assert left < needed <= 2 << 30 and left <= 400 << 20

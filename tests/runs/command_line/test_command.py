@@ -53,6 +53,36 @@ def test_ctrl_c_ends_a_command_with_one_line():
     assert process.returncode == 130
 
 
+OUT_OF_MEMORY = """
+import sys
+from multiberts.runs.command_line.command import run_main
+
+def main(arguments):
+    exec(arguments[1])
+
+run_main(main)
+"""
+
+
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        ("bytearray(1 << 62)", "it could get .* bytes"),
+        ("import numpy; numpy.empty(1 << 50)", "Unable to allocate 8.00 PiB"),
+        ("import pyarrow; pyarrow.allocate_buffer(1 << 60)", "malloc of size 1152921504606846976"),
+        ("import jax; jax.numpy.zeros(1 << 44)", "Out of memory allocating 70368744177664 bytes"),
+        ("import os; raise OSError(12, os.strerror(12))", "Cannot allocate memory"),
+    ],
+)
+def test_too_little_memory_is_one_line(statement: str, told: str):
+    done = subprocess.run(
+        [sys.executable, "-c", OUT_OF_MEMORY, statement], capture_output=True, text=True
+    )
+    *_, line = done.stderr.splitlines()  # JAX warns before
+    assert re.fullmatch(rf"error: this command needs more memory .*{told}.*; give it less .*", line)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+
+
 def stopped() -> None:
     def main(_arguments):
         raise PreemptedError("asked to stop: saved at step 3")
