@@ -124,14 +124,8 @@ _TASK = f"__import__({__name__!r}, fromlist=['']).{call_if_same.__name__}(digest
 class Workers:
     """The workers of a scheduler, each of which has one call at a time.
 
-    A call goes to a worker whose code is this process's; others are named, with the reason, and get none.
-
-    Usage:
-
-        workers = Workers(client, "the cluster at tls://10.0.0.7:8786", "prepare")
-        future = workers.submit(function, argument)
-        while not future.done():
-            workers.look_after()
+    A call goes to a worker whose code is this process's; others are named and get none. `look_after` is to be
+    called until its future is done.
     """
 
     def __init__(

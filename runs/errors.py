@@ -11,6 +11,7 @@ import errno
 import itertools
 import os
 import re
+import shlex
 from collections.abc import Iterable
 from typing import Any
 
@@ -27,13 +28,6 @@ class UserError(Exception):
 
     Commands print the line on standard error and exit with status 2; nothing has been written. What a file
     holds is cut short in it.
-
-    Examples:
-        >>> try:
-        ...     raise UserError("text.txt is empty; give a file with text in it")
-        ... except UserError as error:
-        ...     print(f"error: {error}")
-        error: text.txt is empty; give a file with text in it
     """
 
     def __init__(self, message: str):
@@ -47,15 +41,9 @@ class UserError(Exception):
 
 
 def in_flags(message: str) -> str:
-    """Rewrites a message's keywords as command-line flags.
-
-    Examples:
-      >>> in_flags("found no labels; name their column, label='COLUMN', or give metric='mean'")
-      'found no labels; name their column, --label=COLUMN, or give --metric=mean'
-      >>> in_flags("give --gin_param='STEPS = 3'")
-      "give --gin_param='STEPS = 3'"
-    """
-    return re.sub(r"(?<![\w.-])([a-z_]+)='([^']*)'", r"--\1=\2", message)
+    """Rewrites a message's keywords as command-line flags."""
+    flag = r"(?<![\w.-])([a-z_]+)='([^']*)'"
+    return re.sub(flag, lambda match: f"--{match[1]}={shlex.quote(match[2])}", message)
 
 
 def in_keywords(message: str, which: str = "") -> str:

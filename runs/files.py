@@ -223,7 +223,9 @@ def is_name_inside(name: object) -> bool:
 
 def sha256_of_file(path: PathLike) -> str:
     """Returns the SHA-256 of a file's bytes, in hexadecimal."""
-    with open(path, "rb") as handle:
+    with open_marker(
+        path
+    ) as handle:  # a stranger's run.json that was a pipe held `compare` up for ever
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 

@@ -46,11 +46,6 @@ class Identity:
       find_files: called with all arguments and the inputs, which it changes in place: it replaces
         paths by those of the files that they stand for. Placeholders for outputs of other runs are passed
         through.
-
-    Examples:
-      >>> identity = Identity(inputs=("corpus",), speed=("devices",))
-      >>> identity.of({"run_dir": "runs/0", "corpus": "text", "seed": 3, "devices": 2})
-      ({'seed': 3}, {'corpus': 'text'})
     """
 
     inputs: tuple[str, ...] = ()

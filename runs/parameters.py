@@ -31,13 +31,7 @@ _WORDS = {"true": True, "false": False, "none": None}
 
 @dataclass(frozen=True, kw_only=True)
 class Range:
-    """The numbers that a parameter takes, stated in its annotation; each bound may be left out.
-
-    Examples:
-      >>> Part = Annotated[float, Range(above=0, most=1)]
-      >>> fits(1, Part), fits(0, Part), described(Part | None)
-      (True, False, 'float above 0 and at most 1 or None')
-    """
+    """The numbers that a parameter takes, stated in its annotation; each bound may be left out."""
 
     least: float = -math.inf
     above: float = -math.inf
@@ -70,18 +64,6 @@ def takes_fields_of(
     has one object. Values are checked against the annotations in every call. In the docstring of the
     function, the line `settings: ...` is replaced by the attributes that the docstring of `settings`
     describes, a dataclass with `kw_only=True`.
-
-    Examples:
-      >>> import dataclasses
-      >>> @dataclasses.dataclass(frozen=True, kw_only=True)
-      ... class Greeting:
-      ...     name: str
-      ...     mark: str = "!"
-      >>> @takes_fields_of(Greeting)
-      ... def greet(settings: Greeting) -> str:
-      ...     return f"Hello, {settings.name}{settings.mark}"
-      >>> greet(name="Ada"), list(annotations_of(greet))
-      ('Hello, Ada!', ['name', 'mark'])
     """
     described_fields = (inspect.getdoc(settings) or "").partition("\nAttributes:\n")[2]
     signature = inspect.signature(settings)

@@ -132,12 +132,6 @@ def read_rows(
       short_rows: list to which the line numbers of rows with fewer cells than the header are appended;
         these rows are skipped, as are blank lines. None: short rows are refused.
       cure: advice for a file of another layout, for messages.
-
-    Examples:
-      >>> path = getfixture("tmp_path") / "pairs.tsv"
-      >>> _ = path.write_text('id\tlabel\tsentence\na\t1\tThe "end.\n')
-      >>> [(row.line, row["sentence"], row.integer("label")) for row in read_rows(path, ["label"])]
-      [(2, 'The "end.', 1)]
     """
     if _is_typed(path):
         rows = _typed_rows(path, columns, values, optional, cure)

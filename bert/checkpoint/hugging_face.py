@@ -18,6 +18,7 @@ import contextlib
 import dataclasses
 import functools
 import re
+import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -499,11 +500,11 @@ def _unpickled(path: Path) -> contextlib.nullcontext[Mapping[str, Any]]:
         if match := re.search(r"Unsupported global: GLOBAL (\S+)", str(error)):
             raise UserError(
                 f"{path} holds {match[1]} besides tensors, as training states and whole models do; if you "
-                f'trust the file, save the weights alone: python -c "import os, torch; p = {str(path)!r}; '
+                f'trust the file, save the weights alone: python -c "import os, sys, torch; p = sys.argv[1]; '
                 "os.rename(p, p + '.whole'); s = torch.load(p + '.whole', weights_only=False); "
                 "s = s.state_dict() if hasattr(s, 'state_dict') else s; "
                 "torch.save({k: v for k, v in s.items() "
-                f'if k in {_IN_STATES} or torch.is_tensor(v)}}, p)"'
+                f'if k in {_IN_STATES} or torch.is_tensor(v)}}, p)" {shlex.quote(str(path))}'
             ) from error
         # Keep the first sentence only: PyTorch's next one advises an unsafe way to load the file.
         reason = re.split(r"\. |\n", str(error))[0] or "it ends early"

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import math
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -177,11 +178,12 @@ class TensorFlowFiles:
         if parted := [name for name in names if variables[name].dtype is None]:
             raise UserError(
                 f"{prefix}.index has {parted[0]} and others in pieces, as a partitioner saves them; "
-                'TensorFlow joins these: python -c "import pathlib, tensorflow as tf; '
+                'TensorFlow joins these: python -c "import pathlib, sys, tensorflow as tf; '
                 "from multiberts.bert.checkpoint.tensor_bundle import write_bundle; "
-                f"r = tf.train.load_checkpoint({str(prefix)!r}); "
-                f"write_bundle(pathlib.Path({str(prefix.with_name(PREFIX))!r}), "
-                '{n: r.get_tensor(n) for n in r.get_variable_to_shape_map()})"'
+                "p = pathlib.Path(sys.argv[1]); r = tf.train.load_checkpoint(str(p)); "
+                f"write_bundle(p.with_name({PREFIX!r}), "
+                '{n: r.get_tensor(n) for n in r.get_variable_to_shape_map()})" '
+                f"{shlex.quote(str(prefix))}"
             )
         with _refused_if_damaged(prefix):
             tensors = read_bundle(prefix, lambda name: name in names or name == _GLOBAL_STEP)
