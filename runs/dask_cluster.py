@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import itertools
 import pickle
+import re
 import threading
 import time
 import traceback
@@ -19,7 +20,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from multiberts.runs.console import note_once, progress
+from multiberts.runs.console import note_once, progress, warn
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.processes import code_digest, code_digest_on_disk
 
@@ -27,6 +28,8 @@ SECONDS_TO_ANSWER = 9.0
 SECONDS_BETWEEN_LOOKS = 0.5
 # Time without a usable worker, after which a message or an error says why.
 SECONDS_OF_SILENCE = 30.0
+_IS_PRIVATE = re.compile(r"(tls|wss|gateway|inproc)://|\w+://(127\.|\[::1\]:)")
+_warn_once = functools.cache(warn)
 
 # Reasons why a worker cannot run a call; other reasons are errors.
 _STARTED_EARLIER = "its process was started with other code of this project"
@@ -75,6 +78,11 @@ def connect(address: str, setting: str) -> Any:
         # A client that could not connect may stay, and keep its process from ending.
         with ThreadPoolExecutor(1) as thread:
             thread.submit(asyncio.run, ask()).result()
+        if not _IS_PRIVATE.match(distributed.comm.resolve_address(address)):
+            _warn_once(
+                f"{setting} is {address!r}, which has no TLS: whoever reaches it runs code as you; start "
+                "the cluster with keys, and give its tls:// address (docs/clusters.md)"
+            )
         return distributed.Client(address, set_as_default=False)
     except Exception as error:  # each protocol has its own
         raise UserError(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import socket
 import time
 from pathlib import Path
 
+import dask
+import psutil
 import pytest
+from distributed import LocalCluster, Security
 
 from multiberts.runs import dask_cluster
 from multiberts.runs.dask_cluster import Workers, connect
@@ -75,6 +79,55 @@ def test_a_command_with_the_address_of_no_scheduler_ends_at_once(
     done = warm.run(["prepare", *flags, f"--scheduler={address}"], tmp_path)
     assert done.returncode == 2
     assert f"prepare.scheduler is '{address}', which does not answer ({reason}" in done.stderr
+
+
+def own_address() -> str:
+    """Returns an address of this machine that others reach."""
+    for interface in psutil.net_if_addrs().values():
+        for family, address, *_ in interface:
+            if family == socket.AF_INET and not address.startswith("127."):
+                return address
+    pytest.skip("needs a network interface")
+
+
+@pytest.mark.parametrize(
+    ("protocol", "host", "is_told"),
+    [
+        ("tcp://", "", True),
+        ("", "", True),
+        ("ws://", "", True),
+        ("tls://", "", False),
+        ("tcp://", "127.0.0.1", False),
+        ("ws://", "localhost", False),
+        ("", "localhost", False),
+    ],
+)
+def test_a_scheduler_without_tls_on_the_network_is_told_of_once(
+    protocol: str, host: str, is_told: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host = host or own_address()
+    keys = Security.temporary() if protocol == "tls://" else Security()
+    settings = {
+        "distributed.comm.tls.ca-file": keys.tls_ca_file,
+        "distributed.comm.tls.client.cert": keys.tls_client_cert,
+        "distributed.comm.tls.client.key": keys.tls_client_key,
+    }
+    with (
+        dask.config.set(settings),
+        LocalCluster(
+            n_workers=0,
+            host=host,
+            protocol=protocol or "tcp://",
+            security=keys,
+            dashboard_address="127.0.0.1:0",
+            silence_logs=logging.CRITICAL,
+        ) as cluster,
+    ):
+        address = f"{protocol}{host}:{cluster.scheduler_address.rpartition(':')[2]}"
+        for _ in range(2):
+            connect(address, "prepare.scheduler").close()
+    line = f"warning: prepare.scheduler is '{address}', which has no TLS: whoever reaches it runs"
+    assert capsys.readouterr().err.count(line) == is_told
 
 
 @pytest.mark.slow
