@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -16,10 +17,13 @@ from typing import Any
 
 import pytest
 import yaml
+from distributed import Client, Security
 
 import multiberts
+from multiberts.launch.workers.pool import make_keys
 from multiberts.runs.preemption import EXIT_PREEMPTED
 from multiberts.tests import warm
+from multiberts.tests.launch.launchers import wait_until
 from multiberts.tests.launch.sky_program import make_executable, run_blocks
 from multiberts.tests.launch.test_headers import CONFIGS, command_of, make_inputs
 from multiberts.tests.patience import PATIENCE
@@ -269,31 +273,73 @@ pretrain.tensorboard = False
 """
 
 
+def workers_seen(address: str, keys: Security | None) -> int | None:
+    """Returns how many workers a scheduler has; None: it refuses."""
+    try:
+        with Client(address, security=keys, set_as_default=False, timeout="3s") as client:
+            return len(client.scheduler_info(n_workers=-1)["workers"])
+    except OSError:
+        return None
+
+
+def security(keys: dict[str, str]) -> Security:
+    pair = {f"tls_client_{kind}": keys[f"tls_worker_{kind}"] for kind in ("cert", "key")}
+    return Security(tls_ca_file=keys["tls_ca_file"], **pair)
+
+
 @pytest.mark.slow
-def test_a_sweep_on_two_nodes_is_carried_out(tmp_path: Path) -> None:
+def test_a_sweep_on_two_nodes_is_carried_out_among_those_who_have_its_keys(tmp_path: Path) -> None:
     (tmp_path / "tiny.gin").write_text(GIN)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    fields = task("sweep.yaml")
+    fields, go = task("sweep.yaml"), tmp_path / "go"
     fields["envs"] |= {"ROOT": str(tmp_path / "root"), "CONFIG": str(tmp_path / "tiny.gin")}
-    fields["envs"] |= {"FLAGS": "--attempts=2", "PORT": str(port), "PYTHON": sys.executable}
+    # The launch waits until the test has seen the cluster.
+    flags = f"--attempts=2 $(until [ -e {go} ]; do sleep 0.1; done)"
+    fields["envs"] |= {"FLAGS": flags, "PORT": str(port), "PYTHON": sys.executable}
     make_executable(tmp_path / "nvidia-smi", "#!/bin/sh\nexit 1\n")
     node = {"SKYPILOT_NODE_IPS": "127.0.0.1\n127.0.0.2", "JAX_PLATFORMS": "cpu"}
     node |= {"PYTHONPATH": str(Path(multiberts.__file__).parents[1])}
-    node |= {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    node |= {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SKYPILOT_TASK_ID": "sky-2026_sweep_1-0"}
     statuses: dict[int, int] = {}
 
     def run(rank: int) -> None:
         own = {**node, "SKYPILOT_NODE_RANK": str(rank), "SKYPILOT_NUM_NODES": "2"}
         statuses[rank] = run_blocks(fields, tmp_path / f"node-{rank}", own)
 
-    threads = [threading.Thread(target=run, args=[rank]) for rank in (0, 1)]
+    # What a task left that was killed: on another first machine, and half made on this one.
+    keys = tmp_path / "root/launch/keys-sky-2026_sweep_1-0-127.0.0.1.pem"
+    keys.parent.mkdir(parents=True)
+    left = [keys.with_name("keys-sky-2026_sweep_1-0-127.0.0.9.pem"), Path(f"{keys}.part")]
+    for path in left:
+        path.touch()
+    threads = [threading.Thread(target=run, args=[rank]) for rank in (1, 0)]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
+    address = f"127.0.0.1:{port}"
+
+    def is_listening() -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    try:
+        assert wait_until(is_listening) and keys.exists()
+        own = security(
+            dict.fromkeys(("tls_ca_file", "tls_worker_cert", "tls_worker_key"), str(keys))
+        )
+        assert wait_until(lambda: workers_seen(f"tls://{address}", own) == 2)
+        assert stat.filemode(keys.stat().st_mode) == "-rw-------"
+        assert list(keys.parent.glob("keys-*")) == [keys]
+        assert workers_seen(f"tcp://{address}", None) is None
+        assert workers_seen(f"tls://{address}", security(make_keys())) is None
+        assert wait_until(lambda: workers_seen(f"tls://{address}", own) == 2)
+    finally:
+        go.touch()
+        for thread in threads:
+            thread.join(PATIENCE)
     logs = [(tmp_path / f"node-{rank}/run.log").read_text() for rank in (0, 1)]
     assert statuses == {0: 0, 1: 0}, logs
     done = sorted(path.parent.name for path in tmp_path.glob("root/pretrain/base/*/DONE"))
     assert len(done) == 3, logs
+    assert list(keys.parent.glob("keys-*")) == []
