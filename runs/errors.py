@@ -125,10 +125,6 @@ def nearest(name: str, choices: Iterable[str], otherwise: str | None = None) -> 
 
     Args:
       otherwise: the cure without a similar name; None: the list of all choices.
-
-    Examples:
-      >>> nearest("num_stepz", ["num_steps", "model"])
-      'did you mean num_steps?'
     """
     choices = list(choices)
     for meant in GUESSES.get(name, "").split(" or "):

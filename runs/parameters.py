@@ -164,11 +164,6 @@ def expanded(value: Any) -> Any:
     A shell expands neither in `--run_dir=~/x`, nor anything in a file, and a folder called `~` would be made.
     A text is a path here if it has a slash, and begins with `~` or `$` or has no white space, as shell lines
     have.
-
-    Examples:
-      >>> getfixture("monkeypatch").setenv("USER", "ada")
-      >>> expanded(["/scratch/$USER/runs", "${USER}/a b.csv", "source $USER/venv/bin/activate"])
-      ['/scratch/ada/runs', 'ada/a b.csv', 'source $USER/venv/bin/activate']
     """
 
     def expanded_path(text: str) -> str:
