@@ -26,7 +26,7 @@ import pytest
 
 from multiberts.bert.checkpoint import tensor_bundle
 from multiberts.runs.errors import UserError, in_flags
-from multiberts.tests.good_files import DOORS, GOOD
+from multiberts.tests.good_files import DOORS, GOOD, state_more_rows
 from multiberts.tests.obeying import faults_of
 
 TABLE = Path(__file__).with_name("bad_files.csv")
@@ -151,20 +151,6 @@ def _column_twice(path: Path) -> None:
     parquet.write_table(pyarrow.Table.from_arrays([*table.columns, table.column(0)], names), path)
 
 
-def _rows_stated(path: Path) -> None:
-    """Lets a Parquet file state 2^50 rows, which are fewer bytes than any run-length encoding takes."""
-    from pyarrow import parquet
-
-    data, rows = path.read_bytes(), parquet.read_metadata(path).num_rows
-    length = int.from_bytes(data[-8:-4], "little")
-    # Thrift's compact protocol: field 3, an integer of 64 bits in zigzag; then field 4, a list of 1 struct.
-    before, after = bytes((0x16, 2 * rows, 0x19, 0x1C)), b"\x16" + b"\x80" * 7 + b"\x04\x19\x1c"
-    footer = data[-8 - length : -8]
-    assert footer.count(before) == 1
-    footer = footer.replace(before, after)
-    path.write_bytes(data[: -8 - length] + footer + struct.pack("<I", len(footer)) + b"PAR1")
-
-
 def _index_states(**stated: Any) -> Callable[[Path], None]:
     """Returns a damage of an index of TensorFlow whose checksums fit."""
 
@@ -256,7 +242,7 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
     "lists in Parquet": _parquet(example_id=["a"]),
     "lists of words": _parquet(sentence1=["a", "b"]),
     "a column twice": _column_twice,
-    "more rows than memory": _rows_stated,
+    "more rows than memory": state_more_rows,
     "odd metadata of datasets": _metadata(b"huggingface", b'{"info": {"features": 3}}'),
     "broken metadata of datasets": _metadata(b"huggingface", b"{"),
     "index states a size": _index_states(field_5=1 << 62),
