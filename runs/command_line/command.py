@@ -48,7 +48,7 @@ _GIN_PARAM = flags.DEFINE_multi_string(
 _ALLOW_GIN_IMPORTS = flags.DEFINE_bool(
     "allow_gin_imports", False, "Let Gin files import modules, which runs their code."
 )
-_OVERWRITE = flags.DEFINE_bool("overwrite", False, "Let named files be others' before.")
+_OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace named files that no command wrote.")
 _FOR_PROGRAMS = re.compile(r"(Returns|Raises|Example|Examples):\n")
 _FULL_HELP = {"-helpfull", "--helpfull"}
 _HELP = {"-h", "-help", "--help", "-helpshort", "--helpshort"} | _FULL_HELP
@@ -412,6 +412,7 @@ def _overview(group: str = "") -> str:
             "world, then holdout, prepare, pretrain, finetune and sweep. With -q a command prints results,",
             "warnings and errors alone; with -v its parameters and time, too, and where an error came from.",
             "pretrain, finetune, predict and sweep take --engine=tensorflow or --engine=jax.",
+            "A named file that no command wrote is replaced with --overwrite only.",
         ]
     )
 
