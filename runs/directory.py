@@ -60,6 +60,12 @@ def fingerprint(path: PathLike) -> str:
 
     Raises:
       UserError: there is nothing at `path`, or it is a run that has not finished.
+
+    Examples:
+      >>> from multiberts.runs.files import write_atomically
+      >>> write_atomically("text.txt", "one sentence\n")
+      >>> fingerprint("text.txt")[:12]
+      '5f0a42ea0749'
     """
     path = Path(path)
     if path.is_file():
@@ -93,6 +99,10 @@ def read_done(directory: PathLike) -> dict[str, RecordedFile]:
 
     Raises:
       UserError: the DONE marker is damaged, or names a file outside the directory.
+
+    Examples:
+      >>> list(read_done("runs/seed_0"))
+      ['predictions/dev.tfrecord', 'run.json']
     """
     return _listed(Path(directory) / DONE, "remove it and run the same command to make it again")
 
@@ -129,6 +139,11 @@ def read_config(path: PathLike) -> Iterator[tuple[str, Any, str | None]]:
 
     Raises:
       UserError: a line is not a binding as `RunDirectory` writes it.
+
+    Examples:
+      >>> bindings = {name: value for name, value, _ in read_config("runs/seed_0/config.gin")}
+      >>> bindings["import_predictions.task"], bindings["import_predictions.pretrain_seed"]
+      ('RTE', 0)
     """
     for number, name, value, content in _bindings(Path(path), read_lines(path)):
         try:

@@ -28,6 +28,13 @@ class UserError(Exception):
 
     Commands print the line on standard error and exit with status 2; nothing has been written. What a file
     holds is cut short in it.
+
+    Examples:
+        >>> try:
+        ...     raise UserError("text.txt is empty; give a file with text in it")
+        ... except UserError as error:
+        ...     print(f"error: {error}")
+        error: text.txt is empty; give a file with text in it
     """
 
     def __init__(self, message: str):
@@ -96,12 +103,7 @@ def check_memory(where: object, needed: int) -> None:
 
 
 def check_values(function: str, rows: Iterable[tuple[str, Any, bool, str]]) -> None:
-    """Refuses the first parameter of a command whose value cannot be used.
-
-    Args:
-      function: name of the command's function, as in Gin.
-      rows: (name, value, whether it is valid, expected value) of each parameter.
-    """
+    """Refuses the first parameter of rows (name, value, whether it is valid, expected value) that is not."""
     for name, value, is_valid, expected in rows:
         if not is_valid:
             raise UserError(f"{function}.{name} is {value!r}, expected {expected}; change it")
@@ -137,12 +139,7 @@ def nearest(name: str, choices: Iterable[str], otherwise: str | None = None) -> 
 
 
 def counted(count: float, noun: str, form: str = "") -> str:
-    """Returns a number with its noun, in the plural unless the number is 1.
-
-    Args:
-      noun: singular noun with a plural in s.
-      form: format of the number, as in a format string.
-    """
+    """Returns a number in a `form` with its noun, which gets an s unless the number is 1."""
     return f"{count:{form}} {noun}{'' if count == 1 else 's'}"
 
 

@@ -41,7 +41,8 @@ MARK = "made by multiberts"
 _HEADERS = (b"name,evaluation_set,metric,design,", b"task,evaluation_set,epochs,")
 # Spreadsheets compute a text that begins so: a run called `+cmd|...` would act. `-0.3` is a number.
 _FORMULA = re.compile(r"[=@\t\r]|[+-](?!\.?\d[\d.e+-]*$|inf$|nan$)")
-_may_overwrite = False
+# Whether this process's command may replace files of others: its flag `--overwrite`.
+overwrites = False
 
 # Held while a directory is replaced, so that the moment without it is not mistaken for a loss.
 _SWAPPING = threading.RLock()
@@ -98,12 +99,6 @@ def write_atomically(path: PathLike, data: str | bytes) -> None:
         temporary.write_bytes(data.encode() if isinstance(data, str) else data)
 
 
-def allow_overwriting(is_allowed: bool) -> None:
-    """Sets whether `check_output` lets this process's command replace files of others."""
-    global _may_overwrite  # of the process, like its command line
-    _may_overwrite = is_allowed
-
-
 def check_output(path: PathLike, content: bytes | None = None) -> None:
     """Refuses to replace a file that holds anything else than `content` and that no command made."""
     with contextlib.suppress(FileNotFoundError), open_marker(path) as file:
@@ -113,7 +108,7 @@ def check_output(path: PathLike, content: bytes | None = None) -> None:
             start = file.read()
         file.seek(0)
         is_ours = not start or MARK.encode() in start or start.startswith(_HEADERS)
-        if not (_may_overwrite or is_ours or (content and file.read(len(content) + 1) == content)):
+        if not (overwrites or is_ours or (content and file.read(len(content) + 1) == content)):
             raise UserError(
                 f"{path} is there, and no command of multiberts wrote it; give another name, move it away, "
                 "or add --overwrite"

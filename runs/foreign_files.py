@@ -37,13 +37,7 @@ MOST_BYTES_NEEDED = 1024
 def refuse_bytes(
     path: str | os.PathLike[str], start: bytes, cure: str = "give a file of text"
 ) -> None:
-    """Refuses a file by its first bytes, unpacked.
-
-    Args:
-      path: path for the message.
-      start: `MOST_BYTES_NEEDED` are enough.
-      cure: advice for kinds of files without their own.
-    """
+    """Refuses a file by its first `MOST_BYTES_NEEDED`, unpacked; `cure` is for kinds without their own."""
     if start[257:262] == b"ustar":
         raise UserError(f"{path} is a tar archive; {UNPACK}")
     for sign, kind, own_cure in _KINDS:

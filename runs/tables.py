@@ -476,7 +476,7 @@ def read_columnar(path: PathLike) -> pyarrow.Table:
                     tables.append(reader.schema.empty_table())
                     for batch in reader:
                         tables.append(pyarrow.Table.from_batches([batch]))
-                        check_memory(path, pyarrow.total_allocated_bytes() + handle.tell())
+                        check_memory(path, batch.nbytes)  # for as much again
             table = pyarrow.concat_tables(tables)
         table.validate(full=True)
     except FileNotFoundError:

@@ -119,8 +119,8 @@ def in_a_namespace(model: Any, path: Path) -> None:
 def run_the_printed_line(folder: Path) -> None:
     with pytest.raises(UserError) as refused:
         read_checkpoint(folder / "theirs")
-    line = shlex.split(str(refused.value).partition("python -c ")[2])[0]
-    subprocess.run([sys.executable, "-c", line], check=True)
+    line = shlex.split(str(refused.value).partition("python -c ")[2])
+    subprocess.run([sys.executable, "-c", *line], check=True)
 
 
 def foreign(**changes: dict[str, Any]) -> Callable[[Path], None]:

@@ -29,9 +29,6 @@ def local_arguments(arguments: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
     Inputs are fetched first. `run_dir` becomes a local copy, which is pushed now and then and when
     the block ends, however it ends.
-
-    Yields:
-      The arguments with local paths; the same if none is in a bucket.
     """
     url_of_path: dict[str, str] = {}
 

@@ -21,12 +21,11 @@ import gin
 from absl import app, flags
 
 import multiberts
-from multiberts.runs import console, environment
+from multiberts.runs import console, environment, files
 from multiberts.runs.bucket.localising import local_arguments
 from multiberts.runs.command_line.gin_files import bindings_of, in_data_folder, parse_gin
 from multiberts.runs.directory import DONE
 from multiberts.runs.errors import UserError, disk_full_line, in_flags, memory_error, nearest
-from multiberts.runs.files import allow_overwriting
 from multiberts.runs.parameters import (
     annotations_of,
     bound_call,
@@ -332,11 +331,7 @@ def gin_name_of(function: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs `multiberts <command> ...`; `python -m multiberts.<package>` comes here, too.
-
-    Args:
-      arguments: the command's name and its arguments; None: the arguments of this process.
-    """
+    """Runs `multiberts <command> ...`, by default of this process; `python -m multiberts.<package>`, too."""
     given = sys.argv[1:] if arguments is None else arguments
     with _one_line_errors():
         name, *rest = console.take_verbosity(given) or ["--help"]
@@ -490,7 +485,7 @@ def run_command(function: Callable[..., object], command: Command = Command("", 
             for name, listed in texts.items()
             if listed
         }
-        allow_overwriting(_OVERWRITE.value)
+        files.overwrites = _OVERWRITE.value
         bindings = source.gather(given)
         for name in filter(annotations.__contains__, bindings):
             console.detail(f"{source.gin_name}.{name} = {bindings[name]!r}")

@@ -369,12 +369,7 @@ def scope_of(name: str) -> str:
 
 
 def bindings_of(stage: str, name: str | None = None) -> dict[str, Any]:
-    """Returns what Gin binds to a stage, with `~` and `$NAME` of paths expanded (`runs.parameters.expanded`).
-
-    Args:
-      stage: name of the function in Gin.
-      name: add the bindings in this name's scope to those without scope.
-    """
+    """Returns what Gin binds to a stage, in the scope of `name`, too, with paths `expanded`."""
     with gin.config_scope(name and scope_of(name)):
         bindings: dict[str, Any] = expanded(gin.get_bindings(stage))
     return bindings
@@ -383,12 +378,7 @@ def bindings_of(stage: str, name: str | None = None) -> dict[str, Any]:
 def refuse_unknown_scopes(
     known: Mapping[str, Iterable[str]], where: str, unused: Iterable[str] = ()
 ) -> None:
-    """Refuses bindings in scopes that nothing would read.
-
-    Args:
-      where: the setting that names the scopes, for the message.
-      unused: further names that may have bindings although they are not wanted now.
-    """
+    """Refuses bindings in scopes that are neither `known`, from the setting `where`, nor `unused`."""
     tolerated = {scope_of(name) for name in unused}
     for line in gin.config_str(max_line_length=10**6).splitlines():
         match = _BINDING.match(line)

@@ -191,7 +191,8 @@ def compare_files(settings: FileComparison) -> str:
         answers = [item.answers for item in compared.items]
         texts[settings.csv] = full_table(compared.comparisons, answers, compared.without_base).csv()
     texts |= _pages(compared, settings, read, tables) if settings.html is not None else {}
-    write_outputs({Path(path): text for path, text in texts.items()})
+    if texts:
+        write_outputs({Path(path): text for path, text in texts.items()})
     if settings.json:
         return as_json(compared, read)
     answer = as_text(compared, read)

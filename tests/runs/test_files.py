@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from multiberts.runs import files
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import (
     MARK,
-    allow_overwriting,
     as_cell,
     read_bytes,
     read_json_fields,
@@ -61,7 +61,7 @@ def test_a_file_never_replaces_a_directory(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_of_others_is_not_replaced(
-    tmp_path: Path, there: bytes | None, is_ours: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bytes | None, is_ours: bool
 ) -> None:
     path, other = tmp_path / "named", tmp_path / "other"
     if there is not None:
@@ -71,24 +71,18 @@ def test_a_file_of_others_is_not_replaced(
         with pytest.raises(UserError, match="named is there, and no command .*--overwrite"):
             write_outputs(outputs)
         assert path.read_bytes() == there and not other.exists()
-        allow_overwriting(True)
-    try:
-        write_outputs(outputs)
-    finally:
-        allow_overwriting(False)
+        monkeypatch.setattr(files, "overwrites", True)
+    write_outputs(outputs)
     assert path.read_text() == other.read_text() == "new"
 
 
-def test_a_device_is_never_replaced(tmp_path: Path) -> None:
+def test_a_device_is_never_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.mkfifo(tmp_path / "pipe")
-    allow_overwriting(True)
-    try:
-        for path in (tmp_path / "pipe", Path("/dev/null")):
-            with pytest.raises(UserError, match="is a pipe or a device"):
-                write_outputs({path: "new"})
-            assert not path.is_file() and path.exists()
-    finally:
-        allow_overwriting(False)
+    monkeypatch.setattr(files, "overwrites", True)
+    for path in (tmp_path / "pipe", Path("/dev/null")):
+        with pytest.raises(UserError, match="is a pipe or a device"):
+            write_outputs({path: "new"})
+        assert not path.is_file() and path.exists()
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import shlex
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,7 @@ def test_layout_of_a_tf1_checkpoint(checkpoint: Path) -> None:
 
 
 def test_variables_in_pieces_are_joined_by_the_printed_cure(
-    checkpoint: Path, tmp_path: Path
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pieces as a partitioner of TensorFlow saves them."""
     import tensorflow as tf
@@ -98,7 +99,9 @@ def test_variables_in_pieces_are_joined_by_the_printed_cure(
     with pytest.raises(UserError, match=r"model\.ckpt\.index has bert/.* in pieces") as refused:
         read_checkpoint(checkpoint)
     line = str(refused.value).partition("python -c ")[2]
-    exec(shlex.split(line)[0], {})
+    script, *arguments = shlex.split(line)
+    monkeypatch.setattr(sys, "argv", ["-c", *arguments])
+    exec(script, {})
     read = read_checkpoint(checkpoint).parameters
     assert read.keys() == values.keys()
     assert all(np.array_equal(read[name], values[name]) for name in values)

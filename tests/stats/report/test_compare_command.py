@@ -108,7 +108,7 @@ def test_words_table_and_files(arms: Path, tmp_path: Path) -> None:
     assert "Detecting a true difference" not in text  # one sentence for each of many arms
     assert page.read_text().count("<svg") + page.read_text().count("data:image") >= 5
     assert 'href="tables/' not in page.read_text()
-    assert table.read_text().startswith("\\begin{tabular}")
+    assert table.read_text().startswith("% made by multiberts\n\\begin{tabular}")
     with numbers.open() as file:
         assert [row["name"] for row in csv.DictReader(file)] == [
             "new against old",
