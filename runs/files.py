@@ -17,7 +17,7 @@ import threading
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from multiberts.runs.errors import UserError, check_memory
 from multiberts.runs.foreign_files import MOST_BYTES_NEEDED, refuse_bytes
@@ -41,7 +41,7 @@ MARK = "made by multiberts"
 _HEADERS = (b"name,evaluation_set,metric,design,", b"task,evaluation_set,epochs,")
 # Spreadsheets compute a text that begins so: a run called `+cmd|...` would act. `-0.3` is a number.
 _FORMULA = re.compile(r"[=@\t\r]|[+-](?!\.?\d[\d.e+-]*$|inf$|nan$)")
-# Whether this process's command may replace files of others: its flag `--overwrite`.
+# The flag `--overwrite`: this process's command may replace files of others.
 overwrites = False
 
 # Held while a directory is replaced, so that the moment without it is not mistaken for a loss.
@@ -240,7 +240,7 @@ def read_bytes(path: PathLike, cure_if_empty: str = "give a file with text in it
     return data
 
 
-def open_marker(path: PathLike) -> IO[bytes]:
+def open_marker(path: PathLike) -> io.BufferedReader:
     """Opens a file for reading that other users may have created; a pipe would block, a device never ends."""
     try:
         file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
