@@ -85,24 +85,22 @@ def test_what_runs_code_is_told_by_the_user(tmp_path: Path, text: str, named: st
         ):
             parse(file)
     # The cures: typed, with its macros, or trusted.
-    binding = text.partition("\n")[2] or text
-    unbound: dict[str, object] = {}
-    for typed in (text.split("\n"), [binding, text.split("\n")[0]]):
-        with pytest.raises(
-            UserError, match="Gin knows no"
-        ):  # the functions are not registered here
-            parse(inner, typed=typed, functions=unbound)
-    with pytest.raises(UserError, match="Gin knows no"):
-        parse(inner, allow_imports=True)
+    typed = text.split("\n")
+    for options in ({"typed": typed}, {"typed": [*typed[1:], typed[0]]}, {"allow_imports": True}):
+        assert not refuses_code(inner, **options)
 
 
 def test_shipped_files_may_name_their_own_code() -> None:
-    options = {"BUCKET": "'gs://b/f'"}
-    with pytest.raises(UserError, match="Gin knows no"):
-        parse(
-            CONFIGS / "launch" / "tpu.gin",
-            typed=[f"{name} = {value}" for name, value in options.items()],
-        )
+    assert not refuses_code(CONFIGS / "launch" / "tpu.gin", typed=["BUCKET = 'gs://b/f'"])
+
+
+def refuses_code(file: Path, **options: Any) -> bool:
+    """Returns whether a file is refused for its code; Gin may know its functions here or not."""
+    try:
+        parse(file, **options)
+    except UserError as error:
+        return "would run" in str(error)
+    return False
 
 
 def test_a_text_with_the_sign_of_a_reference_is_data(tmp_path: Path) -> None:
