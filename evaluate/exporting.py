@@ -120,7 +120,7 @@ def _write_csv(table: pyarrow.Table, path: Path) -> None:
                 values if values is None else json.dumps(values)
                 for values in table[field.name].to_pylist()
             ]
-    for name in ("task", "evaluation_set", "procedure"):  # programs read ids and texts as they are
+    for name in ("task", "evaluation_set", "procedure"):  # ids and texts stay exact, for programs
         frame[name] = frame[name].map(as_cell)
     frame.to_csv(path, index=False)
 

@@ -117,12 +117,12 @@ def _print(text: str, stream: TextIO) -> None:
 
 
 def joined(lines: Iterable[str]) -> str:
-    """Joins lines, each of which stays one: a line end in a run's name could forge a result."""
+    """Joins lines after escaping line ends within them: one in a run's name could fake a result line."""
     return "\n".join(printable(line, kept="") for line in lines)
 
 
 def printable(text: str, kept: str = "\n\t") -> str:
-    """Escapes control characters, but those `kept`, in a text for the terminal; of a name all: `kept=""`.
+    """Escapes control characters, except `kept`, in a text for the terminal; for a name use `kept=""`.
 
     Names of files and runs come from other people: escape sequences could hide a line, direction marks
     could reverse it, and unusual line ends could start a new one.

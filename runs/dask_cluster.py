@@ -132,8 +132,8 @@ _TASK = f"__import__({__name__!r}, fromlist=['']).{call_if_same.__name__}(digest
 class Workers:
     """The workers of a scheduler, each of which has one call at a time.
 
-    A call goes to a worker whose code is this process's; others are named and get none. `look_after` is to be
-    called until its future is done.
+    Only workers with this process's code get calls; others are reported. Call `look_after` regularly until
+    all futures are done.
     """
 
     def __init__(

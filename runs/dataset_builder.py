@@ -61,11 +61,11 @@ def open_builder(dataset: str, datasets_dir: str | None, *, parameter: str) -> A
 
 @functools.cache
 def _refuse_imports(features: Any) -> None:
-    """Stops the library, in this process, from importing (running) a module that a dataset's file names."""
+    """Prevents the library, in this process, from importing modules named in a dataset's files."""
     find = features.cls_from_name
 
     def find_loaded(name: str) -> Any:
-        # All types of the library are loaded. Some of its tests, once imported, search the current folder.
+        # The library has loaded all its types. Importing its tests may put `.` on the path.
         if (
             not name.startswith("tensorflow_datasets.")
             or name.rpartition(".")[0] not in sys.modules

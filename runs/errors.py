@@ -97,13 +97,13 @@ def memory_error(error: BaseException, where: object = "this command") -> UserEr
 
 
 def check_memory(where: object, needed: int) -> None:
-    """Refuses what needs more bytes (above a MiB) than this process can get, or the kernel may kill it."""
+    """Refuses to continue if fewer bytes are available; less than 1 MiB is not checked, to save time."""
     if needed >> 20 and needed > (left := available_bytes()):
         raise UserError(f"{where} needs over {needed:,} bytes of memory, found {left:,}; {_LESS}")
 
 
 def check_values(function: str, rows: Iterable[tuple[str, Any, bool, str]]) -> None:
-    """Refuses the first parameter of rows (name, value, whether it is valid, expected value) that is not."""
+    """Refuses the first invalid parameter; rows: (name, value, whether it is valid, expected value)."""
     for name, value, is_valid, expected in rows:
         if not is_valid:
             raise UserError(f"{function}.{name} is {value!r}, expected {expected}; change it")
@@ -139,7 +139,7 @@ def nearest(name: str, choices: Iterable[str], otherwise: str | None = None) -> 
 
 
 def counted(count: float, noun: str, form: str = "") -> str:
-    """Returns a number in a `form` with its noun, which gets an s unless the number is 1."""
+    """Returns a number, formatted by `form`, and its noun, in the plural unless the number is 1."""
     return f"{count:{form}} {noun}{'' if count == 1 else 's'}"
 
 

@@ -43,8 +43,8 @@ _SETTINGS: dict[Any, Any] = {
     "axes.titlelocation": "left",
     "axes.grid": False,
     "legend.frameon": False,
-    "text.parse_math": False,  # names of files' arms and tasks are text: `$\\a$` is an error in Matplotlib
-    "text.usetex": False,  # TeX could read the files that such a name states
+    "text.parse_math": False,  # an arm named `$\\a$` was an error of Matplotlib
+    "text.usetex": False,  # TeX would read files named in \\input{...}
     "svg.fonttype": "none",  # text stays text: small files that can be searched
     "svg.hashsalt": "stats",  # the same names of parts every time
     "figure.dpi": 100,

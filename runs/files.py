@@ -36,12 +36,12 @@ _MAX_DIGITS = 20
 # transformers writes this for a length without limit.
 _NO_LIMIT = str(int(1e30))
 
-# Stands in the first bytes of pages, pictures and LaTeX, and in the last of Parquet; tables have headers.
+# Marks our pages, pictures and LaTeX in the first bytes, Parquet in its footer. CSV is known by its header.
 MARK = "made by multiberts"
 _HEADERS = (b"name,evaluation_set,metric,design,", b"task,evaluation_set,epochs,")
-# Spreadsheets compute a text that begins so: a run called `+cmd|...` would act. `-0.3` is a number.
+# Spreadsheets execute cells that begin like this, such as a run's name `+cmd|...`; `-0.3` is a number.
 _FORMULA = re.compile(r"[=@\t\r]|[+-](?!\.?\d[\d.e+-]*$|inf$|nan$)")
-# The flag `--overwrite`: this process's command may replace files of others.
+# The flag `--overwrite`: `check_output` then accepts files that are not ours.
 overwrites = False
 
 # Held while a directory is replaced, so that the moment without it is not mistaken for a loss.
@@ -100,7 +100,7 @@ def write_atomically(path: PathLike, data: str | bytes) -> None:
 
 
 def check_output(path: PathLike, content: bytes | None = None) -> None:
-    """Refuses to replace a file that holds anything else than `content` and that no command made."""
+    """Refuses an existing file that multiberts did not write, unless its content is `content` already."""
     with contextlib.suppress(FileNotFoundError), open_marker(path) as file:
         start = file.read(512)
         if start.startswith(b"PAR1"):
@@ -110,13 +110,13 @@ def check_output(path: PathLike, content: bytes | None = None) -> None:
         is_ours = not start or MARK.encode() in start or start.startswith(_HEADERS)
         if not (overwrites or is_ours or (content and file.read(len(content) + 1) == content)):
             raise UserError(
-                f"{path} is there, and no command of multiberts wrote it; give another name, move it away, "
-                "or add --overwrite"
+                f"{path} exists and was not written by multiberts; give another name, move it away, or add "
+                "--overwrite"
             )
 
 
 def write_outputs(texts: Mapping[Path, str]) -> None:
-    """Writes files that a user named, or none of them where `check_output` refuses one."""
+    """Writes output files that a user named: all of them, or none if `check_output` refuses one."""
     for path, text in texts.items():
         check_output(path, text.encode())
     for path, text in texts.items():
@@ -124,7 +124,7 @@ def write_outputs(texts: Mapping[Path, str]) -> None:
 
 
 def as_cell(value: Any) -> Any:
-    """Returns a value for a CSV file, with a quote before a text that a spreadsheet would compute."""
+    """Returns a value for a CSV file; a text that a spreadsheet would execute gets a leading quote."""
     return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
 
 
@@ -218,9 +218,7 @@ def is_name_inside(name: object) -> bool:
 
 def sha256_of_file(path: PathLike) -> str:
     """Returns the SHA-256 of a file's bytes, in hexadecimal."""
-    with open_marker(
-        path
-    ) as handle:  # a stranger's run.json that was a pipe held `compare` up for ever
+    with open_marker(path) as handle:  # `open` would wait forever for a named pipe
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
@@ -277,7 +275,7 @@ class _Unpacked(gzip.GzipFile):
 
     def __init__(self, path: PathLike, file: Any):
         super().__init__(fileobj=file)
-        self._path, self.myfileobj = path, file  # which is closed with it
+        self._path, self.myfileobj = path, file  # closed together with the stream
 
     def readinto(self, buffer: Any) -> int:
         try:

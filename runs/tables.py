@@ -476,7 +476,7 @@ def read_columnar(path: PathLike) -> pyarrow.Table:
                     tables.append(reader.schema.empty_table())
                     for batch in reader:
                         tables.append(pyarrow.Table.from_batches([batch]))
-                        check_memory(path, batch.nbytes)  # for as much again
+                        check_memory(path, 2 * batch.nbytes)  # room for one more, and a margin
             table = pyarrow.concat_tables(tables)
         table.validate(full=True)
     except FileNotFoundError:

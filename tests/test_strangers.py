@@ -119,10 +119,10 @@ TRIALS: dict[str, list[Trial]] = {
         *(
             Trial(_gin(text), COMPARE, says)
             for text, says in (
-                ("compare.csv = '~/.bashrc'", r"a\.gin line 1 names ~/\.bashrc .*give --csv="),
+                ("compare.csv = '~/.bashrc'", r"a\.gin line 1 sets csv to ~/\.bashrc, .*give --csv="),
                 ("OUT = '../home/new.html'\ncompare.html = %OUT", "give --html="),
-                ("compare.csv = '.envrc'", "begins with a dot"),
-                ("compare.csv = 'notes.csv'", r"notes\.csv is there, .*--overwrite"),
+                ("compare.csv = '.envrc'", "none that begins with a dot"),
+                ("compare.csv = 'notes.csv'", r"notes\.csv exists and was not .*--overwrite"),
                 ("import evilmod", "imports a module"),
                 ("compare.base = @evilmod.Evil()", "refers to a function"),
                 ("finetune.task_modules = ['evilmod']", "sets task_modules, whose code would run"),

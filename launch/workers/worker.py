@@ -174,7 +174,7 @@ def _described(error: BaseException) -> Error:
     line = disk_full_line(error)
     if line is not None:
         return {"kind": DISK_FULL, "message": line}
-    # A limit or the machine is too small, for the next attempt as well.
+    # As an error for users it is not retried: the next attempt would meet the same limit.
     error = (isinstance(error, MemoryError) and memory_error(error)) or error
     kind = type(error).__name__
     message = (str(error).strip() or "no message").splitlines()[0]

@@ -58,9 +58,8 @@ def curves(*, run_dirs: Sequence[PathLike], output_dir: PathLike = "curves") -> 
         raise UserError("a run is named twice; give each once, or its spread is too small")
     if not run_dirs:
         raise UserError("no run is named; give directories of pre-training runs")
-    there = [Path(output_dir) / name for name in ("loss.png", "held_out.json")]
-    for path in [path for path in there if path.exists()][:1]:  # the second has no mark of ours
-        check_output(path)
+    picture = Path(output_dir) / "loss.png"
+    check_output(picture if picture.exists() else Path(output_dir) / "held_out.json")
     groups = _grouped([_read(run_dir) for run_dir in run_dirs])
     _draw(groups, Path(output_dir))
     lines = ["runs are grouped by procedure, number of steps and corpus"]

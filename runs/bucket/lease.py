@@ -157,7 +157,7 @@ class Lease:
         if not self._may_vanish:
             return self._bucket.write_if(self._name, self._content(), self._version)
         version = None
-        while version is None:  # it may vanish between this reading and this writing, too
+        while version is None:  # retried if it vanishes between reading and writing
             content, stored = self._bucket.read_version(self._name)
             if self._is_of_another(content):
                 break

@@ -47,7 +47,9 @@ _GIN_PARAM = flags.DEFINE_multi_string(
 _ALLOW_GIN_IMPORTS = flags.DEFINE_bool(
     "allow_gin_imports", False, "Let Gin files import modules, which runs their code."
 )
-_OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace named files that no command wrote.")
+_OVERWRITE = flags.DEFINE_bool(
+    "overwrite", False, "Overwrite output files that multiberts did not write."
+)
 _FOR_PROGRAMS = re.compile(r"(Returns|Raises|Example|Examples):\n")
 _FULL_HELP = {"-helpfull", "--helpfull"}
 _HELP = {"-h", "-help", "--help", "-helpshort", "--helpshort"} | _FULL_HELP
@@ -407,7 +409,7 @@ def _overview(group: str = "") -> str:
             "world, then holdout, prepare, pretrain, finetune and sweep. With -q a command prints results,",
             "warnings and errors alone; with -v its parameters and time, too, and where an error came from.",
             "pretrain, finetune, predict and sweep take --engine=tensorflow or --engine=jax.",
-            "A named file that no command wrote is replaced with --overwrite only.",
+            "Output files that multiberts did not write are replaced only with --overwrite.",
         ]
     )
 

@@ -29,11 +29,11 @@ _BINDING = re.compile(r"^(?:(?P<scope>[\w/]+)/)?(?P<stage>\w+)\.(?P<parameter>\w
 _MACRO = re.compile(r"%([A-Za-z_]\w*)")
 # Prefix of paths in the data folder, which the macro DATA names.
 IN_DATA = "data:"
-# Parameters that name code, or a server whose answers can be code, and such `engine_options`: shell lines, a
-# Python, options of sbatch, a file of commands. Only the user or a shipped file may set them.
+# Parameters, and keys of `engine_options`, that run code: modules, shell lines, an interpreter, options
+# of sbatch, a task file, a scheduler (its replies are unpickled). Strangers' files may not set them.
 _CODE = {"task_modules", "scheduler"}
 _CODE_OF_ENGINES = {"scheduler", "worker_init", "python", "scheduler_options", "task"}
-# Parameters that name files to write outside a run; `compare.csv = '~/.bashrc'` of a file took a shell over.
+# Parameters that name output files. `compare.csv = '~/.bashrc'` in a file replaced the user's shell settings.
 _WRITTEN = {"csv", "html", "json", "latex", "path", "output_dir"}
 # Errors of Gin and Python's tokeniser for a text that is not a configuration.
 _TEXT_ERRORS = (*(ValueError, SyntaxError, OSError, AttributeError, TypeError), tokenize.TokenError)
@@ -89,17 +89,17 @@ def parse_gin(
     for where, parameter, text in written:
         if not _is_near(in_data_folder(expanded(text)), given):
             raise UserError(
-                f"{where} names {text} to be written, which is not below the current folder or the run's, or "
-                f"begins with a dot; if you want that file, give --{parameter}={shlex.quote(text)}"
+                f"{where} sets {parameter} to {text}, but a Gin file may name outputs only below the current "
+                f"folder or the run, and none that begins with a dot; give --{parameter}={shlex.quote(text)}"
             )
 
 
 def _is_near(path: str, given: Mapping[str, Any]) -> bool:
-    """Returns whether a path leads below the current folder, or below a run or root that a flag gave."""
+    """Returns whether a path is below the current folder, or below a run or root given by flag."""
     runs = (given[name] for name in given if name.endswith((".root", ".run_dir")) and given[name])
     for folder in map(os.path.realpath, [".", *runs]):
         inside = os.path.relpath(os.path.realpath(path), folder)
-        # Programs run or obey files whose names begin with a dot, and `..` begins so, too.
+        # Shells and git execute hidden files; this also excludes `..`.
         if not any(part.startswith(".") for part in Path(inside).parts):
             return True
     return False
@@ -229,8 +229,8 @@ def _check_statements(
     """Refuses statements that would run code, and macros that refer to themselves.
 
     Returns:
-      Unset macros, each with a parameter that is bound to it alone, such as `finetune.task`; and where a file
-      names a file to write, the parameter, and that name.
+      (macro, parameter bound to it alone) of each unset macro, and (location, parameter, path) of each output
+      file named in an untrusted file.
     """
     trust = "give --allow_gin_imports if you trust the file"
     macros: dict[str, _Binding] = {}
@@ -285,7 +285,7 @@ def _check_statements(
     written = []
     for (_, _, parameter), binding in bindings.items():
         for where, key, text in _texts_of_files(binding, macros):
-            is_code = key in _CODE_OF_ENGINES or "\n" in text  # which ends an option of sbatch
+            is_code = key in _CODE_OF_ENGINES or "\n" in text  # a new line of the job script
             if parameter in _CODE or (parameter == "engine_options" and is_code):
                 if not allow_imports:
                     raise UserError(
@@ -298,22 +298,22 @@ def _check_statements(
     return [pair for pair in bound if pair[0] not in macros or pair[0] in required], written
 
 
-# A place, a value, and whether the user or a shipped file tells it.
+# (location, value, whether the user typed it or it is in a shipped file)
 _Binding = tuple[str, Any, bool]
 
 
 def _texts_of_files(
     binding: _Binding, macros: Mapping[str, _Binding], key: str = ""
 ) -> Iterator[tuple[str, str, str]]:
-    """Yields the texts in a value that neither the user nor a shipped file tells: place, key, text."""
-    where, value, is_told = binding
+    """Yields (location, key of the mapping around it, text) for the texts of a value in untrusted files."""
+    where, value, is_trusted = binding
     if isinstance(value, _Macro):
         yield from _texts_of_files(macros.get(value, (where, None, True)), macros, key)
     elif isinstance(value, (dict, list, tuple)):
         pairs = value.items() if isinstance(value, dict) else ((key, item) for item in value)
         for name, item in pairs:
-            yield from _texts_of_files((where, item, is_told), macros, name)
-    elif isinstance(value, str) and value and not is_told:
+            yield from _texts_of_files((where, item, is_trusted), macros, name)
+    elif isinstance(value, str) and value and not is_trusted:
         yield where, key, value
 
 

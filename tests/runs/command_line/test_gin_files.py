@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 
 from multiberts.evaluate.scoring import score
 from multiberts.runs import console
+from multiberts.runs.command_line import gin_files
+from multiberts.runs.command_line.command import COMMANDS, described_function, load
 from multiberts.runs.command_line.gin_files import parse_gin
 from multiberts.runs.errors import UserError
 from multiberts.tests import warm
@@ -207,6 +210,26 @@ def test_a_flag_sets_the_macro_that_its_parameter_is_bound_to(tmp_path: Path) ->
         bound(a="x")
 
 
+_NAMES_AN_OUTPUT = re.compile(
+    r"\b(path of|file or) .* to write\b|to this file|folder of the curves"
+)
+
+
+def test_every_parameter_that_names_an_output_file_is_known() -> None:
+    """Otherwise a Gin file could name one anywhere; run directories replace nothing."""
+    outputs = {
+        name
+        for command in COMMANDS.values()
+        for name, lines in described_function(load(command.target))[1].items()
+        if re.search(
+            r"\b(path of|file or) .* to write\b|\bto this file\b|\bfolder of the curves\b",
+            " ".join(lines),
+        )
+    }
+    assert outputs == {"csv", "html", "latex", "path", "output_dir"}
+    assert outputs <= gin_files._WRITTEN
+
+
 def compare(csv: str = "", run_dir: str = "") -> None:
     """Stands for a command that writes a named file."""
 
@@ -256,7 +279,9 @@ def test_a_file_names_files_below_the_folder_or_the_run(
         if is_near:
             assert bound(file) == path
         else:
-            with pytest.raises(UserError, match=r"a\.gin line \d names .*give --csv=") as refused:
+            with pytest.raises(
+                UserError, match=r"a\.gin line \d sets csv to .*give --csv="
+            ) as refused:
                 bound(file)
             assert path in str(refused.value)
         # What the user tells counts.

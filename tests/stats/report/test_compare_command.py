@@ -533,6 +533,18 @@ def test_a_missing_row_is_named_and_left_out_on_request(arms: Path) -> None:
     assert re.search(r"1 of [\d,]+ predictions .*missing and left out", text)
 
 
+def test_the_printed_flag_overwrites_a_file_of_others(arms: Path, tmp_path: Path) -> None:
+    notes = tmp_path / "notes.csv"
+    notes.write_text("my notes\n")
+    command = ["compare", arms, "--n_resamples=40", "--csv=notes.csv"]
+    done = warm.run(command, tmp_path)
+    assert done.returncode == 2 and done.stderr.endswith("or add --overwrite\n"), done.stderr
+    assert notes.read_text() == "my notes\n"
+    for flags in (["--overwrite"], []):  # the second time it is ours
+        assert warm.run([*command, *flags], tmp_path).returncode == 0
+        assert notes.read_text().startswith("name,evaluation_set,")
+
+
 def test_a_reader_follows_compare_to_few_functions_of_other_files(arms: Path) -> None:
     file, called = compare_files.__module__.rpartition(".")[2] + ".py", set()
 
