@@ -80,7 +80,7 @@ class Vocabulary:
     r"""A vocabulary. Vocabularies with equal `vocab.txt` and case are equal, so they can be keys of caches.
 
     Attributes:
-      path: the file with the pieces: a `vocab.txt` or a `tokenizer.json`.
+      where: the file with the pieces: a `vocab.txt` or a `tokenizer.json`.
       checksum: SHA-256 of `content`.
       lower_case: whether to lower-case text and strip accents; false for a cased model.
       overriding: file in the same folder whose case differs from that of the pieces, or None.
@@ -93,7 +93,7 @@ class Vocabulary:
       (False, [6, 5])
     """
 
-    path: Path = dataclasses.field(compare=False)
+    where: Path = dataclasses.field(compare=False)
     pieces: list[str] = dataclasses.field(compare=False, repr=False)
     content: bytes = dataclasses.field(compare=False, repr=False)
     checksum: str
@@ -125,6 +125,11 @@ class Vocabulary:
         return _opened(path, *states)
 
     @property
+    def identity(self) -> str:
+        """Returns the SHA-256 of what decides tokens: the pieces and the case, wherever it is said."""
+        return hashlib.sha256(f"{self.checksum} {self.lower_case}".encode()).hexdigest()
+
+    @property
     def size(self) -> int:
         return len(self.pieces)
 
@@ -153,9 +158,9 @@ class Vocabulary:
     def difference(self, other: Vocabulary) -> str | None:
         """Returns a message if two vocabularies differ in pieces or case, otherwise None."""
         if self.pieces != other.pieces:
-            return f"{self.path} and {other.path} differ"
+            return f"{self.where} and {other.where} differ"
         if self.lower_case != other.lower_case:
-            return f"{self.path} and {other.path} differ, as only one of them is cased"
+            return f"{self.where} and {other.where} differ, as only one of them is cased"
         return None
 
     def write(self, folder: PathLike) -> list[str]:

@@ -37,7 +37,7 @@ from multiberts.runs.console import ProgressBar, joined, progress, warn
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError, counted, nearest
 from multiberts.runs.files import as_cell, write_atomically
-from multiberts.runs.identity import Identity
+from multiberts.runs.identity import Identity, opened
 
 if TYPE_CHECKING:
     import xarray
@@ -78,7 +78,7 @@ class Tables:
     unlabelled: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
-IDENTITY = Identity(inputs=("predictions",))
+IDENTITY = Identity({"predictions": opened})
 
 
 def score(

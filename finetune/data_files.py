@@ -6,15 +6,15 @@ TensorFlow is imported only when a dataset is opened.
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from multiberts.runs.dataset_builder import open_builder
-from multiberts.runs.directory import fingerprint
 from multiberts.runs.errors import UserError, listed
 from multiberts.runs.files import PathLike
+from multiberts.runs.identity import Input
+from multiberts.runs.parameters import leaves
 from multiberts.runs.tables import TABLE_SUFFIXES, has_tagged_words, is_table
 
 # Suffix of files with one text per line, which are not tables.
@@ -31,23 +31,6 @@ SPLITS = {
     "test_matched": ("test_matched",),
     "test_mismatched": ("test_mismatched",),
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class FileContent:
-    """A file compared by content, as a key for caches.
-
-    Attributes:
-      path: its path, for reading and for errors.
-      checksum: SHA-256 of its bytes.
-    """
-
-    path: Path = dataclasses.field(compare=False)
-    checksum: str
-
-    @classmethod
-    def of(cls, path: PathLike) -> FileContent:
-        return cls(Path(path), fingerprint(path))
 
 
 def files_of_split(
@@ -86,28 +69,27 @@ def split_file(folder: PathLike, split: str, suffixes: Sequence[str] = TABLE_SUF
     raise UserError(f"{folder} {problem}, or name the file in finetune.train_files and dev_files")
 
 
-def refuse_repeated_files(inputs: Mapping[str, Path | list[Path]]) -> None:
-    """Refuses files with the same content among train files and dev files."""
-    files: list[tuple[str, Path]] = []
+def refuse_repeated_files(inputs: Mapping[str, Any]) -> None:
+    """Refuses files with the same content among train files and dev files.
+
+    Args:
+      inputs: opened files by argument.
+    """
+    first: dict[str, tuple[str, Input]] = {}
     for name in ("train_files", "dev_files"):
-        paths = inputs.get(name, [])
-        files += [(name, path) for path in (paths if isinstance(paths, list) else [paths])]
-    first: dict[str, tuple[str, Path]] = {}
-    sizes = Counter(path.stat().st_size for _, path in files)
-    for name, path in files:
-        if sizes[path.stat().st_size] == 1:
-            continue  # no other file can be equal, so large files need not be read
-        first_name, first_path = first.setdefault(fingerprint(path), (name, path))
-        if first_name != name:
-            raise UserError(
-                f"{path} of the dev files holds the same as {first_path} of the train files, so scores "
-                "would be on training examples; give other dev files (finetune.evaluation_files "
-                "takes training examples)"
-            )
-        if first_path is not path:
-            raise UserError(
-                f"finetune.{name} has {path} and {first_path}, which hold the same; leave one of them out"
-            )
+        for each in leaves(inputs.get(name, [])):
+            first_name, other = first.setdefault(each.identity, (name, each))
+            if first_name != name:
+                raise UserError(
+                    f"{each.where} of the dev files holds the same as {other.where} of the train files, so "
+                    "scores would be on training examples; give other dev files (finetune.evaluation_files "
+                    "takes training examples)"
+                )
+            if other is not each:
+                raise UserError(
+                    f"finetune.{name} has {each.where} and {other.where}, which hold the same; leave one of "
+                    "them out"
+                )
 
 
 @dataclasses.dataclass(frozen=True)

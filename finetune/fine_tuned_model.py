@@ -130,7 +130,7 @@ class FineTunedModel:
             **{name: origin[name] for name in ("pretrain_seed", "data_seed", "step")},
             # As in `base+MNLI`: runs that start from this model must not mix with runs of the encoder.
             "procedure": procedure and f"{procedure}+{settings.task}",
-            "parent": ancestor(origin, start.fingerprint),
+            "parent": ancestor(origin, start.identity),
             **{
                 name: origin[name] for name in ("corpus", "training", INITIALISED) if name in origin
             },

@@ -30,9 +30,9 @@ from multiberts.finetune.outputs import (
     STATE,
     Entries,
     facts_of_start,
-    fingerprints,
     note_early,
     provenance,
+    recorded,
     written_early,
 )
 from multiberts.finetune.rows import TrainingRows
@@ -41,13 +41,14 @@ from multiberts.finetune.settings import (
     NAMED,
     FinetuningSettings,
     data_of,
-    run_parameters,
+    run_identity,
     task_of,
 )
 from multiberts.runs.console import progress
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.files import remove
-from multiberts.runs.parameters import takes_fields_of
+from multiberts.runs.identity import check_unchanged
+from multiberts.runs.parameters import leaves, takes_fields_of
 from multiberts.runs.preemption import preemption_notice
 
 if TYPE_CHECKING:
@@ -79,15 +80,10 @@ def finetune(settings: FinetuningSettings) -> None:
     task = task_of(call)
     settings.check_task(task)
     data = data_of(call)
-    parameters = run_parameters(call, data)
-    start = Checkpoint.open(settings.checkpoint)
-    inputs = data.inputs()
+    parameters, paths = run_identity(call, data)
+    inputs = IDENTITY.open(paths)
     run = RunDirectory(
-        settings.run_dir,
-        stage="finetune",
-        parameters=parameters,
-        inputs={"checkpoint": start.directory, **inputs},
-        call=call,
+        settings.run_dir, stage="finetune", parameters=parameters, inputs=inputs, call=call
     )
     if run.done:
         remove(run.path / STATE)  # the process may have been killed before it removed the state
@@ -96,8 +92,9 @@ def finetune(settings: FinetuningSettings) -> None:
     # The data, checked before TensorFlow is imported, so that bad data is reported without those seconds.
     if settings.dataset is None:
         refuse_repeated_files(inputs)
-    start = _same_weights(start)
+    start = _same_weights(inputs.pop("checkpoint"), settings.checkpoint)
     model = data.read(start)
+    check_unchanged(*leaves(inputs))
     model.compile_step = settings.compile_step
     rows, trained = None, None
     if task.trains:
@@ -193,7 +190,7 @@ def finetune(settings: FinetuningSettings) -> None:
             "finetune_seed": settings.finetune_seed if rows else 0,
             "num_train_examples": rows.used if rows else 0,
             **({"kept_model": {"directory": MODEL, "epochs": tuned.epochs()}} if tuned else {}),
-            **provenance(start, facts_of_start(start), parameters, inputs=fingerprints(inputs)),
+            **provenance(start, facts_of_start(start), parameters, inputs=recorded(inputs)),
         }
         # After the predictions, whose checksums it lists.
         write_run(run.path, record)
@@ -241,8 +238,8 @@ def write_sets(
 
 # Consecutive runs of a process that start from the same weights, such as seeds of a sweep, read them once.
 @functools.lru_cache(maxsize=1)
-def _same_weights(start: Checkpoint) -> Checkpoint:
-    """Returns the previous call's checkpoint if it equals this one, as its weights may be in memory."""
+def _same_weights(start: Checkpoint, _name: str) -> Checkpoint:
+    """Returns the previous call's checkpoint, if it is the same in the same place, with its weights."""
     return start
 
 

@@ -13,11 +13,10 @@ from multiberts.bert.checkpoint.checkpoint import INITIALISED, Checkpoint
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.bert.checkpoint.hub import origin_of
 from multiberts.evaluate.prediction_files.run_file import problem_of_entries, set_at
-from multiberts.finetune.task import Files
-from multiberts.runs.directory import fingerprint
 from multiberts.runs.environment import JAX, TENSORFLOW, engine
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import read_json_fields, write_atomically
+from multiberts.runs.parameters import leaves
 from multiberts.runs.processes import code_digest
 
 STATE = "state"
@@ -59,7 +58,7 @@ def provenance(
     Args:
       start: the checkpoint that was fine-tuned, or the kept model that predicts.
       parameters: of the run that fine-tuned it.
-      files: further entries, the fingerprints of files that were read.
+      files: further entries, the files that were read.
     """
     return {
         **facts,
@@ -81,7 +80,7 @@ def facts_of_start(start: Checkpoint) -> dict[str, Any]:
     further = {"parent": known.get("parent"), INITIALISED: known.get(INITIALISED), "seeds": seeds}
     return {
         **{name: known.get(name) for name in ("procedure", "pretrain_seed", "data_seed", "step")},
-        "checkpoint": {"name": origin_of(start.directory), "sha256": start.fingerprint},
+        "checkpoint": {"name": origin_of(start.directory), "sha256": start.identity},
         **{name: value for name, value in further.items() if value},
     }
 
@@ -104,15 +103,12 @@ def facts_of_model(model: Checkpoint) -> dict[str, Any]:
     }
 
 
-def fingerprints(inputs: Files) -> dict[str, list[dict[str, Any]]]:
+def recorded(inputs: Mapping[str, Any]) -> dict[str, list[dict[str, str]]]:
+    """Returns names and identities of opened inputs, for a run.json."""
     return {
-        name: [fingerprinted(path) for path in (paths if isinstance(paths, list) else [paths])]
-        for name, paths in inputs.items()
+        name: [{"name": origin_of(each.where), "sha256": each.identity} for each in leaves(several)]
+        for name, several in inputs.items()
     }
-
-
-def fingerprinted(path: Path) -> dict[str, str]:
-    return {"name": origin_of(path), "sha256": fingerprint(path)}
 
 
 def _versions() -> dict[str, str]:

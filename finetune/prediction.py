@@ -8,10 +8,13 @@ from typing import Literal
 
 from multiberts.evaluate.prediction_files.run_file import RUN_FILE, files_of, write_run
 from multiberts.finetune.finetuning import write_sets
-from multiberts.finetune.outputs import facts_of_model, fingerprinted, fingerprints, provenance
+from multiberts.finetune.outputs import facts_of_model, provenance, recorded
 from multiberts.finetune.predictor import STANDARD_INPUT, Predictor, spooled, timed
+from multiberts.finetune.settings import IDENTITY
 from multiberts.runs import console
 from multiberts.runs.directory import RunDirectory
+from multiberts.runs.identity import check_unchanged
+from multiberts.runs.parameters import leaves
 
 
 def predict(
@@ -60,7 +63,6 @@ def predict(
     )
     with spooled(files) as (new, named):
         data = predictor.data(new, named)
-        inputs = data.inputs()
         if run_dir is None:
             for line in predictor.lines(data, new, is_timed=True):
                 text = json.dumps(line, ensure_ascii=False, default=str)
@@ -68,12 +70,13 @@ def predict(
                 is_shown = console.printable(text) == text
                 console.report(text if is_shown else json.dumps(line, default=str))
             return
+        files_of_data = IDENTITY.open({**data.inputs(), "task_modules": list(task_modules)})
         run = RunDirectory(
             run_dir,
             stage="predict",
             parameters={"sets": sorted({*new, *named}), "text_columns": list(text_columns),
                         "label_column": label_column},
-            inputs={"model": predictor.checkpoint.directory, **inputs},
+            inputs={"model": predictor.checkpoint, **files_of_data},
             call={"model": model, "files": list(files), "text_columns": list(text_columns),
                   "label_column": label_column, "compile_step": bool(compile_step),
                   **({"task_modules": list(task_modules)} if task_modules else {})},
@@ -88,9 +91,10 @@ def predict(
                 opened,
                 facts_of_model(opened),
                 {"sequence_length": record["sequence_length"], **record["arguments"]},
-                model=fingerprinted(opened.directory),
-                files=fingerprints(inputs),
+                model=recorded({"model": opened})["model"][0],
+                files=recorded(files_of_data),
             )
+            check_unchanged(*leaves(files_of_data))
             write_run(
                 run.path, {**content, "task": predictor.task.name, "evaluation_sets": entries}
             )

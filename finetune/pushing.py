@@ -96,7 +96,7 @@ def push(
         if not file.is_file() or sha256_of_file(file) != entry["sha256"]:
             raise UserError(f"{file} is not the file that {DONE} lists; make the report again")
     upload = None if repository is None else _Upload(repository, private)
-    directories = {name: Checkpoint.open(path).directory for name, path in named.items()}
+    models = {name: Checkpoint.open(path) for name, path in named.items()}
     runs = [run for folder in folders for run, _ in find_runs(folder)]
     if folders and not runs:
         raise UserError(
@@ -107,7 +107,7 @@ def push(
         stage="push",
         parameters={"names": sorted(named)},
         inputs={
-            **{f"checkpoint_{name}": path for name, path in directories.items()},
+            **{f"checkpoint_{name}": model for name, model in models.items()},
             "predictions": runs or None,
             "report": report,
         },
@@ -115,8 +115,8 @@ def push(
     )
     if not run.done:
         with run:
-            for name, directory in directories.items():
-                convert_checkpoint(directory, run.path / MODELS / name, HUGGING_FACE)
+            for name, model in models.items():
+                convert_checkpoint(model.directory, run.path / MODELS / name, HUGGING_FACE)
             if folders:
                 folder = run.path / PREDICTIONS
                 folder.mkdir(parents=True, exist_ok=True)
@@ -128,9 +128,9 @@ def push(
                 write_atomically(folder / CARD, card)
             outputs = [run.path / MODELS / name for name in named]
             # Markers of the conversions: this run's marker covers their files.
-            for model in outputs:
+            for folder in outputs:
                 for marker in (DONE, LOCK):
-                    remove(model / marker)
+                    remove(folder / marker)
             outputs += [run.path / PREDICTIONS] if folders else []
             files = sorted(path for each in outputs for path in each.rglob("*") if path.is_file())
             run.finish([str(file.relative_to(run.path)) for file in files])

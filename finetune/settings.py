@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from multiberts.bert.checkpoint.hub import check_name, checkpoint_directory, is_name
+from multiberts.bert.checkpoint.checkpoint import Checkpoint
+from multiberts.bert.checkpoint.hub import check_name
 from multiberts.evaluate.prediction_files.run_file import set_at
 from multiberts.finetune.data_files import DATASET_PREFIX
 from multiberts.finetune.task import (
@@ -16,19 +16,19 @@ from multiberts.finetune.task import (
     NAMES,
     SPEED,
     DataArguments,
-    Files,
     FinetuningData,
     Task,
     task_named,
 )
 from multiberts.finetune.training_options import RECIPE, TrainingOptions
 from multiberts.runs.errors import UserError
-from multiberts.runs.identity import Identity, Values, without_later_defaults
+from multiberts.runs.identity import Identity, Values, opened, opened_code, without_later_defaults
 from multiberts.runs.parameters import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     Range,
+    leaves,
     ordered_fields,
 )
 
@@ -213,18 +213,17 @@ def _names(settings: type, role: str | None) -> tuple[str, ...]:
 
 _TRAINING = _names(FinetuningSettings, None)
 _FILES_OF_DATA = _names(DataArguments, "files")
+_OF_DATA = [field.name for field in dataclasses.fields(DataArguments)]
 # Facts of the checkpoint that a run may record under another name.
 NAMED = _names(FinetuningSettings, "names")
 
 
 def _settle(parameters: Values, inputs: Values) -> None:
     """Leaves out what has no effect, and takes names in TensorFlow Datasets for names."""
-    chosen = task_of(parameters)
+    chosen = task_of({**parameters, **inputs})
     parameters["options"] = chosen.decisive(parameters["options"] or {})
-    counted = without_later_defaults(parameters, FinetuningSettings)
-    for name in [*parameters]:
-        if name not in counted or (not chosen.trains and name in _TRAINING):
-            del parameters[name]
+    for name in _TRAINING if not chosen.trains else ():
+        parameters.pop(name, None)
     if parameters["dataset"] is not None:
         del inputs["data_dir"]  # where TensorFlow Datasets keeps its data sets
     further = inputs["evaluation_files"] or {}
@@ -236,38 +235,24 @@ def _settle(parameters: Values, inputs: Values) -> None:
         }
 
 
-def _find_files(arguments: Mapping[str, Any], inputs: Values) -> None:
-    """Replaces folders of data by the files that the task reads, where all data are on this machine."""
-    if is_name(inputs.get("checkpoint")):
-        inputs["checkpoint"] = str(checkpoint_directory(inputs["checkpoint"]))
+def _find_files(
+    arguments: Mapping[str, Any], parameters: Values, inputs: Values, memory: dict[Any, Any]
+) -> None:
+    """Takes what the data say, where they are all on this machine, as the run itself does."""
     data = {name: inputs[name] for name in _FILES_OF_DATA if name in inputs}
     named = (
         arguments["dataset"] is not None
         or data.get("evaluation_files") != arguments["evaluation_files"]
     )
-    if named or not all(map(_is_path, data.values())):
+    if named or not all(isinstance(leaf, str) for leaf in leaves([*data.values()])):
         return
-    decisive = {
-        field.name: arguments.get(field.name) for field in dataclasses.fields(DataArguments)
-    }
-    for name in data:
-        del inputs[name]
-    inputs["files"] = _files_of(json.dumps(decisive))
-
-
-def _is_path(value: Any) -> bool:
-    """Returns whether all of a value are paths, rather than something that another run will make."""
-    if isinstance(value, Mapping):
-        return all(map(_is_path, value.values()))
-    if isinstance(value, (list, tuple)):
-        return all(map(_is_path, value))
-    return value is None or isinstance(value, str)
-
-
-# So that a plan of thousands of runs looks once.
-@functools.lru_cache(maxsize=64)
-def _files_of(arguments: str) -> Files:
-    return data_of(json.loads(arguments)).inputs()
+    given = json.dumps({name: arguments.get(name) for name in _OF_DATA})
+    if given not in memory:
+        memory[given] = data_of(arguments)
+    of_data = run_identity(arguments, memory[given])
+    for values, of_run in zip((parameters, inputs), of_data, strict=True):
+        values.clear()
+        values.update(of_run)
 
 
 def task_of(arguments: Mapping[str, Any]) -> Task:
@@ -283,8 +268,7 @@ def task_of(arguments: Mapping[str, Any]) -> Task:
 def data_of(arguments: Mapping[str, Any]) -> FinetuningData:
     """Finds the data of a call of `finetune`."""
     task = task_of(arguments)
-    names = [field.name for field in dataclasses.fields(DataArguments)]
-    given = {name: arguments[name] for name in names if arguments.get(name) is not None}
+    given = {name: arguments[name] for name in _OF_DATA if arguments.get(name) is not None}
     given |= {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
     return task.data(
         DataArguments(**{**given, "options": task.completed(given.get("options") or {})})
@@ -292,18 +276,35 @@ def data_of(arguments: Mapping[str, Any]) -> FinetuningData:
 
 
 IDENTITY = Identity(
-    inputs=("checkpoint", *_FILES_OF_DATA),
+    inputs={
+        "checkpoint": Checkpoint.open,
+        "task_modules": opened_code,
+        **dict.fromkeys(_FILES_OF_DATA, opened),
+    },
     speed=_names(FinetuningSettings, "speed"),
+    settings=FinetuningSettings,
     settle=_settle,
     find_files=_find_files,
 )
 
 
-def run_parameters(call: Mapping[str, Any], data: FinetuningData) -> dict[str, Any]:
-    """Returns the parameters that a run's directory and its run.json record."""
-    counted, _ = IDENTITY.of(call)
-    training = {name: value for name, value in counted.items() if name in _TRAINING}
-    further = {
-        name: counted[name] for name in ("task_modules", *NAMED) if counted.get(name) is not None
+def run_identity(call: Mapping[str, Any], data: FinetuningData) -> tuple[Values, Values]:
+    """Returns the parameters of a run, which its directory and its run.json record, and its inputs."""
+    counted, inputs = IDENTITY.of(call)
+    of_task = data.parameters()
+    # What a task does not name among its parameters counts, too.
+    defaults = task_of(call).options
+    options = {
+        name: value
+        for name, value in counted["options"].items()
+        if name not in of_task and value != defaults[name]
     }
-    return {"task": call["task"], **data.parameters(), **training, **further}
+    parameters = {
+        "task": call["task"],
+        **({"options": options} if options else {}),
+        **of_task,
+        **{name: value for name, value in counted.items() if name in _TRAINING},
+        **{name: counted[name] for name in NAMED if counted[name] is not None},
+    }
+    others = {name: inputs[name] for name in inputs.keys() - {*_FILES_OF_DATA}}
+    return parameters, {**others, **data.inputs()}

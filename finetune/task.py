@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from multiberts.runs.command_line.command import parameter_lines
 from multiberts.runs.errors import UserError, nearest
-from multiberts.runs.identity import without_later_defaults
+from multiberts.runs.identity import opened_code, without_later_defaults
 from multiberts.runs.parameters import PositiveInt, Range, annotations_of, described, fits
 
 if TYPE_CHECKING:
@@ -283,6 +283,7 @@ def registered_tasks(task_modules: tuple[str, ...] = ()) -> dict[str, Task]:
     for name in task_modules:
         try:
             further = importlib.import_module(name).TASKS
+            opened_code(name)  # as it is now: the process keeps what it has imported
         except (ImportError, AttributeError, SyntaxError, TypeError, ValueError) as error:
             raise UserError(
                 f"finetune.task_modules has {name!r}, which cannot be used ({error}); give a module with "

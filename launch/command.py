@@ -13,8 +13,6 @@ from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.task import registered_tasks
 from multiberts.launch.markers.failures import exit_with
 from multiberts.launch.plan.experiment import Experiment, make_plan
-from multiberts.launch.plan.input_digests import FILE as DIGESTS
-from multiberts.launch.plan.input_digests import InputDigests
 from multiberts.launch.plan.planned_run import STAGES, stage_function
 from multiberts.launch.workers.engines import make_engine
 from multiberts.runs.command_line.command import (
@@ -26,8 +24,11 @@ from multiberts.runs.command_line.command import (
 )
 from multiberts.runs.command_line.gin_files import bindings_of, refuse_unknown_scopes
 from multiberts.runs.errors import UserError, nearest
+from multiberts.runs.identity import keep, recall
 from multiberts.runs.parameters import PositiveInt, annotations_of, check_types
 
+# Digests of input files, so that the next plan reads only those that changed.
+DIGESTS = "launch/inputs.json"
 EXPERIMENT = """\
 An experiment is a Gin file (configs/demo.gin is the one to copy). It uses the names of the single
 commands; what holds for one corpus, procedure or task is in its scope:
@@ -70,7 +71,7 @@ class LaunchArguments(Arguments):
     def __init__(self, function: Callable[..., Any]):
         super().__init__(function)
         self.needs_plan = "plan" in inspect.signature(function).parameters
-        self._digests: InputDigests | None = None
+        self._digests: Path | None = None
 
     def options(self) -> dict[str, Any]:
         return {
@@ -132,12 +133,12 @@ class LaunchArguments(Arguments):
         for name, stage in _OF_STAGES.items():
             bound = bindings_of(stage) | bindings_of(gin_name_of(stage))
             arguments[name] = bound or None
-        self._digests = InputDigests(Path(settings["root"]) / DIGESTS)
+        self._digests = Path(settings["root"]) / DIGESTS
+        recall(self._digests)
         try:
-            plan = make_plan(Experiment(**arguments), digests=self._digests)
-            return {"plan": plan, **options}
+            return {"plan": make_plan(Experiment(**arguments)), **options}
         except UserError:
-            self._digests.keep()
+            keep(self._digests)
             raise
 
     @contextlib.contextmanager
@@ -147,7 +148,7 @@ class LaunchArguments(Arguments):
             yield bindings
         finally:
             if self._digests is not None:
-                self._digests.keep()  # the first launch creates their folder
+                keep(self._digests)  # the first launch creates their folder
 
     def functions(self) -> Iterable[Callable[..., Any]]:
         """Returns the stages whose parameters error messages may name."""

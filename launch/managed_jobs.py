@@ -34,13 +34,13 @@ from multiberts.launch.markers.attempts import (
 from multiberts.launch.markers.failures import FailedRun
 from multiberts.launch.markers.lease import launching
 from multiberts.launch.markers.planned import write_plan
-from multiberts.launch.plan.planned_run import PlannedRun
+from multiberts.launch.plan.planned_run import PlannedRun, stage_identity
 from multiberts.runs.bucket.copies import fetch_run, push_finished, push_input
 from multiberts.runs.bucket.mirror import last_push
 from multiberts.runs.bucket.objects import Bucket, is_url
 from multiberts.runs.command_line.gin_files import located
 from multiberts.runs.console import progress, report, warn
-from multiberts.runs.directory import CONFIG, DONE, fingerprint
+from multiberts.runs.directory import CONFIG, DONE
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import PathLike, write_atomically
 from multiberts.runs.preemption import PreemptedError
@@ -54,8 +54,6 @@ _INSTALL = "uv tool install --python 3.11 'skypilot[gcp,kubernetes]==0.14.1'"
 _QUEUE = ("jobs", "queue", "--all", "--all-users", "--verbose", "--refresh", "-o", "json")
 _COLOURS = re.compile(r"(?:\x1b|\\u001b)\[[0-9;]*m")  # as they are, and in JSON
 _STATE = re.compile(r"state/step_(\d+)")
-# Arguments of pre-training that are directories of finished runs.
-_INPUTS = ("corpus", "evaluation_corpus", "initial_checkpoint")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,10 +267,10 @@ class _Look:
             for parent in run.parents:
                 push_finished(self._root / parent.path, f"{self._bucket.url}/{parent.path}")
             arguments = run.arguments(self._bucket.url)
-            for name in _INPUTS:
+            for name, open_input in stage_identity("pretrain").inputs.items():
                 path = arguments.get(name)
                 if path is not None and not is_url(path) and not is_name(path):
-                    arguments[name] = f"{self._bucket.url}/inputs/{fingerprint(path)[:16]}"
+                    arguments[name] = f"{self._bucket.url}/inputs/{open_input(path).identity[:16]}"
                     push_input(Path(path), arguments[name])
             flags = [f"--gin_param=pretrain.{name} = {arguments[name]!r}" for name in arguments]
             name, flagged = self._name(run), ["--env", f"FLAGS={shlex.join(flags)}"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,19 +10,25 @@ from typing import Any
 from multiberts.evaluate.imports import importing
 from multiberts.evaluate.imports.importing import PredictionImport
 from multiberts.runs.directory import DONE, RunDirectory
-from multiberts.runs.identity import Identity, Values
+from multiberts.runs.identity import Identity, Values, opened
 from multiberts.runs.parameters import ordered_fields, takes_fields_of
 
 
-def _find_files(_: Mapping[str, Any], inputs: Values) -> None:
-    """Replaces a folder by its files, so that their content identifies the run."""
-    if isinstance(inputs["source"], str) and Path(inputs["source"]).is_dir():
-        inputs["files"] = [
-            str(file) for file in sorted(Path(inputs.pop("source")).rglob("*")) if file.is_file()
-        ]
+def _find_files(_: Mapping[str, Any], parameters: Values, inputs: Values, *__: Any) -> None:
+    """Replaces the source by its files; their names count, as layouts read seeds and tasks from them."""
+    if isinstance(inputs["source"], str):
+        source = Path(inputs.pop("source"))
+        inputs["files"] = files = [source]
+        if source.is_dir():
+            inputs["files"] = files = [
+                file
+                for file in sorted(source.rglob("*"))
+                if file.is_file() and not file.name.startswith((".", "README"))
+            ]
+        parameters["names"] = [os.path.relpath(file, source.parent) for file in files]
 
 
-IDENTITY = Identity(inputs=("source", "questions"), find_files=_find_files)
+IDENTITY = Identity({"source": opened, "questions": opened}, find_files=_find_files)
 
 
 @takes_fields_of(PredictionImport)

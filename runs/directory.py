@@ -4,40 +4,48 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import hashlib
 import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 from multiberts.runs.console import note_once
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import (
     UNFINISHED_SUFFIX,
     PathLike,
-    is_name_inside,
-    read_json_fields,
     read_lines,
     remove,
     sha256_of_file,
     write_atomically,
 )
+from multiberts.runs.identity import CONFIG as CONFIG
+from multiberts.runs.identity import DONE as DONE
+from multiberts.runs.identity import (
+    Opened,
+    RecordedFile,
+    check_promise,
+    keep,
+    opened,
+    read_outputs,
+    recall,
+)
+from multiberts.runs.identity import read_done as read_done
 from multiberts.runs.lease_holder import NoLocksError, lock_file
-from multiberts.runs.parameters import shortened
+from multiberts.runs.parameters import leaves, shortened
 
 if TYPE_CHECKING:
     from multiberts.runs.bucket.lease import Lease
 
-CONFIG = "config.gin"
-DONE = "DONE"
+_Given = PathLike | Opened
+
 LOCK = ".lock"
 # Lists the outputs of a run in a bucket that are not fetched while it resumes.
 UNFETCHED = ".unfetched.json"
 
-# Checksums of large input files, each with its size and times of change: while these stay, the
-# inputs of a finished run are not read again.
+# Checksums of large input files, by which the inputs of a finished run are not read again.
 INPUTS = ".inputs.json"
 LARGE_INPUT_BYTES = 64 << 20
 
@@ -46,73 +54,6 @@ _COMPARED = "#: "
 
 # Separates an input's path from the checksum of its content.
 _HOLDS = "  # holds "
-
-# Patterns of weight files in directories of other programs; several files are shards of one model.
-_WEIGHTS = ("*.data-?????-of-?????", "model*.safetensors", "pytorch_model*.bin")
-
-
-def fingerprint(path: PathLike) -> str:
-    r"""Returns the SHA-256 of an input's content, in hexadecimal.
-
-    Args:
-      path: a file (hashed itself), a finished run directory (by its DONE marker, which lists the checksums of
-        all outputs), or a checkpoint directory (by its `checkpoint.json`, or else by its weights).
-
-    Raises:
-      UserError: there is nothing at `path`, or it is a run that has not finished.
-
-    Examples:
-      >>> from multiberts.runs.files import write_atomically
-      >>> write_atomically("text.txt", "one sentence\n")
-      >>> fingerprint("text.txt")[:12]
-      '5f0a42ea0749'
-    """
-    path = Path(path)
-    if path.is_file():
-        return sha256_of_file(path)
-    # In this order, because our checkpoints also hold weights, and their list covers all files.
-    for marker in (DONE, "checkpoint.json", *_WEIGHTS):
-        files = sorted(path.glob(marker))
-        if marker == DONE and files:
-            read_done(path)  # a truncated or empty marker is not that of a finished run
-        if len(files) == 1:
-            return sha256_of_file(files[0])
-        if files:
-            digests = "".join(map(sha256_of_file, files))
-            return hashlib.sha256(digests.encode()).hexdigest()
-    if not path.exists():
-        raise UserError(f"{path} does not exist; check the path")
-    if (path / CONFIG).is_file():
-        raise UserError(f"{path} is a run that has not finished; run it to its end first")
-    raise UserError(f"{path} is neither a file, a finished run nor a checkpoint; check the path")
-
-
-class RecordedFile(TypedDict):
-    """Entry of a file in a DONE marker."""
-
-    bytes: int
-    sha256: str
-
-
-def read_done(directory: PathLike) -> dict[str, RecordedFile]:
-    """Returns a finished run's outputs by name.
-
-    Raises:
-      UserError: the DONE marker is damaged, or names a file outside the directory.
-
-    Examples:
-      >>> list(read_done("runs/seed_0"))
-      ['predictions/dev.tfrecord', 'run.json']
-    """
-    return _listed(Path(directory) / DONE, "remove it and run the same command to make it again")
-
-
-def _listed(marker: Path, cure: str) -> dict[str, RecordedFile]:
-    outputs = read_json_fields(marker, {"outputs": dict[str, RecordedFile]}, cure)["outputs"]
-    for name in outputs:
-        if not is_name_inside(name):
-            raise UserError(f"{marker} lists {name!r}, which is outside the run; {cure}")
-    return {name: {"bytes": of["bytes"], "sha256": of["sha256"]} for name, of in outputs.items()}
 
 
 def describe_outputs(run_dir: PathLike) -> str:
@@ -125,7 +66,7 @@ def describe_outputs(run_dir: PathLike) -> str:
 def read_unfetched(directory: PathLike) -> dict[str, RecordedFile]:
     """Returns the outputs, by name, that exist only in the run's bucket; none without a bucket."""
     listed = Path(directory) / UNFETCHED
-    return _listed(listed, "remove the directory") if listed.exists() else {}
+    return read_outputs(listed, "remove the directory") if listed.exists() else {}
 
 
 def read_config(path: PathLike) -> Iterator[tuple[str, Any, str | None]]:
@@ -145,30 +86,24 @@ def read_config(path: PathLike) -> Iterator[tuple[str, Any, str | None]]:
       >>> bindings["import_predictions.task"], bindings["import_predictions.pretrain_seed"]
       ('RTE', 0)
     """
-    for number, name, value, content in _bindings(Path(path), read_lines(path)):
-        try:
-            read = ast.literal_eval(value)
-        except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
-            raise UserError(
-                f"{path} line {number}: {shortened(value)} is not a Python literal; the file was edited: "
-                "restore it"
-            ) from error
-        yield name, read, content
+    return _bindings(Path(path), read_lines(path))
 
 
-def _bindings(path: Path, lines: Sequence[str]) -> Iterator[tuple[int, str, str, str | None]]:
-    """Yields (line number, name, value, checksum of an input) of each line `name = value`."""
+def _bindings(path: Path, lines: Sequence[str]) -> Iterator[tuple[str, Any, str | None]]:
+    """Yields what `read_config` does for each line `name = value`."""
     for number, line in enumerate(lines, start=1):
         if line.startswith("#") or not line:
             continue
-        name, separator, value = line.partition(" = ")
-        if not separator:
+        name, separator, text = line.partition(" = ")
+        literal, is_input, content = text.rpartition(_HOLDS)
+        try:
+            value = ast.literal_eval((literal if is_input else text) if separator else "")
+        except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
             raise UserError(
-                f"{path} line {number}: found {shortened(line)}, expected `name = value`; the file was "
-                "edited: restore it or choose another run_dir"
-            )
-        literal, is_input, content = value.rpartition(_HOLDS)
-        yield number, name, literal if is_input else value, content if is_input else None
+                f"{path} line {number}: found {shortened(line)}, expected `name = value` with a Python "
+                "literal; the file was edited: restore it, or choose another run_dir"
+            ) from error
+        yield name, value, content if is_input else None
 
 
 class RunDirectory:
@@ -178,7 +113,7 @@ class RunDirectory:
       path: the directory.
       done: whether the run has finished and its outputs exist.
       is_renewed: whether this run replaces a run with other inputs.
-      fingerprints: {input name: SHA-256 of its content} (several joined with `+`).
+      inputs: the opened inputs by name.
 
     Examples:
       >>> def count_words(run_dir, text):
@@ -201,7 +136,7 @@ class RunDirectory:
         *,
         stage: str,
         parameters: Mapping[str, Any],
-        inputs: Mapping[str, PathLike | Sequence[PathLike] | None] | None = None,
+        inputs: Mapping[str, _Given | Sequence[_Given] | None] | None = None,
         call: Mapping[str, Any] | None = None,
         renewed_by: Sequence[str] = (),
         another: str = "choose another run_dir",
@@ -212,8 +147,8 @@ class RunDirectory:
           path: path of the directory, which need not exist.
           stage: the stage's name, as in Gin (`pretrain`, `finetune`, ...).
           parameters: every argument that changes the run's numbers, as Python literals.
-          inputs: paths of input files or directories, one or several a name; None is left out.
-            They are compared by their content.
+          inputs: inputs by name, one or several each, opened (`runs.identity`) or as paths of files and
+            finished runs; None and none are left out. They are compared by their identity.
           call: the arguments that make the run again, as literals, where they are named otherwise
             than `parameters` and `inputs`; None is left out. They are kept, not compared.
           renewed_by: inputs that may hold something else now; the run is then not done, and is made
@@ -230,20 +165,25 @@ class RunDirectory:
         self._renewed_by = {f"{stage}.{name}" for name in renewed_by}
         self._open_until_exit = contextlib.ExitStack()
         self._lease: Lease | None = None
-        self._large_inputs: dict[str, dict[str, Any]] = {}
-        self.fingerprints: dict[str, str] = {}
+        recall(self.path / INPUTS)
+        self.inputs: dict[str, list[Opened]] = {}
         spelled: dict[str, str | list[str]] = {}
-        for name, paths in (inputs or {}).items():
-            if paths is not None:
-                several = [paths] if isinstance(paths, (str, os.PathLike)) else paths
-                spelled[name] = list(map(str, several)) if several is paths else str(paths)
-                self.fingerprints[name] = "+".join(map(self._fingerprint, map(Path, several)))
+        for name, given in (inputs or {}).items():
+            if given not in (None, [], ()):
+                several = self.inputs[name] = [
+                    opened(each) if isinstance(each, (str, os.PathLike)) else each
+                    for each in leaves(given)
+                ]
+                paths = [str(each.where) for each in several]
+                spelled[name] = paths if isinstance(given, (list, tuple)) else paths[0]
+                for each in several:
+                    check_promise(each)
 
         # The frozen configuration: Gin bindings that repeat the run. An input's checksum follows its path in
         # a comment: the path may change, the content must not.
         compared = [_binding(stage, name, parameters[name]) for name in sorted(parameters)]
         for name in sorted(spelled):
-            compared.append(f"{stage}.{name} = {spelled[name]!r}{_HOLDS}{self.fingerprints[name]}")
+            compared.append(f"{stage}.{name} = {spelled[name]!r}{_HOLDS}{self.identity_of(name)}")
         heading = f"# Frozen by the stage `{stage}`. Numbers depend on every line"
         lines = [f"{heading}; of inputs, on content.", *compared]
         if (
@@ -259,22 +199,9 @@ class RunDirectory:
         self._refuse_other_run()
         self.done = self._is_done()
 
-    def _fingerprint(self, path: Path) -> str:
-        """Returns `fingerprint(path)`; for an unchanged large file the recorded one."""
-        if not path.is_file() or path.stat().st_size < LARGE_INPUT_BYTES:
-            return fingerprint(path)
-        facts = path.stat()
-        stamp = {"bytes": facts.st_size, "changed": [facts.st_mtime_ns, facts.st_ctime_ns]}
-        real_path = str(path.resolve())
-        recorded: Any = None
-        if (self.path / DONE).exists() and (self.path / INPUTS).is_file():
-            with contextlib.suppress(UserError):  # then the file is hashed
-                recorded = read_json_fields(self.path / INPUTS).get(real_path)
-        digest = recorded.get("sha256") if isinstance(recorded, dict) else None
-        if not isinstance(digest, str) or recorded != {**stamp, "sha256": digest}:
-            digest = fingerprint(path)
-        self._large_inputs[real_path] = {**stamp, "sha256": digest}
-        return digest
+    def identity_of(self, name: str) -> str:
+        """Returns the identity of an input; of several, theirs joined by `+`."""
+        return "+".join(each.identity for each in self.inputs[name])
 
     def _refuse_other_run(self) -> None:
         config, self.is_renewed = self.path / CONFIG, False
@@ -300,8 +227,7 @@ class RunDirectory:
         if self.is_renewed:
             return
         differences = ", ".join(
-            f"{name} (there {there.get(name, 'absent')}, now {wanted.get(name, 'absent')})"
-            for name in names
+            f"{name} (there {_shown(there, name)}, now {_shown(wanted, name)})" for name in names
         )
         differences = re.sub(r"\b([0-9a-f]{12})[0-9a-f]{52}\b", r"\1...", differences)  # hashes
         # An earlier version of this program may have recorded other parameters.
@@ -402,8 +328,8 @@ class RunDirectory:
             )
         content = {"stage": self._stage, "outputs": dict(sorted(entries.items()))}
         # Before DONE, which comes last.
-        if self._large_inputs:
-            write_atomically(self.path / INPUTS, json.dumps(self._large_inputs, indent=1) + "\n")
+        read = [each.where for several in self.inputs.values() for each in several]
+        keep(self.path / INPUTS, read, LARGE_INPUT_BYTES)
         write_atomically(self.path / DONE, json.dumps(content, indent=1) + "\n")
         self.done = True
 
@@ -422,10 +348,16 @@ def _binding(stage: str, name: str, value: Any) -> str:
     return f"{stage}.{name} = {value!r}"
 
 
-def _compared(path: Path, lines: Sequence[str]) -> dict[str, str]:
-    """Returns the compared values: literals of parameters and checksums of inputs (not their paths)."""
+def _compared(path: Path, lines: Sequence[str]) -> dict[str, tuple[Any, str | None]]:
+    """Returns the value of each parameter, and the identity of each input instead of its path."""
     marked = [line.removeprefix(_COMPARED) * line.startswith(_COMPARED) for line in lines]
     return {
-        name: value if content is None else f"content {content}"
-        for _, name, value, content in _bindings(path, marked if any(marked) else lines)
+        name: (value if content is None else None, content)
+        for name, value, content in _bindings(path, marked if any(marked) else lines)
     }
+
+
+def _shown(compared: Mapping[str, tuple[Any, str | None]], name: str) -> str:
+    value, content = compared.get(name, (None, "absent"))
+    is_input = content is not None and name in compared
+    return f"content {content}" if is_input else content or repr(value)

@@ -1,34 +1,272 @@
-"""Identity of a run: its stage declares it once, and both the stage and the launcher read it."""
+"""What a run is: what its stage declares to count, and its inputs, opened once as values.
+
+An input's `identity` is what decides numbers and nothing else; `where` is its path, for reading and for
+messages, and is never compared. Text, tables, corpora and other finished runs are opened by `opened`, code by
+`opened_code`; `bert.checkpoint.checkpoint.Checkpoint` and `bert.vocabulary.Vocabulary` are inputs, too.
+"""
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+import functools
+import hashlib
+import importlib.util
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypedDict
+
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import (
+    PathLike,
+    is_name_inside,
+    read_json_fields,
+    sha256_of_file,
+    write_atomically,
+)
+from multiberts.runs.parameters import with_leaves
 
 Values = dict[str, Any]
+_Memory = dict[Any, Any]
 
+CONFIG = "config.gin"
+DONE = "DONE"
 
 # Metadata that marks a field added later: at its default it is left out of the identity, so that existing
-# runs keep theirs. Unused since every field counts; for fields to come.
+# runs keep theirs, and a training of days goes on after an update.
 LATER: Mapping[str, bool] = {"later": True}
 
+# A file that changed this recently may change again within the clock's resolution.
+SECONDS_UNTIL_SETTLED = 2.0
 
-def without_later_defaults(values: Mapping[str, Any], settings: type) -> Values:
-    """Returns values by name, without those of `LATER` fields that have their default."""
-    later = {
-        field.name: field.default
-        for field in dataclasses.fields(settings)
-        if field.metadata.get("later")
-    }
-    return {
-        name: value for name, value in values.items() if name not in later or value != later[name]
-    }
+# Size, time of writing, inode and time of change of a file; while all stay, it is not read again.
+_Stamp = tuple[int, int, int, int]
+# Digests of files by absolute path, each after its stamp.
+_REMEMBERED: dict[str, list[Any]] = {}
+# Identities by path that the plan of the run in progress has; see `promised`.
+_PROMISED: dict[str, str] = {}
 
 
-def _as_they_are(arguments: Mapping[str, Any], inputs: Values) -> None:
-    """Leaves the arguments unchanged."""
+class RecordedFile(TypedDict):
+    """Entry of a file in a DONE marker."""
+
+    bytes: int
+    sha256: str
+
+
+def read_done(directory: PathLike) -> dict[str, RecordedFile]:
+    """Returns a finished run's outputs by name.
+
+    Raises:
+      UserError: the DONE marker is damaged, or names a file outside the directory.
+
+    Examples:
+      >>> list(read_done("runs/seed_0"))
+      ['predictions/dev.tfrecord', 'run.json']
+    """
+    return read_outputs(
+        Path(directory) / DONE, "remove it and run the same command to make it again"
+    )
+
+
+def read_outputs(marker: Path, cure: str) -> dict[str, RecordedFile]:
+    """Returns the outputs that a marker lists, as `read_done`."""
+    outputs = read_json_fields(marker, {"outputs": dict[str, RecordedFile]}, cure)["outputs"]
+    for name in outputs:
+        if not is_name_inside(name):
+            raise UserError(f"{marker} lists {name!r}, which is outside the run; {cure}")
+    return {name: {"bytes": of["bytes"], "sha256": of["sha256"]} for name, of in outputs.items()}
+
+
+class Opened(Protocol):
+    """An opened input, or the output of a run that is planned."""
+
+    @property
+    def identity(self) -> str: ...
+
+    @property
+    def where(self) -> PathLike: ...
+
+
+@dataclass(frozen=True)
+class Input:
+    """A file, a finished run or code, opened; equal to others that give the same numbers.
+
+    Attributes:
+      where: its path, or the name of a module.
+      identity: SHA-256, in hexadecimal, of a file's content, of a run's DONE marker (which has the checksums
+        of all outputs), or of a module's code.
+      stamp: state of the file when it was opened; None: code.
+    """
+
+    where: Path = field(compare=False)
+    identity: str
+    stamp: _Stamp | None = field(compare=False, default=None)
+
+
+def opened(path: PathLike) -> Input:
+    r"""Opens an input: a file or a finished run.
+
+    Raises:
+      UserError: there is nothing at `path`, or it is a run that has not finished, or another folder.
+
+    Examples:
+      >>> from multiberts.runs.files import write_atomically
+      >>> write_atomically("text.txt", "one sentence\n")
+      >>> opened("text.txt").identity[:12]
+      '5f0a42ea0749'
+    """
+    path = Path(path)
+    file = _marker(path)
+    if not file.is_file():
+        if not path.exists():
+            raise UserError(f"{path} does not exist; check the path")
+        if (path / CONFIG).is_file():
+            raise UserError(f"{path} is a run that has not finished; run it to its end first")
+        raise UserError(f"{path} is neither a file nor a finished run; check the path")
+    if file != path:
+        read_done(path)  # a truncated or empty marker is not that of a finished run
+    return Input(path, *digest_of_file(file))
+
+
+def check_unchanged(*inputs: Input) -> None:
+    """Refuses files that were written since they were opened: what was read may be a half of each."""
+    for each in inputs:
+        file = _marker(each.where)
+        is_same = each.stamp is None or _stamp(file)[:2] == each.stamp[:2]
+        # Only touched, or on another machine a copy.
+        if not is_same and digest_of_file(file)[0] != each.identity:
+            raise _written(each.where)
+
+
+def _written(path: Path) -> UserError:
+    return UserError(
+        f"{path} was written while it was read; leave it alone, and run the same command again"
+    )
+
+
+def _marker(path: Path) -> Path:
+    return path / DONE if path.is_dir() else path
+
+
+def digest_of_file(file: Path) -> tuple[str, _Stamp]:
+    """Returns the SHA-256 of a file and its stamp; a file that is remembered is not read."""
+    stamp, name = _stamp(file), os.path.abspath(file)
+    remembered = _REMEMBERED.get(name, [])
+    if remembered[:-1] == [*stamp]:
+        return str(remembered[-1]), stamp
+    digest = sha256_of_file(file)
+    if _stamp(file) != stamp:
+        raise _written(file)
+    if time.time_ns() - stamp[1] > SECONDS_UNTIL_SETTLED * 1e9:
+        _REMEMBERED[name] = [*stamp, digest]
+    return digest, stamp
+
+
+def _stamp(file: Path) -> _Stamp:
+    facts = file.stat()
+    return facts.st_size, facts.st_mtime_ns, facts.st_ino, facts.st_ctime_ns
+
+
+def recall(memory: Path) -> None:
+    """Reads the digests that `keep` wrote; a damaged file counts as empty, and files are read again."""
+    if memory.is_file():
+        with contextlib.suppress(UserError):
+            known = read_json_fields(memory, cure="remove it")
+            _REMEMBERED.update(
+                {name: each for name, each in known.items() if isinstance(each, list)}
+            )
+
+
+def keep(memory: Path, files: Iterable[PathLike] | None = None, least_bytes: int = 0) -> None:
+    """Writes the remembered digests, of all files or of some, if the folder exists; see `recall`."""
+    names = _REMEMBERED.keys() if files is None else set(map(os.path.abspath, files))
+    entries = {name: _REMEMBERED[name] for name in names & _REMEMBERED.keys()}
+    kept = {name: entry for name, entry in entries.items() if entry[0] >= least_bytes}
+    text = json.dumps(kept) + "\n"
+    with contextlib.suppress(UserError, OSError):  # a lost memory only costs time
+        if (
+            kept
+            and memory.parent.is_dir()
+            and not (memory.is_file() and memory.read_text() == text)
+        ):
+            write_atomically(memory, text)
+
+
+@functools.cache  # a process keeps the modules that it has imported, whatever is written later
+def opened_code(module: str) -> Input:
+    """Opens a module of the user's: its source and those of the modules of its folder that it imports."""
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None:
+        raise UserError(f"there is no module {module}; put its folder in PYTHONPATH")
+    depth = module.count(".") + (Path(spec.origin).name == "__init__.py")
+    folder = Path(spec.origin).parents[depth]
+    sources: dict[str, bytes] = {}
+    # What is installed is known by its version; only the module's own package counts of it.
+    is_installed = folder.name in ("site-packages", "dist-packages")
+    _add_sources(module, folder, module.partition(".")[0] if is_installed else "", sources)
+    content = (part for name in sorted(sources) for part in (name.encode(), sources[name]))
+    digests = b"".join(hashlib.sha256(part).digest() for part in content)
+    return Input(Path(module), hashlib.sha256(digests).hexdigest())
+
+
+def _add_sources(name: str, folder: Path, package: str, sources: dict[str, bytes]) -> None:
+    """Adds the source of a module, of its packages, and of all that they import from the folder, by name."""
+    top = name.partition(".")[0]
+    if top == __package__.partition(".")[0] or package not in ("", top):
+        return
+    parts = name.split(".")
+    for number in range(1, len(parts) + 1):
+        path = folder.joinpath(*parts[:number])
+        files = (path / "__init__.py", path.with_suffix(".py"))
+        file = next(filter(Path.is_file, files), None)
+        own = ".".join(parts[:number])
+        if file is None or own in sources:
+            continue
+        sources[own] = file.read_bytes()
+        within = own if file.name == "__init__.py" else own.rpartition(".")[0]
+        for node in ast.walk(ast.parse(sources[own])):
+            if isinstance(node, ast.Import):
+                imported = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                base = importlib.util.resolve_name("." * node.level + (node.module or ""), within)
+                imported = [f"{base}.{alias.name}" for alias in node.names]
+            else:
+                continue
+            for each in imported:
+                _add_sources(each, folder, package, sources)
+
+
+@contextlib.contextmanager
+def promised(identities: Mapping[str, str]) -> Iterator[None]:
+    """Makes `check_promise` compare inputs with those of the plan, by path, while the block runs."""
+    _PROMISED.update(identities)
+    try:
+        yield
+    finally:
+        _PROMISED.clear()
+
+
+def promises(inputs: Iterable[Opened]) -> dict[str, str]:
+    return {_place(each): each.identity for each in inputs}
+
+
+def check_promise(each: Opened) -> None:
+    """Refuses an input that is another than when the run was planned, and its directory named."""
+    if each.identity != _PROMISED.get(_place(each), each.identity):
+        raise UserError(
+            f"{each.where} is not what it was when this run was planned; give the same launch command again"
+        )
+
+
+def _place(each: Opened) -> str:
+    is_code = isinstance(each, Input) and each.stamp is None
+    return f"module {each.where}" if is_code else os.path.abspath(each.where)
 
 
 @dataclass(frozen=True)
@@ -38,21 +276,23 @@ class Identity:
     Each stage has one as `IDENTITY`, in the module of its function.
 
     Attributes:
-      inputs: arguments that name files or directories; what these hold counts, not where they lie.
+      inputs: for each argument that names files or directories, what opens each of them.
       places: arguments that say where something lies or is kept; they do not count.
       speed: arguments that change time, memory, safety or logs but no number; they do not count.
+      settings: class of the arguments, whose `LATER` fields do not count at their defaults.
       settle: called with the parameters and inputs that count, which it changes in place: it removes
         what has no effect in this call, and gives equal calls equal values. It reads no file.
-      find_files: called with all arguments and the inputs, which it changes in place: it replaces
-        paths by those of the files that they stand for. Placeholders for outputs of other runs are passed
-        through.
+      find_files: called with all arguments, the parameters, the inputs and the memory of `on_disk`; it
+        changes parameters and inputs in place, such as patterns to the files that fit them. Outputs of
+        planned runs are passed through.
     """
 
-    inputs: tuple[str, ...] = ()
+    inputs: Mapping[str, Callable[[str], Opened]] = field(default_factory=dict)
     places: tuple[str, ...] = ()
     speed: tuple[str, ...] = ()
-    settle: Callable[[Values, Values], None] = _as_they_are
-    find_files: Callable[[Mapping[str, Any], Values], None] = _as_they_are
+    settings: type | None = None
+    settle: Callable[[Values, Values], None] = lambda *_: None
+    find_files: Callable[[Mapping[str, Any], Values, Values, _Memory], None] = lambda *_: None
 
     def of(self, arguments: Mapping[str, Any]) -> tuple[Values, Values]:
         """Returns the parameters and the inputs that identify a call.
@@ -61,17 +301,53 @@ class Identity:
           arguments: all keyword arguments of the stage; `run_dir` does not count.
 
         Returns:
-          Parameters by name and inputs by name, as `runs.directory.RunDirectory` takes them; inputs
-          that are None are left out.
+          Parameters by name and inputs by name, as given; those that are None or empty are left out.
         """
         uncounted = {"run_dir", *self.places, *self.speed}
         parameters = {name: arguments[name] for name in arguments if name not in uncounted}
         inputs = {name: parameters.pop(name) for name in self.inputs if name in parameters}
         self.settle(parameters, inputs)
-        return parameters, {name: value for name, value in inputs.items() if value is not None}
+        if self.settings is not None:
+            parameters = without_later_defaults(parameters, self.settings)
+        return parameters, {n: each for n, each in inputs.items() if each not in (None, [], ())}
 
-    def on_disk(self, arguments: Mapping[str, Any]) -> tuple[Values, Values]:
-        """Returns the result of `of`, with inputs resolved to current files."""
+    def on_disk(
+        self, arguments: Mapping[str, Any], memory: _Memory | None = None
+    ) -> tuple[Values, Values]:
+        """Returns the result of `of` with inputs opened, as `runs.directory.RunDirectory` takes them.
+
+        Args:
+          memory: what a plan has opened, by argument and path; what this call opens is added.
+        """
         parameters, inputs = self.of(arguments)
-        self.find_files(arguments, inputs)
-        return parameters, inputs
+        memory = {} if memory is None else memory
+        self.find_files(arguments, parameters, inputs, memory)
+        return parameters, self.open(inputs, memory)
+
+    def open(self, inputs: Values, memory: _Memory | None = None) -> Values:
+        """Returns inputs opened, each path by the opener of its name; see `on_disk`."""
+        known = {} if memory is None else memory
+
+        def open_leaf(name: str, leaf: Any) -> Any:
+            if not isinstance(leaf, (str, Path)):
+                return leaf
+            if (name, leaf) not in known:
+                known[name, leaf] = self.inputs.get(name, opened)(str(leaf))
+            return known[name, leaf]
+
+        return {
+            name: with_leaves(functools.partial(open_leaf, name), value)
+            for name, value in inputs.items()
+        }
+
+
+def without_later_defaults(values: Mapping[str, Any], settings: type) -> Values:
+    """Returns values by name, without those of `LATER` fields that have their default."""
+    later = {
+        each.name: each.default
+        for each in dataclasses.fields(settings)
+        if each.metadata.get("later")
+    }
+    return {
+        name: value for name, value in values.items() if name not in later or value != later[name]
+    }

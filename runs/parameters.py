@@ -13,7 +13,7 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ParamSpec, TypeVar
 
@@ -73,7 +73,7 @@ def takes_fields_of(
         def bound(*values: _Fields.args, **fields: _Fields.kwargs) -> Callable[[], _Result]:
             fields = expanded(fields)
             check_arguments(entry, fields)
-            return functools.partial(function, settings(*values, **fields))
+            return functools.partial(function, settings(*values, **typed_arguments(entry, fields)))
 
         def entry(*values: _Fields.args, **fields: _Fields.kwargs) -> _Result:
             return bound(*values, **fields)()
@@ -148,14 +148,29 @@ def value_of_flag(texts: Sequence[str], annotation: Any) -> Any:
     return _literal(texts[0], kinds)
 
 
-def with_texts(change: Callable[[str], str], value: Any) -> Any:
-    """Returns a value in which each text, at any depth of lists and mappings, is changed."""
+def leaves(value: Any) -> Iterator[Any]:
+    """Yields the leaves of nested mappings and lists."""
     if isinstance(value, Mapping):
-        return {name: with_texts(change, item) for name, item in value.items()}
+        value = list(value.values())
     if isinstance(value, (list, tuple)):
-        items = [with_texts(change, item) for item in value]
-        return items if isinstance(value, list) else tuple(items)
-    return change(value) if isinstance(value, str) else value
+        for item in value:
+            yield from leaves(item)
+    else:
+        yield value
+
+
+def with_leaves(change: Callable[[Any], Any], value: Any) -> Any:
+    """Returns a value in which each leaf, at any depth of mappings and lists, is changed."""
+    if isinstance(value, Mapping):
+        return {name: with_leaves(change, item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)([with_leaves(change, item) for item in value])
+    return change(value)
+
+
+def with_texts(change: Callable[[str], str], value: Any) -> Any:
+    """Returns a value in which each text, at any depth of mappings and lists, is changed."""
+    return with_leaves(lambda leaf: change(leaf) if isinstance(leaf, str) else leaf, value)
 
 
 def expanded(value: Any) -> Any:
@@ -198,6 +213,31 @@ def check_types(name: str, values: Mapping[str, Any], annotations: Mapping[str, 
                 f"{name}.{parameter} is {shortened(values[parameter])}, expected "
                 f"{described(annotation)}; correct it"
             )
+
+
+def typed_arguments(
+    function: Callable[..., object], arguments: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns arguments that fit their annotations, so that 3 and 3.0 are one value of a float."""
+    annotations = annotations_of(function)
+    return {name: typed(value, annotations.get(name, Any)) for name, value in arguments.items()}
+
+
+def typed(value: Any, annotation: Any) -> Any:
+    """Returns a value that fits an annotation, with ints as floats where only floats are annotated."""
+    origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Annotated:
+        return typed(value, parts[0])
+    if origin in _UNIONS:
+        return typed(value, next((part for part in parts if fits(value, part)), Any))
+    if annotation is float:
+        return float(value)
+    if origin in _SEQUENCES:
+        items = [typed(item, parts[0]) for item in value]
+        return tuple(items) if isinstance(value, tuple) else items
+    if origin in _MAPPINGS:
+        return {typed(key, parts[0]): typed(item, parts[1]) for key, item in value.items()}
+    return value
 
 
 def fits(value: Any, annotation: Any) -> bool:

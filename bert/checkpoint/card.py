@@ -18,9 +18,10 @@ from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED, fine_tuned_line
 from multiberts.bert.checkpoint.hugging_face import architecture_of
 from multiberts.bert.checkpoint.release_names import RELEASED_PROCEDURE, RELEASED_STEPS
 from multiberts.bert.model.configuration import BertConfig
-from multiberts.runs.directory import CONFIG, fingerprint, read_config
+from multiberts.runs.directory import CONFIG, read_config
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, read_bytes, read_json_fields
+from multiberts.runs.identity import opened
 from multiberts.runs.tables import read_rows
 
 CORPUS_DESCRIPTION = "corpus.json"
@@ -165,7 +166,7 @@ def facts_of_run(checkpoint_directory: PathLike) -> dict[str, Any]:
         elif name == "corpus":
             # The corpus of the run is unknown if it was moved, removed or rebuilt.
             with contextlib.suppress(UserError):
-                if fingerprint(value) == content:
+                if opened(value).identity == content:
                     facts["corpus"] = read_corpus_description(value)
         else:  # such as the initial checkpoint
             training[f"{name}_sha256"] = content

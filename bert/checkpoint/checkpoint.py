@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -33,7 +34,6 @@ from multiberts.bert.vocabulary import (
     vocabulary_file,
 )
 from multiberts.runs import console
-from multiberts.runs.directory import fingerprint
 from multiberts.runs.errors import UserError, listed
 from multiberts.runs.files import (
     PathLike,
@@ -42,6 +42,7 @@ from multiberts.runs.files import (
     replaced,
     sha256_of_file,
 )
+from multiberts.runs.identity import Input, check_unchanged, opened
 from multiberts.runs.parameters import fits
 
 # Our record of the origin of the weights and of the files' checksums.
@@ -79,7 +80,7 @@ _ROWS_OF_PIECES = ("bert/embeddings/word_embeddings", "cls/predictions/output_bi
 class Checkpoint:
     """An opened model on disk. Its weights are read and checked on first use, all other files on opening.
 
-    Checkpoints with the same directory, content and vocabulary are equal, so they can be keys of caches.
+    Checkpoints with the same identity are equal, so they can be keys of caches, wherever they lie.
 
     Attributes:
       name: name given by the user, a directory or `hub:<repository>`.
@@ -186,7 +187,7 @@ class Checkpoint:
                     "checkpoint again"
                 )
             if need_vocabulary and lower_case != record["do_lower_case"]:
-                path = checkpoint.vocabulary.path
+                path = checkpoint.vocabulary.where
                 case = json.dumps({"do_lower_case": not lower_case})
                 raise UserError(
                     f"{directory} was fine-tuned with do_lower_case {not lower_case}, but {path} is read "
@@ -201,7 +202,7 @@ class Checkpoint:
         if self._vocabulary_path is None:
             _require(vocabulary_file(self.directory / VOCABULARY))
         vocabulary = Vocabulary.open(self._vocabulary_path or self.directory / VOCABULARY)
-        path, num_pieces, size = vocabulary.path, vocabulary.size, self.config.vocab_size
+        path, num_pieces, size = vocabulary.where, vocabulary.size, self.config.vocab_size
         if not _is_padding(num_pieces, size):
             room = "; if the rest is room, add lines [room0], [room1], ... at its end"
             is_short = num_pieces < size and path.name != TOKENIZER
@@ -225,21 +226,31 @@ class Checkpoint:
                 )
         return vocabulary
 
-    @functools.cached_property
-    def fingerprint(self) -> str:
-        """SHA-256 of its content, see `runs.directory.fingerprint`."""
-        return fingerprint(self.directory)
-
     @property
-    def _key(self) -> tuple[Path, str, BertConfig, Vocabulary]:
-        # Without a record, the fingerprint does not cover the configuration.
-        return self.directory, self.fingerprint, self.config, self.vocabulary
+    def where(self) -> Path:
+        return self.directory
+
+    @functools.cached_property
+    def identity(self) -> str:
+        """SHA-256 of what decides numbers: of our record, or of weights, sizes and vocabulary."""
+        vocabulary, files = self.vocabulary, self.files
+        case = vocabulary.overriding and vocabulary.overriding.name
+        is_recorded = files.get(VOCABULARY, {}).get("sha256") == vocabulary.checksum
+        if is_recorded and case in (None, *files) and self.config == self._stored.config()[0]:
+            return opened(self.directory / PROVENANCE).identity
+        weights = [each.identity for each in self._weight_files]
+        parts = [weights, vars(self.config), vocabulary.identity, self.provenance.get(FINE_TUNED)]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+    @functools.cached_property
+    def _weight_files(self) -> list[Input]:
+        return [opened(self.directory / name) for name in self._stored.weights]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Checkpoint) and self._key == other._key
+        return isinstance(other, Checkpoint) and self.identity == other.identity
 
     def __hash__(self) -> int:
-        return hash(self._key)
+        return hash(self.identity)
 
     @property
     def parameters(self) -> dict[str, np.ndarray]:
@@ -268,6 +279,7 @@ class Checkpoint:
                 "--to tf1 --gelu=exact` makes one that is read as the exact form"
             )
         parameters, step = self._stored.read_weights(config, record)
+        check_unchanged(*vars(self).get("_weight_files", ()))
         # A fine-tuned model's steps are not those of pre-training.
         if (
             not record
@@ -476,7 +488,7 @@ def ancestor(provenance: Mapping[str, Any], sha256: str) -> dict[str, Any]:
     """Returns the `parent` entry that a checkpoint trained from this one records.
 
     Args:
-      sha256: fingerprint of the checkpoint (`runs.directory.fingerprint`).
+      sha256: identity of the checkpoint.
 
     Examples:
       >>> ancestor({"procedure": "base", "pretrain_seed": 0, "step": 400, "data_seed": 0}, "5f0a")

@@ -137,9 +137,8 @@ def _address(
 
         version, device = tf.__version__, len(tf.config.list_physical_devices("GPU")) > 0
     versions = version, importlib.metadata.version("keras")
-    form = checkpoint.config.hidden_act
     address = hashlib.sha256(
-        repr((checkpoint.fingerprint, form, pooling, compile_step, versions, device)).encode()
+        repr((checkpoint.identity, pooling, compile_step, versions, device)).encode()
     )
     for name, pairs in sorted(sets.items()):
         address.update(name.encode())

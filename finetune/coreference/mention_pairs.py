@@ -26,10 +26,10 @@ from multiberts.bert.vocabulary import Vocabulary
 from multiberts.finetune.coreference.conll import Document, Mention, read_conll
 from multiberts.finetune.coreference.gap import GapExample, read_gap
 from multiberts.finetune.coreference.winogender_schemas import Sentence, Span, read_winogender
-from multiberts.finetune.data_files import FileContent
 from multiberts.finetune.features import SequenceFeatures, stacked_sequences
 from multiberts.runs.console import progress
 from multiberts.runs.errors import UserError, counted
+from multiberts.runs.identity import Input, check_unchanged
 from multiberts.runs.parameters import shortened
 
 _GAP_SUFFIXES = (".tsv", ".tsv.gz")
@@ -354,9 +354,9 @@ class CoreferencePairs:
 
 @functools.lru_cache(maxsize=2)
 def read_pairs(
-    train: tuple[FileContent, ...],
-    dev: tuple[FileContent, ...],
-    winogender: tuple[FileContent, ...],
+    train: tuple[Input, ...],
+    dev: tuple[Input, ...],
+    winogender: tuple[Input, ...],
     vocabulary: Vocabulary,
     sequence_length: int,
     max_positions: int,
@@ -376,15 +376,15 @@ def read_pairs(
     tokenizer = vocabulary
 
     def pairs_of(
-        files: Sequence[FileContent], prefix: str, most: int | None, every_two: bool
+        files: Sequence[Input], prefix: str, most: int | None, every_two: bool
     ) -> MentionPairs:
         collector = PairCollector(tokenizer)
         for file in files:
-            if file.path.name.endswith(_GAP_SUFFIXES):
-                examples = read_gap(file.path, need_labels=bool(train))
+            if file.where.name.endswith(_GAP_SUFFIXES):
+                examples = read_gap(file.where, need_labels=bool(train))
                 add_gap_pairs(collector, examples, sequence_length, prefix)
             else:
-                documents = read_conll(file.path)
+                documents = read_conll(file.where)
                 add_conll_pairs(
                     collector,
                     documents,
@@ -397,7 +397,7 @@ def read_pairs(
                 counts = [
                     f"{number} {reason}" for reason, number in sorted(collector.left_out.items())
                 ]
-                progress(f"{file.path}: {', '.join(counts)} (sequence_length {sequence_length})")
+                progress(f"{file.where}: {', '.join(counts)} (sequence_length {sequence_length})")
                 collector.left_out.clear()
         return collector.collected()
 
@@ -407,15 +407,15 @@ def read_pairs(
         labels = sets["train"].labels
         if len(np.unique(labels)) < 2:
             raise UserError(
-                f"{train[0].path}: found {counted(len(labels), 'pair')} of a pronoun and a mention, "
+                f"{train[0].where}: found {counted(len(labels), 'pair')} of a pronoun and a mention, "
                 f"{labels.sum()} of them coreferent, expected some of both kinds; give documents with gold "
                 "mentions of pronouns and of what they refer to, or a larger sequence_length"
             )
     for name, is_gap in (("dev", False), ("gap", True)):
-        files = [file for file in dev if file.path.name.endswith(_GAP_SUFFIXES) == is_gap]
+        files = [file for file in dev if file.where.name.endswith(_GAP_SUFFIXES) == is_gap]
         if files:
             sets[name] = pairs_of(files, f"coreference/{name}", None, False)
-            names = ", ".join(str(file.path) for file in files[:3])
+            names = ", ".join(str(file.where) for file in files[:3])
             if len(files) > 3:
                 names += f" and {len(files) - 3} more"
             if not sets[name].pair_ids:
@@ -431,9 +431,10 @@ def read_pairs(
     sentences: list[Sentence] = []
     percent_feminine: dict[str, float] = {}
     if winogender:
-        schemas = read_winogender(winogender[0].path.parent)
+        schemas = read_winogender(winogender[0].where.parent)
         sentences, percent_feminine = schemas.sentences, schemas.percent_feminine
         sets["winogender"] = winogender_pairs(
-            sentences, tokenizer, max_positions, winogender[1].path
+            sentences, tokenizer, max_positions, winogender[1].where
         )
+    check_unchanged(*train, *dev, *winogender)
     return CoreferencePairs(sets, sentences, percent_feminine)

@@ -54,7 +54,7 @@ class PronounProbeData(FinetuningData):
         for word in (_FEMININE, _MASCULINE):
             if word not in vocabulary.pieces:
                 raise UserError(
-                    f"{vocabulary.path} has no piece {word!r}, which the pronoun probe predicts; use a "
+                    f"{vocabulary.where} has no piece {word!r}, which the pronoun probe predicts; use a "
                     "checkpoint whose vocabulary has it"
                 )
         templates_file = winogender_files(self.winogender_dir)[0]

@@ -32,7 +32,7 @@ from multiberts.finetune.coreference.heads import (
 )
 from multiberts.finetune.coreference.mention_pairs import CoreferencePairs, pair_texts, read_pairs
 from multiberts.finetune.coreference.winogender_schemas import winogender_files, winogender_folder
-from multiberts.finetune.data_files import FileContent, split_file
+from multiberts.finetune.data_files import split_file
 from multiberts.finetune.features import check_sequence_length
 from multiberts.finetune.model import (
     HELD_OUT,
@@ -43,6 +43,7 @@ from multiberts.finetune.model import (
 )
 from multiberts.finetune.task import DataArguments, Files, FinetuningData, NewDataArguments, Task
 from multiberts.runs.errors import UserError
+from multiberts.runs.identity import opened
 from multiberts.runs.parameters import PositiveInt
 
 if TYPE_CHECKING:
@@ -114,9 +115,9 @@ class CoreferenceData(FinetuningData):
         positions, folder = checkpoint.config.max_position_embeddings, self.winogender_dir
         check_sequence_length(self.sequence_length, positions)
         pairs = read_pairs(
-            tuple(map(FileContent.of, self.train_files)),
-            tuple(map(FileContent.of, self.dev_files)),
-            tuple(map(FileContent.of, () if folder is None else winogender_files(folder))),
+            tuple(map(opened, self.train_files)),
+            tuple(map(opened, self.dev_files)),
+            tuple(map(opened, () if folder is None else winogender_files(folder))),
             checkpoint.vocabulary,
             self.sequence_length,
             positions,

@@ -20,7 +20,6 @@ from multiberts.bert.vocabulary import Vocabulary
 from multiberts.finetune.data_files import (
     SPLITS,
     DatasetSplit,
-    FileContent,
     check_form,
     open_split,
 )
@@ -35,6 +34,7 @@ from multiberts.finetune.squad.windows import (
 from multiberts.runs.console import progress, warn
 from multiberts.runs.errors import UserError, listed
 from multiberts.runs.files import PathLike
+from multiberts.runs.identity import Input, check_unchanged
 from multiberts.runs.parameters import shortened
 from multiberts.runs.tables import table_entries, table_files
 
@@ -240,7 +240,7 @@ class SquadSet:
 # At least the sets of one run, which a run uses in turn.
 @functools.lru_cache(maxsize=16)
 def prepared(
-    files: tuple[FileContent, ...],
+    files: tuple[Input, ...],
     source: SquadSource,
     vocabulary: Vocabulary,
     *,
@@ -255,15 +255,15 @@ def prepared(
     examples = source.read(with_unanswerable=with_unanswerable)
     contexts = read_contexts(tokenizer, examples.contexts)
     if empty := sum(not question.strip() for question in examples.questions):
-        warn(f"{files[0].path}: {empty} of {len(examples)} questions are empty texts")
+        warn(f"{files[0].where}: {empty} of {len(examples)} questions are empty texts")
     answers = None
     if training:
         if not any(examples.answers):
             raise UserError(
-                f"{files[0].path}: none of the {len(examples)} questions to train on has an answer, "
+                f"{files[0].where}: none of the {len(examples)} questions to train on has an answer, "
                 "expected some; give another train file"
             )
-        answers = training_answers(tokenizer, examples, contexts, str(files[0].path))
+        answers = training_answers(tokenizer, examples, contexts, str(files[0].where))
         reasons = Counter(
             "answer_start does not point at their answers, which are elsewhere in their paragraphs"
             if " ".join(examples.answers[row][0].split())
@@ -273,7 +273,7 @@ def prepared(
             if answer is None
         )
         for reason, count in sorted(reasons.items()):
-            where = f"{files[0].path}: {count} of {len(examples)} questions"
+            where = f"{files[0].where}: {count} of {len(examples)} questions"
             progress(f"{where} are left out of training, as {reason}")
     windows = make_windows(
         tokenizer,
@@ -286,7 +286,8 @@ def prepared(
     )
     if not len(windows):
         raise UserError(
-            f"{files[0].path}: no question has a paragraph and, for training, an answer in it, expected "
+            f"{files[0].where}: no question has a paragraph and, for training, an answer in it, expected "
             "at least one; give another file"
         )
+    check_unchanged(*files)
     return SquadSet(examples, contexts, windows)

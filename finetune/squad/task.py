@@ -19,7 +19,7 @@ from multiberts.bert.model.array_ops import ops
 from multiberts.bert.model.backend_ops import PLAIN
 from multiberts.bert.model.heads import cross_entropy, is_right, span_logits
 from multiberts.evaluate.prediction_files.prediction_file import ANSWERS
-from multiberts.finetune.data_files import FileContent, files_of_split, split_file
+from multiberts.finetune.data_files import files_of_split, split_file
 from multiberts.finetune.features import check_sequence_length, predicted_batches
 from multiberts.finetune.model import (
     HELD_OUT,
@@ -41,6 +41,7 @@ from multiberts.finetune.squad.answers import (
 from multiberts.finetune.squad.questions import SquadSet, SquadSource, prepared
 from multiberts.finetune.task import DataArguments, Files, FinetuningData, NewDataArguments, Task
 from multiberts.runs.errors import UserError
+from multiberts.runs.identity import opened
 
 METRICS = ("squad_f1", "squad_exact_match")
 
@@ -80,7 +81,7 @@ class SquadData(FinetuningData):
 
         def read(source: SquadSource) -> SquadSet:
             return prepared(
-                tuple(map(FileContent.of, source.files())),
+                tuple(map(opened, source.files())),
                 source,
                 checkpoint.vocabulary,
                 sequence_length=self.sequence_length,

@@ -9,7 +9,7 @@ from typing import Any
 
 from multiberts.bert.checkpoint.checkpoint import Checkpoint
 from multiberts.bert.checkpoint.fine_tuned import TaskHead
-from multiberts.finetune.data_files import FileContent, files_of_split, split_file
+from multiberts.finetune.data_files import files_of_split, split_file
 from multiberts.finetune.features import check_sequence_length
 from multiberts.finetune.task import DataArguments, Files, FinetuningData, NewDataArguments
 from multiberts.finetune.text.challenge_sets import dataset_source, evaluation_sources, file_source
@@ -21,6 +21,7 @@ from multiberts.finetune.text.readers import DatasetReader
 from multiberts.finetune.text.task import TOKENS, TextSource, TextTask
 from multiberts.runs.console import note_once
 from multiberts.runs.errors import UserError, counted
+from multiberts.runs.identity import opened
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +61,7 @@ class TextData(FinetuningData):
         check_sequence_length(self.sequence_length, config.max_position_embeddings)
 
         def read(source: TextSource) -> TextSet:
-            contents = tuple(map(FileContent.of, source.files))
+            contents = tuple(map(opened, source.files))
             return read_texts(contents, source, checkpoint.vocabulary, self.sequence_length)
 
         train = None if self.train is None else read(self.train)

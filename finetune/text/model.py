@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from multiberts.bert.vocabulary import Vocabulary
-from multiberts.finetune.data_files import FileContent
 from multiberts.finetune.features import predicted_batches, text_features
 from multiberts.finetune.model import (
     HELD_OUT,
@@ -28,12 +27,13 @@ from multiberts.finetune.text.labels import NO_TAG, first_pieces, predicted_tags
 from multiberts.finetune.text.task import TextSource, TextTask
 from multiberts.runs.console import progress, warn
 from multiberts.runs.errors import UserError, counted
+from multiberts.runs.identity import Input, check_unchanged
 
 
 # At least the sets of one run, which a run uses in turn.
 @functools.lru_cache(maxsize=64)
 def read_texts(
-    contents: tuple[FileContent, ...],
+    contents: tuple[Input, ...],
     source: TextSource,
     vocabulary: Vocabulary,
     sequence_length: int,
@@ -41,11 +41,11 @@ def read_texts(
     """Reads and tokenises a set, once per process for any number of runs.
 
     Args:
-      contents: contents of the source's files; part of the cache key, as files may change.
+      contents: the source's files, opened; part of the cache key, as files may change.
       sequence_length: maximum tokens of a sequence.
     """
-    del contents
     examples = source.read()
+    check_unchanged(*contents)
     for remark in examples.remarks:
         progress(remark)
     first = examples.first_texts

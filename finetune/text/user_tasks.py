@@ -16,7 +16,7 @@ import numpy as np
 
 from multiberts.evaluate.metrics.label_sets import SEPARATOR
 from multiberts.evaluate.metrics.register import METRICS, metric_input
-from multiberts.finetune.data_files import SPLITS, FileContent, open_split, split_file
+from multiberts.finetune.data_files import SPLITS, open_split, split_file
 from multiberts.finetune.task import DataArguments, NewDataArguments, Task
 from multiberts.finetune.text.data import (
     TextData,
@@ -37,7 +37,7 @@ from multiberts.finetune.text.task import (
     table_task,
 )
 from multiberts.runs.errors import UserError, nearest
-from multiberts.runs.identity import without_later_defaults
+from multiberts.runs.identity import Input, check_unchanged, opened, without_later_defaults
 from multiberts.runs.parameters import PositiveFloat, shortened
 from multiberts.runs.tables import read_rows, table_files, table_of_files
 
@@ -241,16 +241,18 @@ def _labels_to_train_on(arguments: DataArguments) -> tuple[str, ...]:
         path = Path(arguments.train_files[0])
     else:
         raise lacking_data(arguments.task)
-    return _labels_of(tuple(map(FileContent.of, table_files(path))), column, kind)
+    return _labels_of(tuple(map(opened, table_files(path))), column, kind)
 
 
 @functools.lru_cache(maxsize=64)
-def _labels_of(contents: tuple[FileContent, ...], column: str, kind: str | None) -> tuple[str, ...]:
-    path = table_of_files(tuple(content.path for content in contents))
+def _labels_of(contents: tuple[Input, ...], column: str, kind: str | None) -> tuple[str, ...]:
+    path = table_of_files(tuple(content.where for content in contents))
     cure = "correct the option label_column or the file"
     if kind == MULTI_LABEL:
         cure = "correct the option label_column, or write all labels of a row in one column (rude|kind)"
-    return labels_of_rows(str(path), read_rows(path, (), values=[column], cure=cure), column, kind)
+    rows = [*read_rows(path, (), values=[column], cure=cure)]
+    check_unchanged(*contents)
+    return labels_of_rows(str(path), rows, column, kind)
 
 
 TASKS: tuple[Task, ...] = tuple(

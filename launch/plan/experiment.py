@@ -17,13 +17,11 @@ from multiberts.bert.checkpoint.hub import is_name
 from multiberts.finetune.task import registered_tasks, task_named
 from multiberts.launch.plan.checkpoints import Checkpoints, Start, find_starts, starts_of
 from multiberts.launch.plan.graph import DATA, WORLD, Graph, complete, located, placed_in
-from multiberts.launch.plan.input_digests import InputDigests
 from multiberts.launch.plan.planned_run import (
     Output,
     PlannedRun,
     stage_identity,
     vocabulary_size,
-    with_leaves,
 )
 from multiberts.launch.plan.seed_design import (
     FinetuneSource,
@@ -38,6 +36,7 @@ from multiberts.runs.parameters import (
     PositiveFloat,
     annotations_of,
     check_types,
+    with_leaves,
 )
 
 Folds = Sequence[NonNegativeInt | None]
@@ -140,20 +139,17 @@ class Experiment:
         return dict(enumerate(seeds_of_runs(sources, fixed_sources, seeds, self.seed_design)))
 
 
-def make_plan(experiment: Experiment, *, digests: InputDigests | None = None) -> list[PlannedRun]:
+def make_plan(experiment: Experiment) -> list[PlannedRun]:
     """Lists all runs of an experiment, each after its parents.
 
     A task that fits none of the given checkpoints is skipped with a note.
-
-    Args:
-      digests: remembered digests of input files; None: all files are read.
 
     Returns:
       The runs in an order in which they could be carried out one at a time.
     """
     corpora, procedures, tasks = experiment.corpora, experiment.procedures, experiment.tasks
     _check_lists(experiment)
-    graph = Graph(digests)
+    graph = Graph()
     folders: dict[str, PlannedRun | Path] = {}
     if experiment.data is not None:
         folders[DATA] = Path(experiment.data)
@@ -176,8 +172,8 @@ def make_plan(experiment: Experiment, *, digests: InputDigests | None = None) ->
     # Checkpoints that exist, and those that procedures will save.
     seeds = experiment.pretrain_seeds
     paths = with_leaves(
-        experiment.checkpoints,
         functools.partial(located, folders=folders, name="launch.checkpoints"),
+        experiment.checkpoints,
     )
     to_use = seeds if isinstance(seeds, Mapping) else {}
     starts = find_starts(paths, {name: to_use[name] for name in to_use if name not in procedures})

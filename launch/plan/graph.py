@@ -17,17 +17,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from multiberts.launch.plan.input_digests import InputDigests
 from multiberts.launch.plan.planned_run import (
     Output,
     PlannedRun,
-    leaves,
     stage_function,
     stage_identity,
-    with_leaves,
 )
 from multiberts.runs.errors import UserError
-from multiberts.runs.parameters import check_arguments
+from multiberts.runs.identity import opened_code, promises
+from multiberts.runs.parameters import check_arguments, leaves, typed_arguments, with_leaves
 
 # `<name>:<inside>` is a path in the data folder, the world, or the corpus of that name.
 DATA = "data"
@@ -41,9 +39,9 @@ _PATHS = (Output, Path)
 class Graph:
     """Distinct runs in the order in which they were added, each after its parents."""
 
-    def __init__(self, digests: InputDigests | None = None) -> None:
+    def __init__(self) -> None:
         self._runs: dict[tuple[str, str], PlannedRun] = {}
-        self._digests = InputDigests() if digests is None else digests
+        self._opened: dict[Any, Any] = {}
 
     @property
     def runs(self) -> list[PlannedRun]:
@@ -68,48 +66,48 @@ class Graph:
         declared = stage_identity(stage)
         for parameter in declared.of(arguments)[1]:
             locate = functools.partial(located, folders=folders, name=f"{stage}.{parameter}")
-            arguments[parameter] = with_leaves(arguments[parameter], locate)
-        parameters, inputs = declared.on_disk(arguments)
-        # Such as the files that match a pattern now.
-        arguments |= {name: inputs[name] for name in inputs if name in arguments}
-        identity = identity_of(stage, parameters, inputs, self._digests)
+            arguments[parameter] = with_leaves(locate, arguments[parameter])
+        parameters, inputs = declared.on_disk(arguments, self._opened)
+        for each in inputs.keys() & arguments.keys():  # such as the files that match a pattern now
+            if isinstance(arguments[each], (list, tuple)) == isinstance(inputs[each], list):
+                arguments[each] = with_leaves(_argument, inputs[each])
+        if module := stage.rpartition(":")[0]:
+            inputs["code"] = opened_code(module)
+        identity = identity_of(stage, parameters, inputs)
         path = f"{path}-{identity[:8]}"
         outputs = (leaf for leaf in leaves(arguments) if isinstance(leaf, Output))
         parents = tuple(dict.fromkeys(output.run for output in outputs))
-        run = PlannedRun(stage, name, arguments, parents, identity, path, facts)
+        there = promises(leaf for leaf in leaves(inputs) if not isinstance(leaf, Output))
+        run = PlannedRun(stage, name, arguments, parents, identity, path, facts, there)
         return self._runs.setdefault((run.path, identity), run)
 
 
+def _argument(leaf: Any) -> Any:
+    return leaf if isinstance(leaf, Output) else str(leaf.where)
+
+
 def identity_of(
-    stage: str,
-    parameters: Mapping[str, Any],
-    inputs: Mapping[str, Any] = MappingProxyType({}),
-    digests: InputDigests | None = None,
+    stage: str, parameters: Mapping[str, Any], inputs: Mapping[str, Any] = MappingProxyType({})
 ) -> str:
     """Returns the SHA-256 in hexadecimal of everything that decides a run's numbers.
 
     Args:
-      inputs: paths, identified by their content, or outputs of other runs, identified by the run (which need
-        not be done yet).
-      digests: remembered digests of files; None: read the files.
+      inputs: opened inputs, or outputs of other runs (which need not be done yet), by their identities.
     """
-    digests = digests or InputDigests()
-    parts = [f"{name} = {_canonical(parameters[name], None)}" for name in sorted(parameters)]
-    parts += [f"{name}: {_canonical(inputs[name], digests)}" for name in sorted(inputs)]
+    parts = [f"{name} = {_canonical(parameters[name])}" for name in sorted(parameters)]
+    parts += [f"{name}: {_canonical(inputs[name])}" for name in sorted(inputs)]
     return hashlib.sha256("\n".join([stage, *parts]).encode()).hexdigest()
 
 
-def _canonical(value: Any, digests: InputDigests | None) -> str:
+def _canonical(value: Any) -> str:
     """Returns a value's canonical text: equal exactly for equal values."""
-    if isinstance(value, Output):
-        return f"<{value.run.identity}/{value.inside}>"
     if isinstance(value, Mapping):
-        items = (f"{key!r}: {_canonical(value[key], digests)}" for key in sorted(value))
+        items = (f"{key!r}: {_canonical(value[key])}" for key in sorted(value))
         return f"{{{', '.join(items)}}}"
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join([_canonical(item, digests) for item in value])}]"
-    if digests is not None and value is not None:
-        return f"<{digests.of(value)}>"
+        return f"[{', '.join(map(_canonical, value))}]"
+    if hasattr(value, "identity"):
+        return f"<{value.identity}>"
     if isinstance(value, float) and value.is_integer():
         return repr(int(value))
     return repr(value)
@@ -130,9 +128,9 @@ def complete(stage: str, name: str, arguments: Mapping[str, Any]) -> dict[str, A
             f"{name} lacks {', '.join(f'{stage}.{parameter}' for parameter in missing)}; give it in "
             f"a --gin_file or as --gin_param='{stage}.{missing[0]} = ...'"
         )
-    written = with_leaves(arguments, lambda leaf: str(leaf) if isinstance(leaf, _PATHS) else leaf)
+    written = with_leaves(lambda leaf: str(leaf) if isinstance(leaf, _PATHS) else leaf, arguments)
     check_arguments(stage_function(stage), written)
-    return {**defaults, **arguments}
+    return {**defaults, **typed_arguments(stage_function(stage), arguments)}
 
 
 @functools.cache

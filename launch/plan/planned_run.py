@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from multiberts.runs.bucket.objects import is_url
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import is_name_inside
 from multiberts.runs.identity import Identity
+from multiberts.runs.parameters import with_leaves
 from multiberts.runs.plan_marker import is_done
 
 # The module of each stage's function; they import nothing heavy until the function is called.
@@ -36,6 +37,14 @@ class Output:
     run: PlannedRun
     inside: str = ""
 
+    @property
+    def identity(self) -> str:
+        return f"{self.run.identity}/{self.inside}"
+
+    @property
+    def where(self) -> str:
+        return f"{self.run.path}/{self.inside}"
+
 
 @dataclass(frozen=True)
 class PlannedRun:
@@ -49,6 +58,7 @@ class PlannedRun:
       identity: SHA-256 in hexadecimal of everything that decides the numbers.
       path: directory relative to the experiment's root.
       facts: the checkpoint's `procedure`, `pretrain_seed` and `checkpoint_step`, for fine-tuning only.
+      promises: identities of its inputs that exist, see `runs.identity.promised`.
     """
 
     stage: str
@@ -58,6 +68,7 @@ class PlannedRun:
     identity: str
     path: str
     facts: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    promises: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Refuses a directory outside the root, which a name in a configuration may cause."""
@@ -80,7 +91,7 @@ class PlannedRun:
                 return f"{base}/{Path(leaf.run.path, leaf.inside)}"
             return leaf
 
-        return {"run_dir": f"{base}/{self.path}", **with_leaves(self.parameters, located)}
+        return {"run_dir": f"{base}/{self.path}", **with_leaves(located, self.parameters)}
 
     def done(self, root: str | Path) -> bool:
         return is_done(Path(root) / self.path)
@@ -103,26 +114,6 @@ def stage_identity(stage: str) -> Identity:
     """Returns the `IDENTITY` of the stage's module; without one every parameter counts."""
     module = stage.rpartition(":")[0] or STAGES[stage]
     return getattr(importlib.import_module(module), "IDENTITY", Identity())
-
-
-def leaves(value: Any) -> Iterator[Any]:
-    """Yields the leaves of nested mappings and lists."""
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    if isinstance(value, (list, tuple)):
-        for item in value:
-            yield from leaves(item)
-    else:
-        yield value
-
-
-def with_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Applies `change` to each leaf of nested mappings and lists."""
-    if isinstance(value, Mapping):
-        return {key: with_leaves(item, change) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [with_leaves(item, change) for item in value]
-    return change(value)
 
 
 def vocabulary_size(corpus: Any) -> int | None:

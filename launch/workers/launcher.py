@@ -186,7 +186,8 @@ class Outcomes:
     def call(self, run: PlannedRun) -> Call:
         """Returns the call of a run's next attempt."""
         number = len(self.attempts.get(run.path, ())) + 1
-        return Call(run.path, run.stage, run.arguments(self.root), _log(run), number)
+        arguments = run.arguments(self.root)
+        return Call(run.path, run.stage, arguments, _log(run), number, run.promises)
 
     def read(self, journal: str) -> dict[str, Attempt]:
         """Reads the attempts of a chunk that has ended; returns them by run."""

@@ -10,7 +10,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from multiberts.runs.allocator import give_back_memory
 from multiberts.runs.console import report
 from multiberts.runs.directory import DONE, LOCK
 from multiberts.runs.errors import UserError, disk_full_line, memory_error
+from multiberts.runs.identity import check_promise, opened_code, promised
 from multiberts.runs.lease_holder import lock_file
 from multiberts.runs.preemption import PreemptedError, num_opened_blocks, preemption_notice
 
@@ -51,6 +52,7 @@ class Call:
     Attributes:
       path: the run's directory, relative to the root.
       log: file to append output to, relative to the root.
+      promises: identities of its inputs in the plan, see `runs.identity.promised`.
     """
 
     path: str
@@ -58,6 +60,7 @@ class Call:
     arguments: Mapping[str, Any]
     log: str
     attempt: int = 1
+    promises: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -154,7 +157,11 @@ def _call(call: Call, should_stop: Callable[[], bool]) -> Outcome:
     report(f"--- {call.stage} {run_dir}")
     try:
         _wait_until_free(Path(run_dir) / LOCK)
-        stage_function(call.stage)(**call.arguments)
+        function = stage_function(call.stage)
+        with promised(call.promises):
+            if module := call.stage.rpartition(":")[0]:
+                check_promise(opened_code(module))
+            function(**call.arguments)
     except PreemptedError as error:
         report(str(error))
         return "preempted", {"kind": PreemptedError.__name__, "message": str(error)}

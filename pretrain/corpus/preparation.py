@@ -14,6 +14,7 @@ The outputs are the same bytes either way. Started again after a kill, it makes 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import unicodedata
@@ -107,16 +108,16 @@ def prepare(settings: PreparationSettings) -> None:
         marks = [dataset_fingerprint(piece.source, settings.datasets_dir) for piece in sources]
         parameters["sources"] = marks
     else:
-        inputs["sources"] = [piece.source for piece in sources]
+        marks = [source.identity for source in inputs["sources"]]
     run = RunDirectory(settings.run_dir, stage="prepare", parameters=parameters, inputs=inputs)
-    if "sources" in inputs:
-        marks = run.fingerprints["sources"].split("+")
+    text = dataclasses.replace(settings.text, files=tuple(inputs.get("sources", ())))
+    paths = [piece.source for piece in sources]
     shard_dir = run.path / _SHARDS
     if run.done:
         remove(shard_dir)  # left by a kill between the last two lines of this function
         return
     _refuse_copies(sources, marks)
-    shared_vocabulary = _fixed_vocabulary(settings, sources)
+    shared_vocabulary = _fixed_vocabulary(inputs.get("vocabulary"), sources, settings.cased)
 
     # Cut the text into shards and check them; shards of a killed run are reused.
     workers: Runner = (
@@ -124,17 +125,17 @@ def prepare(settings: PreparationSettings) -> None:
         if settings.scheduler is None
         else DaskRunner(settings.scheduler)
     )
-    shards = read_plan(shard_dir)
+    shards = read_plan(shard_dir, paths)
     if not shards:
-        cut = cut_into_shards(sources, settings.text)
-        counts_of_shards = _looked_over(cut, settings.text, workers)
+        cut = cut_into_shards(sources, text)
+        counts_of_shards = _looked_over(cut, text, workers)
         check_counts(list(chain(*cut)), list(chain(*counts_of_shards)))
     with run:
         shard_dir.mkdir(exist_ok=True)
         if not shards:
-            _unpack(cut, counts_of_shards, settings.text, shard_dir, workers)
+            _unpack(cut, counts_of_shards, text, shard_dir, workers)
             shards = number_shards(cut, counts_of_shards)
-            write_plan(shard_dir, shards)
+            write_plan(shard_dir, shards, paths)
 
         # The vocabulary, written or learned from the words of all shards.
         outputs = list(_OUTPUTS)
@@ -144,13 +145,13 @@ def prepare(settings: PreparationSettings) -> None:
             write_json_fields(run.path / TOKENIZER_CONFIG, {"do_lower_case": False})
             outputs.append(TOKENIZER_CONFIG)
         if not (run.path / VOCABULARY).exists():
-            _learn_vocabulary(run.path, shard_dir, shards, settings, workers)
+            _learn_vocabulary(run.path, shard_dir, shards, settings, text, workers)
         vocabulary = Vocabulary.open(run.path / VOCABULARY)
 
         # The token store: all shards, tokenised and joined.
         tokenise = functools.partial(
             tokenise_shard,
-            text=settings.text,
+            text=text,
             vocabulary_path=run.path / VOCABULARY,
             directory=shard_dir,
         )
@@ -214,11 +215,10 @@ def _refuse_copies(sources: Sequence[Piece], marks: Sequence[str]) -> None:
             )
 
 
-def _fixed_vocabulary(settings: PreparationSettings, sources: Sequence[Piece]) -> Vocabulary | None:
+def _fixed_vocabulary(
+    vocabulary: Vocabulary | None, sources: Sequence[Piece], cased: bool
+) -> Vocabulary | None:
     """Returns the user's vocabulary or that of the stores; None: learn one."""
-    vocabulary = None
-    if settings.vocabulary:
-        vocabulary = Vocabulary.open(settings.vocabulary)
     if sources[0].source_format == "store":
         first, *others = (Vocabulary.open(Path(piece.source) / VOCABULARY) for piece in sources)
         for each in [*others, *([vocabulary] if vocabulary else [])]:
@@ -229,9 +229,9 @@ def _fixed_vocabulary(settings: PreparationSettings, sources: Sequence[Piece]) -
         vocabulary = first
     if vocabulary:
         check_vocabulary_size(vocabulary)
-        if settings.cased and vocabulary.lower_case:
+        if cased and vocabulary.lower_case:
             raise UserError(
-                f"prepare.cased is true, but {vocabulary.path} is of an uncased model; leave it out, or "
+                f"prepare.cased is true, but {vocabulary.where} is of an uncased model; leave it out, or "
                 f'write {{"do_lower_case": false}} into a {TOKENIZER_CONFIG} beside the vocabulary'
             )
     return vocabulary
@@ -252,7 +252,7 @@ def _unpack(
 ) -> None:
     """Unpacks each `.gz` with several shards, and replaces it by these."""
     packed = [index for index, pieces in enumerate(cut) if is_packed(pieces)]
-    unpack = functools.partial(unpack_shard, directory=shard_dir)
+    unpack = functools.partial(unpack_shard, text=text, directory=shard_dir)
     plain = workers.run(unpack, [(index, cut[index]) for index in packed], "unpacked")
     # From the last to the first, so that the places before stay.
     for index, pieces in reversed(list(zip(packed, plain, strict=True))):
@@ -266,11 +266,12 @@ def _learn_vocabulary(
     shard_dir: Path,
     shards: Sequence[Shard],
     settings: PreparationSettings,
+    text: Text,
     workers: Runner,
 ) -> None:
     """Learns `vocab.txt` from the words of all shards."""
     count = functools.partial(
-        count_words_of_shard, text=settings.text, directory=shard_dir, lower_case=not settings.cased
+        count_words_of_shard, text=text, directory=shard_dir, lower_case=not settings.cased
     )
     workers.run(count, shards, "words")
     paths = [words_path(shard_dir, shard.number) for shard in shards]

@@ -5,20 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 
 from multiberts.bert.tokenization import SPECIAL_TOKENS
-from multiberts.bert.vocabulary import Vocabulary, vocabulary_file
+from multiberts.bert.vocabulary import Vocabulary
 from multiberts.pretrain.corpus.counterfactual import Swapper, Unit
 from multiberts.pretrain.corpus.documents import FILE_FORMATS, FileFormat, expand_source
 from multiberts.pretrain.corpus.instances import NUM_SPECIAL_TOKENS
 from multiberts.pretrain.corpus.shards import Text
 from multiberts.pretrain.corpus.token_store import LARGEST_VOCABULARY
 from multiberts.runs.errors import check_values
-from multiberts.runs.identity import Identity, Values, without_later_defaults
+from multiberts.runs.identity import Identity, Values, opened
 from multiberts.runs.parameters import NonNegativeInt, PositiveInt, Range, Share
 
 OtherFormat = Literal["tfds", "store"]
@@ -119,33 +118,27 @@ def _settle(parameters: Values, inputs: Values) -> None:
         (parameters["source_format"],) = formats
     if inputs["vocabulary"] or "store" in formats:
         parameters["vocabulary_size"] = None
-    for name in parameters.keys() - without_later_defaults(parameters, PreparationSettings).keys():
-        del parameters[name]
     if not formats & {"jsonl", "tfds"}:
         del parameters["text_field"]
     if "tfds" in formats:
         parameters["sources"] = inputs.pop("sources")
 
 
-def _find_files(arguments: Mapping[str, Any], inputs: Values) -> None:
-    """Replaces patterns by the files that fit them; adds the file that decides the case of a vocabulary."""
+def _find_files(arguments: Mapping[str, Any], _: Values, inputs: Values, *__: Any) -> None:
+    """Replaces patterns by the files that fit them."""
     if "sources" in inputs and "store" not in arguments["source_format"]:
         inputs["sources"] = [
             found
             for source in inputs["sources"]
             for found in (expand_source(source) if isinstance(source, str) else [source])
         ]
-    vocabulary = inputs.get("vocabulary")
-    if isinstance(vocabulary, str):
-        inputs["vocabulary"] = str(vocabulary_file(vocabulary))
-        if Path(vocabulary).is_file() and (path := Vocabulary.open(vocabulary).overriding):
-            inputs["tokenizer_config"] = str(path)
 
 
 IDENTITY = Identity(
-    inputs=("sources", "vocabulary"),
+    inputs={"sources": opened, "vocabulary": Vocabulary.open},
     places=("datasets_dir",),
     speed=("num_workers", "scheduler", "max_unknown_share"),
+    settings=PreparationSettings,
     settle=_settle,
     find_files=_find_files,
 )

@@ -50,6 +50,7 @@ from multiberts.runs.files import (
     replaced,
     write_atomically,
 )
+from multiberts.runs.identity import Input, check_unchanged
 
 # A shard takes about ten seconds of one core, and a worker's death costs that much.
 SHARD_BYTES = 32 << 20
@@ -68,11 +69,18 @@ class Text:
     Attributes:
       text_field: field of JSON lines, feature of a dataset.
       swapper: swaps for counterfactual data; None: no swaps.
+      files: the sources, opened; those who read one see that it is still what it was.
     """
 
     text_field: str
     datasets_dir: str | None
     swapper: Swapper | None
+    files: tuple[Input, ...] = ()
+
+    def check(self, pieces: Iterable[Piece]) -> None:
+        """Refuses sources that were written since they were opened."""
+        sources = {Path(piece.source) for piece in pieces}
+        check_unchanged(*(file for file in self.files if file.where in sources))
 
     def lines_of_documents(self, piece: Piece) -> Iterator[list[str]]:
         """Yields the documents of a piece as lines, uncut, blank documents included."""
@@ -182,7 +190,9 @@ def is_packed(pieces: tuple[Piece, ...]) -> bool:
     )
 
 
-def unpack_shard(numbered: tuple[int, tuple[Piece, ...]], directory: Path) -> tuple[Piece, ...]:
+def unpack_shard(
+    numbered: tuple[int, tuple[Piece, ...]], text: Text, directory: Path
+) -> tuple[Piece, ...]:
     """Unpacks the gzip file that a shard is, and returns the plain file."""
     number, (piece,) = numbered
     path = directory / f"text-{number:05d}.txt"
@@ -190,6 +200,7 @@ def unpack_shard(numbered: tuple[int, tuple[Piece, ...]], directory: Path) -> tu
         with finished_whole(path) as temporary, open(temporary, "wb") as plain:
             with open_unpacked(piece.source) as packed:
                 shutil.copyfileobj(packed, plain, 1 << 20)
+            text.check([piece])
     return (Piece(str(path), piece.source_format),)
 
 
@@ -204,6 +215,7 @@ def look_over_shard(pieces: tuple[Piece, ...], text: Text) -> list[PieceCounts]:
         else:
             lines = text.lines_of_documents(piece)
             counts.append(count_documents(lines, piece.source_format))
+    text.check(pieces)
     return counts
 
 
@@ -219,20 +231,34 @@ def number_shards(
     ]
 
 
-def write_plan(directory: Path, shards: Sequence[Shard]) -> None:
-    """Writes the shards, so that a run that was killed goes on with the same ones."""
-    write_atomically(directory / _PLAN, json.dumps({"shards": shards}))
+def write_plan(directory: Path, shards: Sequence[Shard], sources: Sequence[str]) -> None:
+    """Writes the shards, so that a run that was killed goes on with the same ones.
+
+    A piece has its source's number, or the name of an unpacked file: sources and the run may be moved.
+    """
+    numbers = {source: number for number, source in enumerate(sources)}
+
+    def placed(piece: Piece) -> list[Any]:
+        return [numbers.get(piece.source, Path(piece.source).name), *piece[1:]]
+
+    planned = [(shard.number, [*map(placed, shard.pieces)], *shard[2:]) for shard in shards]
+    write_atomically(directory / _PLAN, json.dumps({"shards": planned}))
 
 
-def read_plan(directory: Path) -> list[Shard] | None:
+def read_plan(directory: Path, sources: Sequence[str]) -> list[Shard] | None:
     """Reads the plan of the run that was killed; its parameters and its text were the same as now."""
     path = directory / _PLAN
     if not path.exists():
         return None
     cure = f"remove {directory} and run the same command again"
     shards = read_json_fields(path, {"shards": list[list]}, cure)["shards"]
+
+    def found(source: int | str, *rest: Any) -> Piece:
+        path = sources[source] if isinstance(source, int) else str(directory / source)
+        return Piece(path, *rest)
+
     return [
-        Shard(number, tuple(Piece(*piece) for piece in pieces), first_document, alone)
+        Shard(number, tuple(found(*piece) for piece in pieces), first_document, alone)
         for number, pieces, first_document, alone in shards
     ]
 
@@ -247,6 +273,7 @@ def count_words_of_shard(shard: Shard, text: Text, directory: Path, *, lower_cas
     with finished_whole(path) as temporary:
         with open(temporary, "w", encoding="utf-8", newline="\n") as handle:
             handle.writelines(f"{word}\t{words[word]}\n" for word in sorted(words))
+        text.check(shard.pieces)
 
 
 def words_path(directory: Path, number: int) -> Path:
@@ -291,6 +318,7 @@ def tokenise_shard(shard: Shard, text: Text, vocabulary_path: Path, directory: P
             documents = text.documents(shard, swapped)
             write_token_store(temporary, shown(documents, "tokens", shard.alone), vocabulary)
         (temporary / _COUNTS).write_text(json.dumps(swapped))
+        text.check(shard.pieces)
 
 
 def _stored_documents(

@@ -40,7 +40,7 @@ def check_vocabulary_size(vocabulary: Vocabulary) -> None:
     """Refuses a vocabulary whose ids do not fit into a token file."""
     if vocabulary.size > LARGEST_VOCABULARY:
         raise UserError(
-            f"{vocabulary.path} has {vocabulary.size} pieces, expected at most {LARGEST_VOCABULARY}, as "
+            f"{vocabulary.where} has {vocabulary.size} pieces, expected at most {LARGEST_VOCABULARY}, as "
             "tokens are kept in 16 bits; use a smaller vocabulary"
         )
 

@@ -15,9 +15,10 @@ from multiberts.pretrain.batches.corpus_batches import Batches
 from multiberts.pretrain.batches.masking import Masking
 from multiberts.pretrain.training.settings import CONTINUE, learning_rates
 from multiberts.runs.console import joined
-from multiberts.runs.directory import CONFIG, fingerprint, read_config
+from multiberts.runs.directory import CONFIG, read_config
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
+from multiberts.runs.identity import opened
 from multiberts.runs.parameters import NonNegativeInt, PositiveInt
 
 _STAGE = "pretrain."
@@ -56,7 +57,7 @@ class RunRecord:
             raise UserError(
                 f"{path}, the {name} of {self.path}, does not exist here; give --{name} with its path"
             )
-        if fingerprint(path) != content:
+        if opened(path).identity != content:
             raise UserError(
                 f"{path} is not the {name} that {self.path} was trained with (its checksum differs); "
                 f"give --{name} with the right one"

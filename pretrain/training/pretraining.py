@@ -57,7 +57,7 @@ def pretrain(settings: PretrainingSettings) -> None:
     Reference: Sellam et al., 2022, section 2.1; Devlin et al., 2019, section 3.1 and appendix A.2.
     """
     check_settings(settings)
-    parameters, inputs = IDENTITY.of(vars(settings))
+    parameters, inputs = IDENTITY.on_disk(vars(settings))
     run = RunDirectory(
         settings.run_dir,
         stage="pretrain",
@@ -155,7 +155,7 @@ def pretrain(settings: PretrainingSettings) -> None:
             # Reading the weights completes the provenance, which is used below.
             start_weights = start.parameters
             inherited = {
-                "parent": ancestor(start.provenance, run.fingerprints["initial_checkpoint"]),
+                "parent": ancestor(start.provenance, start.identity),
                 **{n: entry for n, entry in start.provenance.items() if n == INITIALISED},
             }
         of_checkpoint = ("procedure", "pretrain_seed", "data_seed")
@@ -170,7 +170,7 @@ def pretrain(settings: PretrainingSettings) -> None:
                 **inherited,
                 "training": {
                     **{n: value for n, value in parameters.items() if n not in recorded_elsewhere},
-                    **{f"{name}_sha256": content for name, content in run.fingerprints.items()},
+                    **{f"{name}_sha256": run.identity_of(name) for name in run.inputs},
                 },
                 "corpus": corpus_facts,
                 "engine": engine(),

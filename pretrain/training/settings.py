@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from multiberts.bert.checkpoint.hub import checkpoint_directory, is_name
+from multiberts.bert.checkpoint.checkpoint import Checkpoint
 from multiberts.pretrain.batches.masking import Masking
 from multiberts.runs.errors import check_values
-from multiberts.runs.identity import Identity, Values, without_later_defaults
+from multiberts.runs.identity import Identity, Values, opened
 from multiberts.runs.parameters import (
     NonNegativeFloat,
     NonNegativeInt,
@@ -138,23 +138,22 @@ class PretrainingSettings:
 
 
 def _settle(parameters: Values, inputs: Values) -> None:
-    """Gives equal runs equal parameters; a checkpoint that is given by name is fetched."""
-    for name in parameters.keys() - without_later_defaults(parameters, PretrainingSettings).keys():
-        del parameters[name]
+    """Gives equal runs equal parameters."""
     if parameters["data_seed"] is None:
         parameters["data_seed"] = parameters["pretrain_seed"]
     parameters["model"] = dict(parameters["model"])
     parameters["checkpoint_steps"] = sorted(
         {*parameters["checkpoint_steps"], parameters["num_steps"]}
     )
-    if is_name(inputs["initial_checkpoint"]):
-        inputs["initial_checkpoint"] = str(checkpoint_directory(inputs["initial_checkpoint"]))
     if inputs["evaluation_corpus"] is None:
         del parameters["evaluation_batches"]
 
 
 IDENTITY = Identity(
-    inputs=("corpus", "initial_checkpoint", "evaluation_corpus"),
+    inputs={
+        "corpus": opened, "initial_checkpoint": Checkpoint.open, "evaluation_corpus": opened,
+    },
+    settings=PretrainingSettings,
     speed=(
         "compile_step", "save_state_every_steps", "save_state_every_seconds", "max_seconds_without_step",
         "log_every_steps", "evaluate_every_steps", "steps_per_dispatch", "tensorboard", "devices",

@@ -33,6 +33,7 @@ from multiberts.runs.parameters import (
     described,
     expanded,
     is_boolean,
+    typed_arguments,
     value_of_flag,
 )
 from multiberts.runs.preemption import exit_when_preempted
@@ -442,7 +443,7 @@ class Arguments:
         bindings |= given
         require_arguments(self.function, set(bindings))
         check_arguments(self.function, bindings)
-        return bindings
+        return typed_arguments(self.function, bindings)
 
     def local(self, bindings: dict[str, Any]) -> contextlib.AbstractContextManager[dict[str, Any]]:
         """Yields the arguments for the call, with local copies of paths in a bucket."""

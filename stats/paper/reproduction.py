@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
 from multiberts.runs.figure_style import FigureKind
-from multiberts.runs.identity import Identity, Values
+from multiberts.runs.identity import Identity, Values, opened
 from multiberts.runs.parameters import NonNegativeInt, PositiveInt, takes_fields_of
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.errors import DataError
@@ -88,7 +88,7 @@ def _settle(parameters: Values, _: Values) -> None:
             del parameters[name]
 
 
-IDENTITY = Identity(inputs=("predictions",), settle=_settle)
+IDENTITY = Identity({"predictions": opened}, settle=_settle)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from multiberts.runs.directory import DONE, RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.figure_style import FigureKind
 from multiberts.runs.files import read_json_fields
-from multiberts.runs.identity import Identity, Values
+from multiberts.runs.identity import Identity, Values, opened
 from multiberts.runs.parameters import (
     Level,
     NonNegativeInt,
@@ -62,7 +62,7 @@ def _settle(parameters: Values, _: Values) -> None:
         del parameters["figures"]
 
 
-IDENTITY = Identity(inputs=("predictions", "truth"), settle=_settle)
+IDENTITY = Identity({"predictions": opened, "truth": opened}, settle=_settle)
 
 
 def report(

@@ -18,7 +18,7 @@ from multiberts.evaluate.prediction_files.run_file import set_of
 from multiberts.evaluate.prediction_files.text_file import example_texts
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
-from multiberts.runs.identity import Identity
+from multiberts.runs.identity import Identity, opened
 from multiberts.runs.parameters import check_arguments
 from multiberts.stats.formats import Cell
 from multiberts.stats.presentation.sections import Report
@@ -49,7 +49,7 @@ from multiberts.stats.zhong.instance_level import fisher_tests, instance_accurac
 MOST_EXAMPLES = 100  # listed decaying examples per pair of sizes, and rows to judge per set
 MOST_DECAY = -0.9  # difference from which an example is judged by hand, as in the paper
 LONGEST_TEXT, LONGEST_JUDGED = 200, 100_000  # number of characters shown of each text
-IDENTITY = Identity(inputs=("predictions",))
+IDENTITY = Identity({"predictions": opened})
 
 
 def instances(*, run_dir: str, predictions: str | Sequence[str], sizes: Sequence[str]) -> None:

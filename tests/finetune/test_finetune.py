@@ -228,7 +228,7 @@ def test_logits_equal_those_of_transformers(
         state[_torch_name(name)].copy_(
             torch.from_numpy(values.T if name.endswith("kernel") else values)
         )
-    tokenizer = transformers.BertTokenizerFast(vocab=str(checkpoint.vocabulary.path))
+    tokenizer = transformers.BertTokenizerFast(vocab=str(checkpoint.vocabulary.where))
     encoded = tokenizer(
         ours.evaluation[0].examples.first_texts,
         ours.evaluation[0].examples.second_texts,

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from multiberts.bert.checkpoint.checkpoint import Checkpoint
 from multiberts.launch import managed_jobs
 from multiberts.launch.markers.attempts import attempts_of
 from multiberts.launch.markers.failures import FailedRun
@@ -22,6 +23,7 @@ from multiberts.runs.bucket.copies import fetch, push_finished
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import PreemptedError
+from multiberts.tests import good_files
 from multiberts.tests.launch.launchers import quick_run
 from multiberts.tests.launch.sky_program import Sky, make_executable
 
@@ -228,16 +230,11 @@ def test_a_checkpoint_by_itself_is_put_into_the_bucket_and_a_name_is_passed_on(
     tmp_path: Path, sky: Sky
 ) -> None:
     checkpoint = tmp_path / "multiberts-seed_0"
-    checkpoint.mkdir()
-    (checkpoint / "checkpoint.json").write_text("{}")
-    (checkpoint / "vocab.txt").write_text("[PAD]")
+    good_files.checkpoint(checkpoint)
     with pytest.raises(PreemptedError):
         look(tmp_path, [seed(0, initial_checkpoint=str(checkpoint))])
     (copied,) = (tmp_path / "bucket" / "inputs").iterdir()
-    assert {file.name for file in fetch(f"file://{copied}").iterdir()} == {
-        "checkpoint.json",
-        "vocab.txt",
-    }
+    assert Checkpoint.open(fetch(f"file://{copied}")) == Checkpoint.open(checkpoint)
     with pytest.raises(PreemptedError):
         look(tmp_path, [seed(1, initial_checkpoint="hub:google/multiberts-seed_0")])
     flags = json.loads((sky.folder / "2.json").read_text())["envs"]["FLAGS"]

@@ -14,17 +14,18 @@ from pathlib import Path
 
 import pytest
 
+from multiberts.runs import identity
 from multiberts.runs.bucket import lease
 from multiberts.runs.directory import (
     UNFETCHED,
     RunDirectory,
-    fingerprint,
     read_config,
     read_done,
     read_unfetched,
 )
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, sha256_of_file, write_atomically
+from multiberts.runs.identity import opened
 
 
 def _run(path: Path, **parameters: object) -> RunDirectory:
@@ -158,30 +159,11 @@ def test_a_run_that_came_in_between_is_not_written_into(tmp_path: Path) -> None:
         pass  # the lock was given back
 
 
-def test_fingerprint_of_an_unfinished_run_is_refused(tmp_path: Path) -> None:
+def test_an_unfinished_run_is_no_input(tmp_path: Path) -> None:
     with _run(tmp_path / "run"):
         pass
     with pytest.raises(UserError, match="has not finished"):
-        fingerprint(tmp_path / "run")
-
-
-@pytest.mark.parametrize(
-    "names", [["model.safetensors"], ["bert_model.ckpt.data-00000-of-00001"], ["pytorch_model.bin"]]
-)
-def test_fingerprint_of_weights_that_others_wrote(tmp_path, names):
-    for name in names:
-        (tmp_path / name).write_bytes(b"weights")
-    first = fingerprint(tmp_path)
-    (tmp_path / names[0]).write_bytes(b"others")
-    assert fingerprint(tmp_path) != first
-
-
-def test_fingerprint_covers_all_shards(tmp_path):
-    for shard in range(2):
-        (tmp_path / f"x.ckpt.data-{shard:05d}-of-00002").write_bytes(bytes([shard]))
-    first = fingerprint(tmp_path)
-    (tmp_path / "x.ckpt.data-00001-of-00002").write_bytes(b"other")
-    assert fingerprint(tmp_path) != first
+        opened(tmp_path / "run")
 
 
 def test_a_call_with_names_of_its_own_is_kept_and_not_compared(tmp_path: Path) -> None:
@@ -230,7 +212,7 @@ def test_a_run_that_another_process_finished_meanwhile_is_done(tmp_path: Path) -
     ids=lambda content: content[:24].decode("latin-1"),
 )
 def test_a_marker_that_is_not_whole_is_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
-    for marker, *readers in (("DONE", read_done, fingerprint), (UNFETCHED, read_unfetched)):
+    for marker, *readers in (("DONE", read_done, opened), (UNFETCHED, read_unfetched)):
         (tmp_path / marker).write_bytes(content)
         for refuse in readers:
             with pytest.raises(UserError) as refused:
@@ -281,9 +263,12 @@ def test_large_inputs_of_a_finished_run_are_read_again_only_where_they_changed(
         read.append(Path(path).name)
         return sha256_of_file(path)
 
-    monkeypatch.setattr("multiberts.runs.directory.sha256_of_file", counted)
+    monkeypatch.setattr(identity, "sha256_of_file", counted)
+
+    os.utime(text, (1e9, 1e9))
 
     def run() -> RunDirectory:
+        monkeypatch.setattr(identity, "_REMEMBERED", {})  # as in another process
         return RunDirectory(tmp_path / "run", stage="s", parameters={}, inputs={"texts": [text]})
 
     def reads_text() -> bool:

@@ -11,9 +11,10 @@ import pytest
 
 from multiberts.bert.checkpoint.card import facts_of_run, model_card, read_scores
 from multiberts.bert.model.configuration import BertConfig
-from multiberts.runs.directory import RunDirectory, fingerprint
+from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import write_atomically
+from multiberts.runs.identity import opened
 
 CONFIG = BertConfig(
     vocab_size=500,
@@ -149,7 +150,7 @@ def test_a_checkpoint_in_a_run_knows_its_corpus_and_parameters(
         "batch_size": 256,
         "model": {"hidden_size": 64},
         "procedure": "cda_incr",
-        "initial_checkpoint_sha256": fingerprint(tmp_path / "first_checkpoint"),
+        "initial_checkpoint_sha256": opened(tmp_path / "first_checkpoint").identity,
     }
     assert str(tmp_path) not in json.dumps(facts)  # facts do not depend on the machine
 
@@ -169,7 +170,7 @@ def test_a_checkpoint_anywhere_else_knows_nothing(tmp_path: Path) -> None:
 def test_edited_run_configuration_is_named(run: RunDirectory) -> None:
     with open(run.path / "config.gin", "a") as handle:
         handle.write("pretrain.num_steps = lots\n")
-    with pytest.raises(UserError, match=r"config\.gin line 7: 'lots' is not a Python literal"):
+    with pytest.raises(UserError, match=r"config\.gin line 7: .* Python literal"):
         facts_of_run(run.path / "checkpoints/step_20")
 
 

@@ -345,7 +345,7 @@ def test_a_cased_vocabulary_is_said(checkpoint: Path, capsys: pytest.CaptureFixt
         read = read_checkpoint(checkpoint)
         for layout in ("tf1", "hugging_face"):
             copy = checkpoint.parent / f"{layout}_{said}"
-            vocabulary, provenance = read.vocabulary.path, read.provenance
+            vocabulary, provenance = read.vocabulary.where, read.provenance
             write_checkpoint(
                 copy,
                 read.parameters,

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 
 from multiberts.bert.vocabulary import Vocabulary
-from multiberts.finetune.data_files import FileContent
 from multiberts.finetune.squad.questions import (
     SquadSource,
     prepared,
@@ -19,6 +18,7 @@ from multiberts.finetune.squad.questions import (
     read_squad_dataset,
 )
 from multiberts.runs.errors import UserError
+from multiberts.runs.identity import opened
 
 
 def entry(example_id: str, question: str, *answers: tuple[str, int], **more: Any) -> dict[str, Any]:
@@ -180,9 +180,7 @@ def test_why_questions_are_left_out_of_training(
         "with_unanswerable": False,
     }
     source = SquadSource("train", path)
-    found = prepared(
-        (FileContent.of(path),), source, Vocabulary.open(vocabulary), training=True, **options
-    )
+    found = prepared((opened(path),), source, Vocabulary.open(vocabulary), training=True, **options)
     assert found.windows.question.tolist() == [0]
     said = capsys.readouterr().err
     assert (

@@ -11,14 +11,15 @@ import pytest
 
 from multiberts.launch.plan.experiment import Experiment, make_plan
 from multiberts.launch.plan.graph import identity_of
-from multiberts.launch.plan.input_digests import InputDigests
 from multiberts.launch.plan.planned_run import (
     STAGES,
     PlannedRun,
     stage_function,
     stage_identity,
 )
+from multiberts.runs import identity
 from multiberts.runs.errors import UserError
+from multiberts.runs.files import PathLike, sha256_of_file
 
 MODEL = {
     "num_hidden_layers": 1,
@@ -341,52 +342,52 @@ def test_directories_keep_their_names() -> None:
         "make_world": "world-f8f8f72e",
         "prepare": "corpora/swapped-492bffe2",
         "pretrain": "pretrain/cda_incr/seed_1-475a569b",
-        "finetune": "finetune/pronoun_probe/cda_incr-seed_1-step_5/run-011de624",
-        "score": "scores-5ae152ef",
+        "finetune": "finetune/pronoun_probe/cda_incr-seed_1-step_5/run-09925627",
+        "score": "scores-ff0cf10f",
     }
 
 
-def test_unchanged_inputs_are_read_once(tmp_path: Path) -> None:
-    data = tmp_path / "facts"
-    data.mkdir()
-    for name in ("train.tsv", "dev.tsv"):
-        (data / name).write_text(f"{name}\n")
-        os.utime(data / name, (1e9, 1e9))
-    memory = tmp_path / "launch" / "inputs.json"
-    first = InputDigests(memory)
-    digest = first.of(data)
-    first.keep()
-    assert first.files_read == 2 and not memory.exists()  # nothing is created for it
+def test_unchanged_inputs_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [tmp_path / name for name in ("train.tsv", "dev.tsv")]
+    for file in files:
+        file.write_text(f"{file.name}\n")
+        os.utime(file, (1e9, 1e9))
+    memory, read = tmp_path / "launch" / "inputs.json", list[str]()
+
+    def counted(path: PathLike) -> str:
+        read.append(Path(path).name)
+        return sha256_of_file(path)
+
+    monkeypatch.setattr(identity, "sha256_of_file", counted)
+
+    def opened_anew() -> list[str]:
+        """Opens both as another process would, and returns their identities."""
+        monkeypatch.setattr(identity, "_REMEMBERED", {})
+        read.clear()
+        identity.recall(memory)
+        return [identity.opened(file).identity for file in files]
+
+    first = opened_anew()
+    identity.keep(memory)
+    assert len(read) == 2 and not memory.exists()  # nothing is created for it
     memory.parent.mkdir()
-    first.keep()
-    second = InputDigests(memory)
-    assert second.of(data) == digest and second.files_read == 0
+    identity.keep(memory)
+    assert opened_anew() == first and not read
     # Another content of the same length is seen by its time.
-    (data / "dev.tsv").write_text("DEV.tsv\n")
-    third = InputDigests(memory)
-    assert third.of(data) != digest and third.files_read == 1
+    files[1].write_text("DEV.tsv\n")
+    second = opened_anew()
+    assert second[0] == first[0] and second[1] != first[1] and read == ["dev.tsv"]
     # So is another file in its place, of the same length and time.
     (tmp_path / "new.tsv").write_text("TRAIN.tsv\n")
     os.utime(tmp_path / "new.tsv", (1e9, 1e9))
-    os.replace(tmp_path / "new.tsv", data / "train.tsv")
-    moved = InputDigests(memory)
-    assert moved.of(data) != third.of(data) and moved.files_read == 2
+    os.replace(tmp_path / "new.tsv", files[0])
+    third = opened_anew()
+    assert third[0] != second[0] and len(read) == 2
     # The other was changed just now, and might be again within the clock's resolution.
-    moved.keep()
-    fourth = InputDigests(memory)
-    assert fourth.of(data) == moved.of(data) and fourth.files_read == 1
+    identity.keep(memory)
+    assert opened_anew() == third and read == ["dev.tsv"]
     memory.write_text("{")
-    assert InputDigests(memory).of(data) == fourth.of(data)
-
-
-def test_a_folder_counts_by_names_and_contents(tmp_path: Path) -> None:
-    for folder, name in (("one", "a"), ("two", "a"), ("three", "b")):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / name).write_text("text")
-    one, two, three = (InputDigests().of(tmp_path / name) for name in ("one", "two", "three"))
-    assert one == two != three
-    with pytest.raises(UserError, match="nowhere does not exist"):
-        InputDigests().of(tmp_path / "nowhere")
+    assert opened_anew() == third
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -429,7 +430,7 @@ def test_of_a_folder_of_data_the_files_of_the_task_count(tmp_path: Path) -> None
     (tmp_path / "dev.tsv").write_text("other text")
     assert finetuning_paths("RTE", data_dir=str(tmp_path)) != before
     (tmp_path / "dev.tsv").unlink()
-    with pytest.raises(UserError, match=r"dev\.tsv does not exist"):
+    with pytest.raises(UserError, match="has no table named dev"):
         finetuning_paths("RTE", data_dir=str(tmp_path))
 
 
