@@ -7,7 +7,6 @@ messages, and is never compared. Text, tables, corpora and other finished runs a
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import dataclasses
 import functools
@@ -18,6 +17,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any, Protocol, TypedDict
 
@@ -48,7 +48,7 @@ SECONDS_UNTIL_SETTLED = 2.0
 _Stamp = tuple[int, int, int, int]
 # Digests of files by absolute path, each after its stamp.
 _REMEMBERED: dict[str, list[Any]] = {}
-# Identities by path that the plan of the run in progress has; see `promised`.
+# Identities by path in the plan of the run in progress; see `promised`.
 _PROMISED: dict[str, str] = {}
 
 
@@ -200,46 +200,23 @@ def keep(memory: Path, files: Iterable[PathLike] | None = None, least_bytes: int
 
 @functools.cache  # a process keeps the modules that it has imported, whatever is written later
 def opened_code(module: str) -> Input:
-    """Opens a module of the user's: its source and those of the modules of its folder that it imports."""
+    """Opens a module of the user's: its source and those of the modules beside it that it imports."""
     spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None:
         raise UserError(f"there is no module {module}; put its folder in PYTHONPATH")
-    depth = module.count(".") + (Path(spec.origin).name == "__init__.py")
-    folder = Path(spec.origin).parents[depth]
-    sources: dict[str, bytes] = {}
-    # What is installed is known by its version; only the module's own package counts of it.
-    is_installed = folder.name in ("site-packages", "dist-packages")
-    _add_sources(module, folder, module.partition(".")[0] if is_installed else "", sources)
-    content = (part for name in sorted(sources) for part in (name.encode(), sources[name]))
-    digests = b"".join(hashlib.sha256(part).digest() for part in content)
-    return Input(Path(module), hashlib.sha256(digests).hexdigest())
-
-
-def _add_sources(name: str, folder: Path, package: str, sources: dict[str, bytes]) -> None:
-    """Adds the source of a module, of its packages, and of all that they import from the folder, by name."""
-    top = name.partition(".")[0]
-    if top == __package__.partition(".")[0] or package not in ("", top):
-        return
-    parts = name.split(".")
-    for number in range(1, len(parts) + 1):
-        path = folder.joinpath(*parts[:number])
-        files = (path / "__init__.py", path.with_suffix(".py"))
-        file = next(filter(Path.is_file, files), None)
-        own = ".".join(parts[:number])
-        if file is None or own in sources:
-            continue
-        sources[own] = file.read_bytes()
-        within = own if file.name == "__init__.py" else own.rpartition(".")[0]
-        for node in ast.walk(ast.parse(sources[own])):
-            if isinstance(node, ast.Import):
-                imported = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                base = importlib.util.resolve_name("." * node.level + (node.module or ""), within)
-                imported = [f"{base}.{alias.name}" for alias in node.names]
-            else:
-                continue
-            for each in imported:
-                _add_sources(each, folder, package, sources)
+    folder = Path(spec.origin).parents[
+        module.count(".") + (spec.submodule_search_locations is not None)
+    ]
+    top = folder / module.partition(".")[0]
+    if folder.name in ("site-packages", "dist-packages"):  # others that are installed do not count
+        paths = {str(path.relative_to(folder)): path for path in top.rglob("*.py")}
+    else:
+        finder = ModuleFinder([str(folder)], excludes=[__package__.partition(".")[0]])
+        finder.import_hook(module)
+        modules: Mapping[str, Any] = finder.modules
+        paths = {name: Path(each.__file__) for name, each in modules.items() if each.__file__}
+    digests = (f"{name} {sha256_of_file(paths[name])}" for name in sorted(paths))
+    return Input(Path(module), hashlib.sha256("\n".join(digests).encode()).hexdigest())
 
 
 @contextlib.contextmanager
@@ -253,20 +230,15 @@ def promised(identities: Mapping[str, str]) -> Iterator[None]:
 
 
 def promises(inputs: Iterable[Opened]) -> dict[str, str]:
-    return {_place(each): each.identity for each in inputs}
+    return {str(each.where): each.identity for each in inputs}
 
 
 def check_promise(each: Opened) -> None:
     """Refuses an input that is another than when the run was planned, and its directory named."""
-    if each.identity != _PROMISED.get(_place(each), each.identity):
+    if each.identity != _PROMISED.get(str(each.where), each.identity):
         raise UserError(
             f"{each.where} is not what it was when this run was planned; give the same launch command again"
         )
-
-
-def _place(each: Opened) -> str:
-    is_code = isinstance(each, Input) and each.stamp is None
-    return f"module {each.where}" if is_code else os.path.abspath(each.where)
 
 
 @dataclass(frozen=True)
