@@ -134,13 +134,14 @@ def opened(path: PathLike) -> Input:
     return Input(path, *digest_of_file(file))
 
 
-def check_unchanged(*inputs: Input) -> None:
+def check_unchanged(*inputs: Opened) -> None:
     """Refuses files that were written since they were opened: what was read may be a half of each."""
     for each in inputs:
+        if not isinstance(each, Input) or each.stamp is None:
+            continue
         file = _marker(each.where)
-        is_same = each.stamp is None or _stamp(file)[:2] == each.stamp[:2]
-        # Only touched, or on another machine a copy.
-        if not is_same and digest_of_file(file)[0] != each.identity:
+        # A file may only have been touched, or be another machine's copy.
+        if _stamp(file)[:2] != each.stamp[:2] and digest_of_file(file)[0] != each.identity:
             raise _written(each.where)
 
 
@@ -236,8 +237,10 @@ def promises(inputs: Iterable[Opened]) -> dict[str, str]:
 def check_promise(each: Opened) -> None:
     """Refuses an input that is another than when the run was planned, and its directory named."""
     if each.identity != _PROMISED.get(str(each.where), each.identity):
+        is_code = isinstance(each, Input) and each.stamp is None
         raise UserError(
-            f"{each.where} is not what it was when this run was planned; give the same launch command again"
+            f"{each.where} is not what it was when this run was planned; "
+            f"{'start workers anew that imported it before, and ' * is_code}give the same command again"
         )
 
 

@@ -26,6 +26,7 @@ from multiberts.pretrain.corpus.documents import (
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError, check_values
 from multiberts.runs.files import replaced
+from multiberts.runs.identity import check_unchanged
 from multiberts.runs.parameters import NonNegativeInt, Range
 
 TRAINED = "trained.txt"
@@ -86,4 +87,5 @@ def hold_out(
             ]
             for number, sentences in enumerate(read_documents(pieces, text_field)):
                 handles[int(is_held_out[number])].write("\n".join([*sentences, "", ""]))
+        check_unchanged(*run.inputs["sources"])
         run.finish([TRAINED, HELD_OUT])

@@ -274,6 +274,85 @@ def plain(tmp_path):
     return str(path)
 
 
+class Killed(BaseException):
+    pass
+
+
+def killed_after(monkeypatch, name):
+    """Makes the next `prepare` end after a step, as a kill would; later ones go on."""
+    done = getattr(prepare_module, name)
+
+    def last(*arguments, **options):
+        done(*arguments, **options)
+        monkeypatch.setattr(prepare_module, name, done)
+        raise Killed
+
+    monkeypatch.setattr(prepare_module, name, last)
+
+
+@pytest.mark.parametrize("name", ["plain.txt", "packed.txt.gz"])
+def test_a_killed_run_goes_on_wherever_the_text_and_the_run_lie(tmp_path, monkeypatch, name):
+    """With another text in the old place, which a path in the plan of shards would find."""
+    (tmp_path / "old").mkdir()
+    write_text(tmp_path / "old" / "packed.txt.gz", documents=200)
+    text = gzip.decompress((tmp_path / "old" / "packed.txt.gz").read_bytes())
+    (tmp_path / "old" / "plain.txt").write_bytes(text)
+    shutil.copytree(tmp_path / "old", tmp_path / "new")
+    (tmp_path / "new" / name).rename(tmp_path / "new" / f"renamed-{name}")
+    options = {"shard_bytes": 2000, "num_workers": 1}
+    whole = run_prepare(tmp_path / "whole", str(tmp_path / "old" / name), **options)
+
+    monkeypatch.chdir(tmp_path / "old")
+    killed_after(monkeypatch, "write_plan")
+    with pytest.raises(Killed):
+        run_prepare(tmp_path / "run", name, **options)
+    (tmp_path / "run").rename(tmp_path / "moved")
+    write_text(tmp_path / "old" / "packed.txt.gz", documents=200, text_seed=1)
+    (tmp_path / "old" / "plain.txt").write_bytes(text.replace(b"nurse", b"cook"))
+    resumed = run_prepare(tmp_path / "moved", str(tmp_path / "new" / f"renamed-{name}"), **options)
+    assert resumed["sha256"] == whole["sha256"]
+
+
+@pytest.mark.parametrize(
+    "step", ["look_over_shard", "unpack_shard", "count_words_of_shard", "tokenise_shard"]
+)
+def test_a_source_that_is_written_while_it_is_read_makes_nothing_of_both(
+    tmp_path, monkeypatch, step
+):
+    name = "text.txt.gz" if step == "unpack_shard" else "text.txt"
+    source, kept = tmp_path / name, tmp_path / "kept.gz"
+    write_text(kept)
+    content = kept.read_bytes() if source.suffix == ".gz" else gzip.decompress(kept.read_bytes())
+    source.write_bytes(content)
+    options = {"shard_bytes": 2000, "num_workers": 1}
+    whole = run_prepare(tmp_path / "whole", str(source), **options)
+    made = getattr(prepare_module, step)
+
+    def written_meanwhile(*arguments, **of_step):
+        source.write_bytes(gzip.compress(b"other .\n") if source.suffix == ".gz" else content[:-9])
+        return made(*arguments, **of_step)
+
+    monkeypatch.setattr(prepare_module, step, written_meanwhile)
+    with pytest.raises(UserError, match=r"was written while it was read|has no documents"):
+        run_prepare(tmp_path / "run", str(source), **options)
+    monkeypatch.setattr(prepare_module, step, made)
+    # The text is another now: the run of the one before is refused, and goes on once that is back.
+    if (tmp_path / "run").exists():
+        with pytest.raises(UserError, match=r"prepare\.sources \(there content"):
+            run_prepare(tmp_path / "run", str(source), **options)
+    source.write_bytes(content)
+    assert run_prepare(tmp_path / "run", str(source), **options)["sha256"] == whole["sha256"]
+
+
+def test_a_packed_source_that_is_cut_between_two_tries_is_refused(tmp_path, monkeypatch, source):
+    killed_after(monkeypatch, "write_plan")
+    with pytest.raises(Killed):
+        run_prepare(tmp_path / "run", source)
+    Path(source).write_bytes(Path(source).read_bytes()[:-40])
+    with pytest.raises(UserError, match=r"prepare\.sources \(there content"):
+        run_prepare(tmp_path / "run", source)
+
+
 def test_bytes_do_not_depend_on_shards_or_workers(tmp_path, plain, monkeypatch):
     whole = run_prepare(tmp_path / "whole", plain, counterfactual_seed=1)
     cut = run_prepare(
