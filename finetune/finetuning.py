@@ -17,6 +17,7 @@ from multiberts.bert.training.training_loop import Callbacks, Saving, Schedule, 
 from multiberts.evaluate.prediction_files.prediction_file import write_predictions
 from multiberts.evaluate.prediction_files.run_file import (
     RUN_FILE,
+    check_set_names,
     evaluation_entry,
     files_of,
     set_at,
@@ -208,9 +209,14 @@ def write_sets(
 
     Returns:
       The entries of `evaluation_sets` in run.json, by name.
+
+    Raises:
+      UserError: sets have one name, or one that a file cannot have; nothing has been written.
     """
     entries: Entries = {}
-    for predicted in evaluation_sets:
+    sets = list(evaluation_sets)
+    check_set_names([predicted.name for predicted in sets])
+    for predicted in sets:
         name = predicted.name if epochs is None else set_at(predicted.name, epochs)
         file = f"predictions/{name}.tfrecord"
         write_predictions(

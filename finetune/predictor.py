@@ -19,7 +19,7 @@ from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.evaluate.metrics.label_sets import SEPARATOR
 from multiberts.evaluate.metrics.probability import softmax
 from multiberts.evaluate.prediction_files.prediction_file import ANSWERS, PREDICTION_TEXT
-from multiberts.evaluate.prediction_files.run_file import RUN_FILE
+from multiberts.evaluate.prediction_files.run_file import RUN_FILE, check_set_names
 from multiberts.finetune.data_files import LINES_SUFFIX, has_text_lines
 from multiberts.finetune.fine_tuned_model import MODEL
 from multiberts.finetune.model import EvaluationSet
@@ -41,7 +41,7 @@ from multiberts.runs.tables import table_entries
 __all__ = ["Predictor"]
 
 STANDARD_INPUT = "-"
-_NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]*)=(.+)")
+_NAMED = re.compile(r"([^/=]*)=(.+)")
 # By the number of texts of an example.
 _COLUMNS_OF_TEXTS = {1: ("text",), 2: ("text1", "text2")}
 _TAKEN = {1: "single texts", 2: "pairs of texts", None: "something else"}
@@ -313,10 +313,7 @@ def spooled(files: Sequence[str]) -> Iterator[tuple[dict[str, str], dict[str, st
                 name, path, paths = "stdin", _standard_input(Path(folder)), new
             else:
                 name, path, paths = Path(file).name.partition(".")[0], file, new
-            if name in (*new, *named):
-                raise UserError(
-                    f"predict.files gives the set {name} twice; write {name}_2={path} for one of them"
-                )
+            check_set_names([*new, *named, name])
             if not Path(path).exists():
                 raise UserError(f"{path} does not exist; check the path")
             paths[name] = path

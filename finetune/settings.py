@@ -9,10 +9,11 @@ from typing import Annotated, Any, Literal
 
 from multiberts.bert.checkpoint.checkpoint import Checkpoint
 from multiberts.bert.checkpoint.hub import check_name
-from multiberts.evaluate.prediction_files.run_file import set_at
+from multiberts.evaluate.prediction_files.run_file import check_set_names, set_at
 from multiberts.finetune.data_files import DATASET_PREFIX
 from multiberts.finetune.task import (
     FILES,
+    HELD_OUT,
     NAMES,
     SPEED,
     DataArguments,
@@ -270,9 +271,13 @@ def data_of(arguments: Mapping[str, Any]) -> FinetuningData:
     task = task_of(arguments)
     given = {name: arguments[name] for name in _OF_DATA if arguments.get(name) is not None}
     given |= {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
-    return task.data(
+    data = task.data(
         DataArguments(**{**given, "options": task.completed(given.get("options") or {})})
     )
+    # Now, as `write_sets` would refuse them after a long training.
+    names = [*(data.set_names() or given.get("evaluation_files", ()))]
+    check_set_names(names + [HELD_OUT] * ("held_out_fold" in given))
+    return data
 
 
 IDENTITY = Identity(

@@ -37,8 +37,10 @@ MODULES = (
 )
 # The option that makes an unregistered name a task.
 KIND = "kind"
-# A run with held-out data leaves out one fifth of its training data (Zhong et al. 2021, appendix A).
+# A run with held-out data leaves out one fifth of its training data (Zhong et al. 2021, appendix A), and
+# predicts it as this evaluation set.
 NUM_FOLDS = 5
+HELD_OUT = "held_out"
 
 Files = dict[str, Path | list[Path]]
 
@@ -63,6 +65,10 @@ class FinetuningData(abc.ABC):
     def parameters(self) -> dict[str, Any]:
         """Returns the task's own parameters that determine its results."""
         return {}
+
+    def set_names(self) -> Sequence[str]:
+        """Returns the names of all evaluation sets, as often as they occur; none: unknown before reading."""
+        return ()
 
     @abc.abstractmethod
     def read(self, checkpoint: Checkpoint) -> Model:

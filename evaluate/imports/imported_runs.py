@@ -18,6 +18,7 @@ from multiberts.evaluate.prediction_files.prediction_file import Predictions, wr
 from multiberts.evaluate.prediction_files.run_file import (
     RUN_COORDINATES,
     RUN_FILE,
+    check_set_names,
     evaluation_entry,
     files_of,
     write_run,
@@ -165,6 +166,7 @@ def write_imported(root: PathLike, layout: str, run: ImportedRun) -> None:
     if directory.done:
         return
     sets = run.read()
+    check_set_names([imported.name for imported in sets if imported.evaluation_set is None])
     with directory:
         entries = {}
         for imported in sets:

@@ -122,6 +122,8 @@ _OPTIONAL = {
 _ENTRY = {"file": str, "examples": int, "sha256": str, "metrics": Sequence[str]}
 _ENTRY_OPTIONAL = {"set": str, "epochs": float | None, "texts": _TextFile}
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+# So that names of files, with epochs, ending and mark of an unfinished file, have 255 bytes at most.
+_MOST_BYTES_OF_SET_NAME = 200
 # Epochs like 10/3 are written 3.333, which must match.
 _EPOCH_ROUNDING = 5e-4
 
@@ -175,8 +177,6 @@ def read_run(run_dir: PathLike) -> dict[str, Any]:
     problem = _problem(content)
     if problem is not None:
         raise UserError(f"{path} {problem}; it is not the run.json of a fine-tuning")
-    sets = content["evaluation_sets"].items()
-    content["evaluation_sets"] = {printable(name, ""): entry for name, entry in sets}
     names = {name: printable(content[name], "") for name in ("task", "procedure") if content[name]}
     return content | names
 
@@ -327,7 +327,49 @@ def _entry_problem(name: str, entry: Mapping[str, Any]) -> str | None:
         if not _SHA256.fullmatch(described_file["sha256"]):
             return f"has sha256 {described_file['sha256']!r}, expected 64 hexadecimal digits"
     if is_final(name, entry):
-        return "lacks set and epochs, which an early checkpoint has" if "@" in name else None
+        is_early = "@" in name
+        return (
+            "lacks set and epochs, which an early checkpoint has" if is_early else _misnamed(name)
+        )
     if epochs is None or name != set_at(entry["set"], epochs):
         return f"has set {entry['set']!r} and epochs {epochs}, expected those of its name"
-    return None
+    return _misnamed(entry["set"])
+
+
+def _misnamed(name: str) -> str | None:
+    """Returns why a set cannot have a name, which is part of names of files, or None."""
+    if (
+        name.isprintable()
+        and not {"/", "\\", "@"} & {*name}
+        and name[:1] not in ("", ".")
+        and len(name.encode()) <= _MOST_BYTES_OF_SET_NAME
+    ):
+        return None
+    return (
+        f"has an unfit name, expected 1 to {_MOST_BYTES_OF_SET_NAME} bytes of printable characters without "
+        "/, \\ and @, and no dot first"
+    )
+
+
+def check_set_names(names: Sequence[str]) -> None:
+    """Refuses evaluation sets of one name, and names that files cannot have.
+
+    Raises:
+      UserError: a name is repeated or unfit.
+
+    Examples:
+      >>> check_set_names(["dev", "hans"])
+      >>> check_set_names(["dev", "dev"])
+      Traceback (most recent call last):
+        ...
+      multiberts.runs.errors.UserError: evaluation sets 1 and 2 of dev, dev have one name, ...
+    """
+    cure = "choose another name for it, in finetune.evaluation_files or of the file to predict or import"
+    for number, name in enumerate(names):
+        if problem := _misnamed(name):
+            raise UserError(f"evaluation set {name!r} {problem}; {cure}")
+        if name in names[:number]:
+            raise UserError(
+                f"evaluation sets {names.index(name) + 1} and {number + 1} of {', '.join(names)} have one "
+                f"name, so that the predictions of one would replace the other's; {cure}"
+            )

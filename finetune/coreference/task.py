@@ -35,13 +35,19 @@ from multiberts.finetune.coreference.winogender_schemas import winogender_files,
 from multiberts.finetune.data_files import split_file
 from multiberts.finetune.features import check_sequence_length
 from multiberts.finetune.model import (
-    HELD_OUT,
     Arrays,
     EvaluationSet,
     TrainableModel,
     Weights,
 )
-from multiberts.finetune.task import DataArguments, Files, FinetuningData, NewDataArguments, Task
+from multiberts.finetune.task import (
+    HELD_OUT,
+    DataArguments,
+    Files,
+    FinetuningData,
+    NewDataArguments,
+    Task,
+)
 from multiberts.runs.errors import UserError
 from multiberts.runs.identity import opened
 from multiberts.runs.parameters import PositiveInt

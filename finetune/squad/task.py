@@ -22,7 +22,6 @@ from multiberts.evaluate.prediction_files.prediction_file import ANSWERS
 from multiberts.finetune.data_files import files_of_split, split_file
 from multiberts.finetune.features import check_sequence_length, predicted_batches
 from multiberts.finetune.model import (
-    HELD_OUT,
     Arrays,
     EvaluationSet,
     TrainableModel,
@@ -39,7 +38,14 @@ from multiberts.finetune.squad.answers import (
     n_best_columns,
 )
 from multiberts.finetune.squad.questions import SquadSet, SquadSource, prepared
-from multiberts.finetune.task import DataArguments, Files, FinetuningData, NewDataArguments, Task
+from multiberts.finetune.task import (
+    HELD_OUT,
+    DataArguments,
+    Files,
+    FinetuningData,
+    NewDataArguments,
+    Task,
+)
 from multiberts.runs.errors import UserError
 from multiberts.runs.identity import opened
 
@@ -72,8 +78,11 @@ class SquadData(FinetuningData):
         """Returns the options that determine answers, and the names of further sets."""
         decisive = dataclasses.asdict(self.options)
         if len(self.evaluation) > 1:
-            decisive["evaluation_sets"] = [source.name for source in self.evaluation]
+            decisive["evaluation_sets"] = self.set_names()
         return decisive
+
+    def set_names(self) -> list[str]:
+        return [source.name for source in self.evaluation]
 
     def read(self, checkpoint: Checkpoint) -> SquadModel:
         check_sequence_length(self.sequence_length, checkpoint.config.max_position_embeddings)

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -38,7 +37,6 @@ from multiberts.finetune.text.task import (
 from multiberts.runs.errors import UserError
 from multiberts.runs.tables import read_rows, table_files
 
-_SET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _LEAVE_OUT = "leave it out of finetune.evaluation_files"
 # Class numbers of sets with two classes of inference.
 TWO_WAY = {"non-entailment": 0, "entailment": 1}
@@ -139,10 +137,6 @@ def evaluation_sources(
     """
     sources: list[TextSource] = []
     for name, path in files.items():
-        if not _SET_NAME.fullmatch(name):
-            raise UserError(
-                f"finetune.evaluation_files names a set {name!r}; give letters, digits, _, - and ."
-            )
         make = next((make for kind, make in _KINDS.items() if name.startswith(kind)), None)
         if make is None:
             sources.append(_task_layout(task, name, path, datasets_dir))

@@ -53,8 +53,11 @@ class TextData(FinetuningData):
     def parameters(self) -> dict[str, Any]:
         parameters: dict[str, Any] = {} if self.labels is None else {"labels": self.labels}
         if any(source.name != "dev" for source in self.evaluation):
-            parameters["evaluation_sets"] = [source.name for source in self.evaluation]
+            parameters["evaluation_sets"] = self.set_names()
         return {**parameters, **self.columns}
+
+    def set_names(self) -> list[str]:
+        return [source.name for source in self.evaluation]
 
     def read(self, checkpoint: Checkpoint) -> TextModel:
         task, config = self.task, checkpoint.config
@@ -177,13 +180,6 @@ def text_data(task: TextTask, arguments: DataArguments) -> TextData:
             task, arguments.evaluation_files or {}, None if dataset is None else data_dir
         ),
     )
-    names = [source.name for source in evaluation]
-    for name in names:
-        if names.count(name) > 1:
-            raise UserError(
-                f"evaluation set {name} is given by finetune.evaluation_files, but the task's data have "
-                "one already; choose another name"
-            )
     return TextData(
         task=task,
         train=train,

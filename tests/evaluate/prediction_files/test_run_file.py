@@ -67,6 +67,12 @@ def test_early_checkpoints_are_told_from_the_last(tmp_path: Path):
         ({"inputs": {"dev_files": [{"name": "dev.tsv"}]}}, "has inputs {'dev_files': [{'name'"),
         ({"learning_rate": float("nan")}, "has learning_rate nan, expected float or None"),
         ({"evaluation_sets": {"dev@2": ENTRY}}, "lacks set and epochs"),
+        ({"evaluation_sets": {"../dev": ENTRY}}, "set '../dev' has an unfit name"),
+        ({"evaluation_sets": {"\x1b[2J": ENTRY}}, "has an unfit name"),
+        (
+            {"evaluation_sets": {"/@2": {**ENTRY, "set": "/", "epochs": 2}}},
+            "set '/@2' has an unfit name, expected 1 to 200 bytes of printable characters",
+        ),
         (
             {"evaluation_sets": {"dev@2": {**ENTRY, "set": "dev", "epochs": 3}}},
             "has set 'dev' and epochs 3, expected those of its name",

@@ -190,7 +190,6 @@ def test_other_names_are_files_in_the_tasks_own_layout(tmp_path: Path) -> None:
             "id\tsentence1\tsentence2\tlabel\n1\ta\tb\t1\n1\ta\tb\t1\n",
             "line 3: id '1' is in line 2 already",
         ),
-        ("MNLI", "a/b", "a.tsv", "x\n", "names a set 'a/b'"),
     ],
 )
 def test_bad_sets_are_refused_in_one_line(

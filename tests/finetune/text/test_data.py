@@ -12,6 +12,7 @@ import pytest
 
 from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.finetune.finetuning import finetune
+from multiberts.finetune.settings import data_of
 from multiberts.finetune.task import DataArguments, registered_tasks, task_named
 from multiberts.finetune.text.data import TextData
 from multiberts.runs.errors import UserError
@@ -258,7 +259,6 @@ def test_arguments_that_do_not_fit_are_refused(
 
 def test_a_set_has_one_source(mnli: Path) -> None:
     files = {"dev_mismatched": str(mnli / "dev_mismatched.tsv")}
-    with pytest.raises(
-        UserError, match="dev_mismatched is given by finetune.evaluation_files, but"
-    ):
-        found_data("MNLI", data_dir=str(mnli), evaluation_files=files)
+    call = {"task": "MNLI", "labels": None, "data_dir": str(mnli), "evaluation_files": files}
+    with pytest.raises(UserError, match="sets 2 and 3 of dev, dev_mismatched, dev_mismatched have"):
+        data_of(call)
