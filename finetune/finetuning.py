@@ -100,8 +100,8 @@ def finetune(settings: FinetuningSettings) -> None:
     rows, trained = None, None
     if task.trains:
         trained = cast("TrainableModel", model)
-        trained.training = settings.training_options()
         rows = TrainingRows.of(trained.train_groups, settings)
+        trained.training, trained.rows = settings.training_options(), rows.all()
 
     # The model before the first step. A run without training predicts with these weights.
     trainer = None if trained is None else trained.trainer

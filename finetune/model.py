@@ -178,7 +178,13 @@ class Model(abc.ABC):
 
 
 class TrainableModel(Model):
-    """A model with training rows."""
+    """A model with training rows.
+
+    Attributes:
+      rows: those that the run trains on, int64 [rows], set before the first batch; by default all.
+    """
+
+    rows: np.ndarray | slice = slice(None)
 
     @property
     @abc.abstractmethod

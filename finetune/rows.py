@@ -104,14 +104,22 @@ class TrainingRows:
         """
         position = step * self.batch_size + np.arange(self.batch_size)
         epoch = position // self.used
-        row = permuted_index(
-            position % self.used, self.used, "finetune order", self.task, self.order_seed, epoch
+        return self._rows(
+            permuted_index(
+                position % self.used, self.used, "finetune order", self.task, self.order_seed, epoch
+            )
         )
+
+    def all(self) -> np.ndarray:
+        """Returns the rows that are trained on, int64 [used]."""
+        return self._rows(np.arange(self.used))
+
+    def _rows(self, numbers: np.ndarray) -> np.ndarray:
         if self.used < len(self.trainable):
             # A subset without the seed: every seed trains on the same examples.
-            row = permuted_index(row, len(self.trainable), "max_train_examples", self.task)
-        batch_rows: np.ndarray = self.trainable[row]
-        return batch_rows
+            numbers = permuted_index(numbers, len(self.trainable), "max_train_examples", self.task)
+        rows: np.ndarray = self.trainable[numbers]
+        return rows
 
     def total_steps(self, settings: FinetuningSettings) -> int:
         num_steps = self.num_steps(settings.num_epochs)

@@ -154,7 +154,7 @@ class CoreferenceModel(TrainableModel):
 
     @property
     def trainer(self) -> Trainer:
-        assert self.states  # first: if the cache cannot be written, training must not begin
+        _ = self.states  # first: if the cache cannot be written, training must not begin
         return super().trainer
 
     @property

@@ -118,7 +118,7 @@ class TextModel(TrainableModel):
     @functools.cached_property
     def _loss_weights(self) -> np.ndarray | None:
         assert self.train is not None and self.train.examples.labels is not None
-        return self.network.loss_weights(self.task, self.train.examples.labels)
+        return self.network.loss_weights(self.task, self.train.examples.labels[self.rows])
 
     def batch(self, rows: np.ndarray) -> Arrays:
         assert self.train is not None and self.train.examples.labels is not None

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import json
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -215,6 +217,25 @@ def test_encodings_from_files_give_the_same_predictions(
     # Where the files are there, nothing is encoded.
     monkeypatch.setattr(span_states, "_encoded", None)
     assert run("found", **kept) == expected
+
+
+@pytest.mark.parametrize("flags", [[], ["-O"]])
+@pytest.mark.processes
+def test_training_does_not_begin_where_encodings_cannot_be_written(
+    tmp_path: Path,
+    make_checkpoint: Callable[..., Path],
+    coreference_data: Path,
+    run_python: Callable[..., subprocess.CompletedProcess[str]],
+    flags: list[str],
+) -> None:
+    """Nor under `python -O`, which leaves assertions out."""
+    (tmp_path / "file").touch()
+    data = f"--checkpoint={make_checkpoint()} --data_dir={coreference_data} --sequence_length=48"
+    encodings = json.dumps({"encodings_dir": str(tmp_path / "file" / "encodings")})
+    run = ["-m", "multiberts", "finetune", "--task=coreference", f"--run_dir={tmp_path / 'run'}"]
+    done = run_python(*flags, *run, *data.split(), f"--options={encodings}", "--nocompile_step")
+    assert done.returncode == 2 and "option encodings_dir: cannot write" in done.stderr
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_held_out_fold_has_whole_documents(

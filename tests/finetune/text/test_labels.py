@@ -18,6 +18,8 @@ from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.evaluate.scoring import score, scores_of
 from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.prediction import predict
+from multiberts.finetune.rows import TrainingRows
+from multiberts.finetune.settings import FinetuningSettings
 from multiberts.finetune.task import DataArguments, task_named
 from multiberts.finetune.text.data import TextData
 from multiberts.finetune.text.heads import HEADS
@@ -256,6 +258,41 @@ def test_the_loss_is_linear_in_the_weights_of_classes(
     none, one, other = losses
     assert abs(one - none) > 1e-4
     np.testing.assert_allclose(one + other, 2 * none, rtol=1e-5)
+
+
+@pytest.mark.parametrize("used", [{"held_out_fold": 1}, {"max_train_examples": 20}])
+@pytest.mark.parametrize("kind", ["sets", "tags"])
+def test_balanced_weights_count_the_examples_that_are_trained_on(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], kind: str, used: dict[str, int]
+) -> None:
+    """As scikit-learn counts them, and as PyTorch's documentation of `pos_weight` has it."""
+    class_weight = pytest.importorskip("sklearn.utils.class_weight")
+    rows, options = {"sets": (set_rows, SETS), "tags": (tag_rows, TAGS)}[kind]
+    write(tmp_path, rows)
+    call = {
+        "checkpoint": str(make_checkpoint()),
+        "task": "mine",
+        "data_dir": str(tmp_path),
+        **SMALL,
+    }
+    settings = FinetuningSettings(run_dir="", **call, **used)
+    split = TrainingRows.of(np.arange(96), settings)
+    trained = np.unique([split.batch(step) for step in range(split.num_steps(1) + 1)])
+    labels = found_data(options, data_dir=str(tmp_path)).train.read().labels[trained]
+    assert len(labels) == split.used < 96
+    if kind == "sets":
+        name, present = "pos_weight", labels.sum(axis=0)
+        expected = (len(labels) - present) / present
+    else:
+        name, given = "class_weights", labels[labels >= 0].astype(int)
+        expected = class_weight.compute_class_weight("balanced", classes=np.unique(given), y=given)
+    losses = []
+    for number, weights in enumerate(("balanced", expected.tolist())):
+        run = tmp_path / f"run_{number}"
+        finetune(run_dir=str(run), **call, **used, max_steps=1, log_every_steps=1,
+                 options={**options, name: weights})  # fmt: skip
+        losses.append(json.loads((run / "metrics.jsonl").read_text().splitlines()[0])["loss"])
+    np.testing.assert_allclose(*losses, rtol=1e-6)
 
 
 @pytest.mark.parametrize("weights", [[0.25, 3.0], "balanced"])
