@@ -25,10 +25,10 @@ from multiberts.finetune.training_options import RECIPE, TrainingOptions
 from multiberts.runs.errors import UserError
 from multiberts.runs.identity import Identity, Values, opened, opened_code, without_later_defaults
 from multiberts.runs.parameters import (
-    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     Range,
+    Seed,
     leaves,
     ordered_fields,
 )
@@ -110,12 +110,12 @@ class FinetuningSettings(TrainingOptions, DataArguments):
     run_dir: str
     checkpoint: str = dataclasses.field(metadata=FILES)
     procedure: str | None = dataclasses.field(default=None, metadata=NAMES)
-    pretrain_seed: NonNegativeInt | None = dataclasses.field(default=None, metadata=NAMES)
+    pretrain_seed: Seed | None = dataclasses.field(default=None, metadata=NAMES)
     learning_rate: PositiveFloat = 5e-5
-    finetune_seed: NonNegativeInt = 0
-    head_seed: NonNegativeInt | None = None
-    order_seed: NonNegativeInt | None = None
-    dropout_seed: NonNegativeInt | None = None
+    finetune_seed: Seed = 0
+    head_seed: Seed | None = None
+    order_seed: Seed | None = None
+    dropout_seed: Seed | None = None
     batch_size: PositiveInt = 32
     num_epochs: PositiveFloat = 3
     warmup_proportion: Annotated[float, Range(least=0, most=1)] = 0.1

@@ -37,6 +37,7 @@ class Range:
     above: float = -math.inf
     most: float = math.inf
     below: float = math.inf
+    hint: str = ""  # how to get such a number
 
     def __contains__(self, number: float) -> bool:
         return self.least <= number <= self.most and self.above < number < self.below
@@ -44,11 +45,14 @@ class Range:
     def __str__(self) -> str:
         bounds = {"at least": self.least, "above": self.above}
         bounds |= {"at most": self.most, "below": self.below}
-        return " and ".join(f"{word} {at:g}" for word, at in bounds.items() if math.isfinite(at))
+        ends = [f"{word} {at}" for word, at in bounds.items() if math.isfinite(at)]
+        return " and ".join(ends) + self.hint
 
 
 PositiveInt = Annotated[int, Range(least=1)]
 NonNegativeInt = Annotated[int, Range(least=0)]
+# What a column of seeds holds (int64); PyTorch and NumPy draw larger ones.
+Seed = Annotated[int, Range(least=0, most=2**63 - 1, hint=" (seed % 2**63 fits)")]
 PositiveFloat = Annotated[float, Range(above=0)]
 NonNegativeFloat = Annotated[float, Range(least=0)]
 Share = Annotated[float, Range(least=0, most=1)]

@@ -43,7 +43,7 @@ from multiberts.runs.files import (
     sha256_of_file,
 )
 from multiberts.runs.identity import Input, check_unchanged, opened
-from multiberts.runs.parameters import fits
+from multiberts.runs.parameters import Seed, fits
 
 # Our record of the origin of the weights and of the files' checksums.
 PROVENANCE = "checkpoint.json"
@@ -63,7 +63,8 @@ ALWAYS_KNOWN = ("procedure", "pretrain_seed", "data_seed", "step")
 # Fields of our record that we read, with their types.
 _RECORDED = {
     "procedure": str | None,
-    **dict.fromkeys(ALWAYS_KNOWN[1:], int | None),
+    **dict.fromkeys(("pretrain_seed", "data_seed"), Seed | None),
+    "step": int | None,
     "files": dict[str, dict[str, Any]],
 }
 _RECORDED_OF_FILE = {"bytes": int, "sha256": str}

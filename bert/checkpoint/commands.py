@@ -25,7 +25,7 @@ from multiberts.bert.vocabulary import VOCABULARY, Vocabulary, vocabulary_file
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import sha256_of_file
-from multiberts.runs.parameters import NonNegativeInt
+from multiberts.runs.parameters import Seed
 
 
 def inspect_checkpoint(*, checkpoint: str) -> str:
@@ -86,7 +86,7 @@ def convert_checkpoints(
     vocabulary: str | None = None,
     corpus: str | None = None,
     scores: str | None = None,
-    initialise_missing: NonNegativeInt | None = None,
+    initialise_missing: Seed | None = None,
     gelu: Gelu | None = None,
 ) -> str:
     """Writes checkpoints in another layout, bit for bit, with a model card.

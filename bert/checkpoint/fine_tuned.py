@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from multiberts.runs.errors import UserError
-from multiberts.runs.parameters import described, fits, shortened
+from multiberts.runs.parameters import Seed, described, fits, shortened
 
 FINE_TUNED = "finetuned"
 
@@ -32,7 +32,7 @@ _FIELDS = {
     "do_lower_case": bool,
     "arguments": Mapping[str, Any],
     "learning_rate": float | None,
-    "finetune_seed": int | None,
+    "finetune_seed": Seed | None,
     "epochs": float | None,
 }
 _FIELDS_OF_HEAD = {

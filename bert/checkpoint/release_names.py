@@ -15,9 +15,9 @@ OWN_NAME_OF_RELEASED_PROCEDURE = "base"
 RELEASED_STEPS = 2_000_000
 
 # The first copies on the Hugging Face hub use the second form of the separators.
-_NAME = re.compile(r"multiberts-seed[_-](?P<seed>\d+)(?:-(?:step_)?(?P<thousands>\d+)k)?")
+_NAME = re.compile(r"multiberts-seed[_-](?P<seed>\d{1,18})(?:-(?:step_)?(?P<thousands>\d+)k)?")
 # Folders in the release's archives, with the seed but not the procedure in the name.
-_IN_ARCHIVE = re.compile(r"(.*/)?seed_(?P<seed>\d+)(/step_(?P<thousands>\d+)k)?")
+_IN_ARCHIVE = re.compile(r"(.*/)?seed_(?P<seed>\d{1,18})(/step_(?P<thousands>\d+)k)?")
 
 
 @dataclasses.dataclass(frozen=True)

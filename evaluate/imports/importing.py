@@ -16,7 +16,7 @@ from multiberts.evaluate.readers.columns import ROLES, ColumnNames
 from multiberts.runs.console import ProgressBar
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import PathLike
-from multiberts.runs.parameters import takes_fields_of
+from multiberts.runs.parameters import Seed, takes_fields_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +53,8 @@ class PredictionImport(ColumnNames):
     source: str
     questions: str | None = None
     procedure: str | None = None
-    pretrain_seed: int = 0
-    finetune_seed: int = 0
+    pretrain_seed: Seed = 0
+    finetune_seed: Seed = 0
     task: str | None = None
     metric: str | None = None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from multiberts.evaluate.readers.reading import read_tasks
 from multiberts.evaluate.readers.rows import BY_TIME, described, line_of_repeats, number_of
 from multiberts.runs.console import warn
 from multiberts.runs.errors import UserError, counted
+from multiberts.runs.parameters import Seed, fits
 
 if TYPE_CHECKING:
     import pandas
@@ -206,16 +208,14 @@ def _plain(value: Any) -> Any:
 
 def _whole(where: str, role: str, value: Any) -> int:
     """Returns a seed or run as a whole number."""
-    try:
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
         whole = int(value)
-    except (TypeError, ValueError):
-        whole = None
-    if whole is None or (isinstance(value, float) and whole != value):
-        raise UserError(
-            f"{where}: found the {role} {value!r}, expected whole numbers; number them, or name "
-            f"another column with --{role}"
-        )
-    return whole
+        if fits(whole, Seed) and not (isinstance(value, float) and whole != value):
+            return whole
+    raise UserError(
+        f"{where}: found the {role} {value!r}, expected whole numbers from 0 to 2**63 - 1; number "
+        f"them, or name another column with --{role}"
+    )
 
 
 def _further(frame: pandas.DataFrame) -> tuple[list[str], list[str]]:

@@ -62,7 +62,7 @@ from multiberts.runs.files import (
     sha256_of_file,
     write_atomically,
 )
-from multiberts.runs.parameters import described, fits, shortened
+from multiberts.runs.parameters import Seed, described, fits, shortened
 
 RUN_FILE = "run.json"
 RUN_COORDINATES = (
@@ -88,7 +88,7 @@ class _TextFile(TypedDict):
 
 class _Ancestor(TypedDict):
     procedure: str | None
-    pretrain_seed: int | None
+    pretrain_seed: Seed | None
     step: int | None
     sha256: str
     parent: _Ancestor | None
@@ -101,17 +101,17 @@ _NEEDED = {
     "task": str,
     "evaluation_sets": Mapping[str, Any],
     "procedure": str | None,
-    "pretrain_seed": int | None,
-    "data_seed": int | None,
+    "pretrain_seed": Seed | None,
+    "data_seed": Seed | None,
     "step": int | None,
     "learning_rate": float | None,
-    "finetune_seed": int | None,
+    "finetune_seed": Seed | None,
 }
 _OPTIONAL = {
     "checkpoint": _InputFile,
     "vocabulary_sha256": str | None,
     "parent": _Ancestor | None,
-    "seeds": Mapping[str, int],
+    "seeds": Mapping[str, Seed],
     "parameters": Mapping[str, Any],
     "inputs": Mapping[str, Sequence[_InputFile]],
     "engine": str | None,

@@ -23,7 +23,7 @@ from multiberts.pretrain.batches.corpus_batches import EVALUATION_DATA_SEED, Bat
 from multiberts.pretrain.batches.masking import Masking
 from multiberts.pretrain.corpus.description import read_description
 from multiberts.runs.errors import UserError
-from multiberts.runs.parameters import NonNegativeInt, PositiveInt, Range
+from multiberts.runs.parameters import PositiveInt, Range, Seed
 
 _NAME = "masked_words"
 _MOST_SEQUENCES_PER_BATCH = 32
@@ -41,7 +41,7 @@ class MaskedWordsOptions:
     """
 
     num_sequences: PositiveInt = 256
-    mask_seed: NonNegativeInt = 0
+    mask_seed: Seed = 0
     masked_lm_probability: Annotated[float, Range(above=0, below=1)] = 0.15
     max_predictions_per_sequence: PositiveInt = 80
 

@@ -34,6 +34,7 @@ from multiberts.runs.errors import UserError
 from multiberts.runs.parameters import (
     NonNegativeInt,
     PositiveFloat,
+    Seed,
     annotations_of,
     check_types,
     with_leaves,
@@ -85,12 +86,12 @@ class Experiment:
 
     corpora: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     procedures: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
-    pretrain_seeds: Sequence[NonNegativeInt] | Mapping[str, Sequence[NonNegativeInt]] = ()
+    pretrain_seeds: Sequence[Seed] | Mapping[str, Sequence[Seed]] = ()
     checkpoints: Checkpoints = ()
     predictions: Sequence[Mapping[str, Any]] = ()
     tasks: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     learning_rates: Sequence[PositiveFloat] | Mapping[str, Sequence[PositiveFloat]] = ()
-    finetune_seeds: Sequence[NonNegativeInt] | Mapping[str, Sequence[NonNegativeInt]] = (0,)
+    finetune_seeds: Sequence[Seed] | Mapping[str, Sequence[Seed]] = (0,)
     held_out_folds: Folds | Mapping[str, Folds] = (None,)
     pretrain_sources: Sequence[PretrainSource] = ()
     finetune_sources: Sequence[FinetuneSource] = ()

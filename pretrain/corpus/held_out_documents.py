@@ -27,7 +27,7 @@ from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError, check_values
 from multiberts.runs.files import replaced
 from multiberts.runs.identity import check_unchanged
-from multiberts.runs.parameters import NonNegativeInt, Range
+from multiberts.runs.parameters import Range, Seed
 
 TRAINED = "trained.txt"
 HELD_OUT = "held_out.txt"
@@ -40,7 +40,7 @@ def hold_out(
     source_format: FileFormat | list[str],
     text_field: str = "text",
     share: Annotated[float, Range(above=0, below=1)] = 0.05,
-    hold_out_seed: NonNegativeInt = 0,
+    hold_out_seed: Seed = 0,
 ) -> None:
     """Writes `trained.txt` and `held_out.txt`, both for `prepare` with source_format `sentences`.
 

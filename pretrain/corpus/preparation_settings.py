@@ -18,7 +18,7 @@ from multiberts.pretrain.corpus.shards import Text
 from multiberts.pretrain.corpus.token_store import LARGEST_VOCABULARY
 from multiberts.runs.errors import check_values
 from multiberts.runs.identity import Identity, Values, opened
-from multiberts.runs.parameters import NonNegativeInt, PositiveInt, Range, Share
+from multiberts.runs.parameters import PositiveInt, Range, Seed, Share
 
 OtherFormat = Literal["tfds", "store"]
 SOURCE_FORMATS = (*FILE_FORMATS, *get_args(OtherFormat))
@@ -80,9 +80,9 @@ class PreparationSettings:
     sequence_length: Annotated[int, Range(least=_SHORTEST_SEQUENCE, most=_LONGEST_SEQUENCE)] = 128
     dupe_factor: PositiveInt | None = 10
     short_sequence_probability: Share = 0.1
-    instance_seed: NonNegativeInt = 0
+    instance_seed: Seed = 0
     max_unknown_share: Share = 0.2
-    counterfactual_seed: NonNegativeInt | None = None
+    counterfactual_seed: Seed | None = None
     counterfactual_nouns: bool = False
     counterfactual_names: bool = False
     counterfactual_unit: Unit = "pronoun"

@@ -16,6 +16,7 @@ from multiberts.runs.parameters import (
     PositiveFloat,
     PositiveInt,
     Range,
+    Seed,
 )
 
 RESTART, CONSTANT, CONTINUE = "restart", "constant", "continue"
@@ -83,11 +84,11 @@ class PretrainingSettings:
     run_dir: str
     corpus: str
     model: Mapping[str, Any]
-    pretrain_seed: NonNegativeInt
+    pretrain_seed: Seed
     num_steps: PositiveInt
     checkpoint_steps: Sequence[NonNegativeInt] = ()
     procedure: str = "base"
-    data_seed: NonNegativeInt | None = None
+    data_seed: Seed | None = None
     initial_checkpoint: str | None = None
     batch_size: PositiveInt = 256
     sequence_length: PositiveInt = 512
@@ -112,9 +113,9 @@ class PretrainingSettings:
     devices: int | Literal["auto"] = 1
     steps_per_dispatch: PositiveInt = 8
     batch_threads: PositiveInt = 1
-    initialisation_seed: NonNegativeInt | None = None
-    mask_seed: NonNegativeInt | None = None
-    dropout_seed: NonNegativeInt | None = None
+    initialisation_seed: Seed | None = None
+    mask_seed: Seed | None = None
+    dropout_seed: Seed | None = None
 
     def seed_of(self, source: str) -> int:
         """Returns the seed of a source of randomness: `initialisation`, `data` or `dropout`."""

@@ -43,7 +43,7 @@ from multiberts.pretrain.world.grammar import (
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.files import write_atomically
 from multiberts.runs.identity import Identity
-from multiberts.runs.parameters import NonNegativeInt, PositiveInt, Range, Share
+from multiberts.runs.parameters import PositiveInt, Range, Seed, Share
 
 # Occupations of each field (of four) whose facts and questions are for training.
 TRAIN_OCCUPATIONS_PER_FIELD = 2
@@ -76,7 +76,7 @@ _Several = Annotated[int, Range(least=2)]
 def make_world(
     *,
     run_dir: str,
-    world_seed: NonNegativeInt = 0,
+    world_seed: Seed = 0,
     num_documents: _Several = 6000,
     people_share: Share = 0.3,
     sentences_per_document: PositiveInt | None = None,

@@ -18,7 +18,7 @@ from multiberts.runs import console
 from multiberts.runs.errors import UserError
 from multiberts.runs.figure_style import FigureKind
 from multiberts.runs.identity import Identity, Values, opened
-from multiberts.runs.parameters import NonNegativeInt, PositiveInt, takes_fields_of
+from multiberts.runs.parameters import NonNegativeInt, PositiveInt, Seed, takes_fields_of
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.errors import DataError
 from multiberts.stats.metric_names import metric_name, score_text
@@ -118,7 +118,7 @@ class PaperSettings:
     steps_set: str | None = None
     parts: Mapping[str, str] | None = None
     n_resamples: PositiveInt = ComparisonSettings.n_resamples
-    rng: NonNegativeInt = ComparisonSettings.rng
+    rng: Seed = ComparisonSettings.rng
     figures: FigureKind = "svg"
 
 

@@ -21,6 +21,7 @@ from multiberts.runs.parameters import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    Seed,
     takes_fields_of,
 )
 from multiberts.stats.answers.listed import ANSWERS, asked
@@ -123,7 +124,7 @@ class FileComparison(SliceNames):
     margin: PositiveFloat | None = None
     seed_sd: str | None = None
     n_resamples: PositiveInt = ComparisonSettings.n_resamples
-    rng: int = ComparisonSettings.rng
+    rng: Seed = ComparisonSettings.rng
 
     @property
     def columns(self) -> dict[str, str | None]:

@@ -14,8 +14,8 @@ from multiberts.runs.files import read_json_fields
 from multiberts.runs.identity import Identity, Values, opened
 from multiberts.runs.parameters import (
     Level,
-    NonNegativeInt,
     PositiveInt,
+    Seed,
     check_arguments,
     check_types,
     fits,
@@ -73,7 +73,7 @@ def report(
     comparisons: Sequence[Mapping[str, Any]] = (),
     truth: str | None = None,
     n_resamples: PositiveInt = ComparisonSettings.n_resamples,
-    rng: NonNegativeInt = ComparisonSettings.rng,
+    rng: Seed = ComparisonSettings.rng,
     confidence_level: Level = ComparisonSettings.confidence_level,
     learning_rate_rule: LearningRateRule = "dev",
     names: Mapping[str, str] | None = None,

@@ -57,6 +57,11 @@ def test_early_checkpoints_are_told_from_the_last(tmp_path: Path):
         ({"task": None}, "has task None, expected str"),
         ({"step": 1.5}, "has step 1.5, expected int or None"),
         ({"finetune_seed": True}, "has finetune_seed True"),
+        (
+            {"pretrain_seed": 2**63},
+            f"expected int at least 0 and at most {2**63 - 1} (seed % 2**63",
+        ),
+        ({"seeds": {"mask_seed": -1}}, "has seeds {'mask_seed': -1}, expected"),
         ({"vocabulary_sha256": 3}, "has vocabulary_sha256 3"),
         ({"evaluation_sets": []}, "has evaluation_sets [], expected mapping of str to any"),
         ({"evaluation_sets": {"dev": {}}}, "'dev' lacks examples, file, metrics, sha256"),
