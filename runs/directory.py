@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -139,7 +139,7 @@ class RunDirectory:
         inputs: Mapping[str, _Given | Sequence[_Given] | None] | None = None,
         call: Mapping[str, Any] | None = None,
         renewed_by: Sequence[str] = (),
-        another: str = "choose another run_dir",
+        another: Callable[[Sequence[str]], str] = lambda _: "choose another run_dir",
     ):
         """Inspects the directory without creating or changing files.
 
@@ -153,7 +153,7 @@ class RunDirectory:
             than `parameters` and `inputs`; None is left out. They are kept, not compared.
           renewed_by: inputs that may hold something else now; the run is then not done, and is made
             again in its directory.
-          another: advice for a run with other parameters, for the message.
+          another: returns the advice for a run with other parameters, whose names it gets.
 
         Raises:
           UserError: the directory belongs to a run with other parameters or inputs, holds
@@ -234,8 +234,8 @@ class RunDirectory:
         is_other_version = there.keys() != wanted.keys()
         cure = ", or remove the directory if an earlier version made it" if is_other_version else ""
         raise UserError(
-            f"{self.path} was made with other parameters: {differences}; {self._another} or "
-            f"give the same parameters{cure}"
+            f"{self.path} was made with other parameters: {differences}; {self._another(names)} "
+            f"or give the same parameters{cure}"
         )
 
     def _is_done(self) -> bool:

@@ -51,7 +51,7 @@ class Range:
 
 PositiveInt = Annotated[int, Range(least=1)]
 NonNegativeInt = Annotated[int, Range(least=0)]
-# What a column of seeds holds (int64); PyTorch and NumPy draw larger ones.
+# Seeds are kept as int64; PyTorch and NumPy draw larger ones.
 Seed = Annotated[int, Range(least=0, most=2**63 - 1, hint=" (seed % 2**63 fits)")]
 PositiveFloat = Annotated[float, Range(above=0)]
 NonNegativeFloat = Annotated[float, Range(least=0)]

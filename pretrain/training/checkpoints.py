@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,29 @@ def checkpoint_path(run_dir: PathLike, step: int) -> Path:
       'results/seed_0/checkpoints/step_2000'
     """
     return Path(run_dir) / "checkpoints" / f"step_{step}"
+
+
+# What differs between the phases of a training (Devlin et al. 2019, appendix A.2), by name in Gin.
+_OF_A_PHASE = {
+    f"pretrain.{name}"
+    for name in ("num_steps", "checkpoint_steps", "corpus", "evaluation_corpus",
+                 "sequence_length", "max_predictions_per_sequence")
+}  # fmt: skip
+
+
+def advice_for_another_run(run_dir: PathLike, differences: Iterable[str]) -> str:
+    """Returns the advice for a call with other parameters than the run in its directory.
+
+    A further phase starts from the newest checkpoint; another experiment starts from none of this one's.
+    """
+    names = (path.name for path in checkpoint_path(run_dir, 0).parent.glob("step_*"))
+    steps = [int(name[5:]) for name in names if name[5:].isdecimal() and int(name[5:])]
+    if not steps or not _OF_A_PHASE.issuperset(differences):
+        return "choose another run_dir"
+    return (
+        f"choose another run_dir, where --initial_checkpoint={checkpoint_path(run_dir, max(steps))} makes "
+        "these steps after the last one here (a further phase of the training),"
+    )
 
 
 @dataclasses.dataclass(frozen=True)

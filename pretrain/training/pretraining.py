@@ -11,6 +11,7 @@ from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.training.state import remove_states, saved_step
 from multiberts.pretrain.training.checkpoints import (
     KeptCheckpoints,
+    advice_for_another_run,
     check_initial_checkpoint,
     checkpoint_path,
     steps_before,
@@ -63,9 +64,7 @@ def pretrain(settings: PretrainingSettings) -> None:
         stage="pretrain",
         parameters=parameters,
         inputs=inputs,
-        another="choose another run_dir, where --initial_checkpoint="
-        f"{checkpoint_path(settings.run_dir, 0).parent}/step_<step> continues from the weights of this "
-        "one (the second phase of a training, or more steps),",
+        another=functools.partial(advice_for_another_run, settings.run_dir),
     )
     if run.done:
         remove_states(run.path)  # a kill may have prevented their removal

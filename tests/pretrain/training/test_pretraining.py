@@ -89,6 +89,9 @@ def test_same_command_again_touches_nothing(corpus: Path, tmp_path: Path) -> Non
         pretrain(**{**arguments, "learning_rate": 0.001})
 
 
+SHORT = {"num_steps": 2, "warmup_steps": 0}
+
+
 def test_continues_from_a_checkpoint(corpus: Path, tmp_path: Path) -> None:
     short = {"num_steps": 2, "warmup_steps": 0}
     exact = {**MODEL, "hidden_act": "gelu_exact"}
@@ -107,19 +110,55 @@ def test_continues_from_a_checkpoint(corpus: Path, tmp_path: Path) -> None:
         pretrain(**_arguments(tmp_path / "other", corpus, **short, **more))
 
 
-def test_a_second_phase_starts_from_the_first_as_the_refusal_says(
+@pytest.mark.parametrize(
+    "phase",
+    [
+        {"num_steps": 6},
+        {"num_steps": 2, "max_predictions_per_sequence": 2},
+        {"num_steps": 6, "checkpoint_steps": [0, 5]},
+    ],
+)
+def test_a_further_phase_starts_from_the_first_as_the_refusal_says(
+    corpus: Path, tmp_path: Path, phase: dict[str, Any]
+) -> None:
+    first = {**SCHEDULE, "num_steps": 4, "warmup_steps": 1, "checkpoint_steps": [2]}
+    pretrain(**_arguments(tmp_path / "run", corpus, **first))
+    second = _arguments(tmp_path / "run", corpus, **{**first, "checkpoint_steps": [], **phase})
+    with pytest.raises(UserError, match="was made with other parameters") as error:
+        pretrain(**second)
+    start = re.search(r"another run_dir, where --initial_checkpoint=(\S+) ", str(error.value))
+    assert start is not None
+    pretrain(**second | {"run_dir": str(tmp_path / "next"), "initial_checkpoint": start[1]})
+    last = read_checkpoint(checkpoint_path(tmp_path / "next", phase["num_steps"]))
+    assert last.provenance["parent"]["step"] == 4
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"pretrain_seed": 4},
+        {"learning_rate": 1e-3},
+        {"batch_size": 4},
+        {"num_steps": 6, "dropout_seed": 1},
+    ],
+)
+def test_another_experiment_does_not_start_from_this_one(
+    corpus: Path, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    pretrain(**_arguments(tmp_path / "run", corpus, **SHORT))
+    with pytest.raises(UserError, match="; choose another run_dir or give the same parameters"):
+        pretrain(**_arguments(tmp_path / "run", corpus, **SHORT | change))
+
+
+def test_without_a_trained_checkpoint_there_is_none_to_start_from(
     corpus: Path, tmp_path: Path
 ) -> None:
-    first = {**SCHEDULE, "num_steps": 4, "warmup_steps": 1, "checkpoint_steps": []}
-    pretrain(**_arguments(tmp_path / "run", corpus, **first))
-    longer = _arguments(tmp_path / "run", corpus, **{**first, "num_steps": 6})
-    with pytest.raises(UserError, match="was made with other parameters") as error:
-        pretrain(**longer)
-    start = re.search(r"--initial_checkpoint=(\S+)<step> continues", str(error.value))
-    assert start is not None
-    longer |= {"run_dir": str(tmp_path / "next"), "initial_checkpoint": f"{start[1]}4"}
-    pretrain(**longer)
-    assert read_checkpoint(checkpoint_path(tmp_path / "next", 6)).provenance["parent"]["step"] == 4
+    run = tmp_path / "run"
+    pretrain(**_arguments(run, corpus, **SHORT, checkpoint_steps=[0]))
+    shutil.rmtree(checkpoint_path(run, 2))
+    (run / "DONE").unlink()
+    with pytest.raises(UserError, match="; choose another run_dir or give the same parameters"):
+        pretrain(**_arguments(run, corpus, **SHORT | {"num_steps": 3}, checkpoint_steps=[0]))
 
 
 def test_seeds_of_continued_training_are_paired_by_their_parent(
