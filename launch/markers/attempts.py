@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
+from multiberts.launch.plan.planned_run import fitting_name
 from multiberts.runs.console import warn
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, open_marker, parse_json_fields
@@ -135,7 +136,9 @@ def begin_attempt(root: PathLike, path: str, *, engine: str, **facts: Any) -> At
     facts = {"host": socket.gethostname(), "pid": os.getpid(), **facts}
     facts["created"] = creation_time(facts["pid"]) if is_here else None
     if "journal" not in facts:
-        facts["journal"] = make_journal(root, f"{path.strip('/').replace('/', '---')}.jsonl")
+        facts["journal"] = make_journal(
+            root, f"{fitting_name(path.strip('/').replace('/', '---'))}.jsonl"
+        )
     facts = {"attempt": 1, "started": now, "heartbeat": now, **facts}
     attempt = Attempt(path=path, engine=engine, **facts)
     write_attempt(root, attempt)

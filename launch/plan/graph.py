@@ -20,6 +20,7 @@ from typing import Any
 from multiberts.launch.plan.planned_run import (
     Output,
     PlannedRun,
+    fitting_name,
     stage_function,
     stage_identity,
 )
@@ -74,7 +75,7 @@ class Graph:
         if module := stage.rpartition(":")[0]:
             inputs["code"] = opened_code(module)
         identity = identity_of(stage, parameters, inputs)
-        path = f"{path}-{identity[:8]}"
+        path = "/".join(map(fitting_name, f"{path}-{identity[:8]}".split("/")))
         outputs = (leaf for leaf in leaves(arguments) if isinstance(leaf, Output))
         parents = tuple(dict.fromkeys(output.run for output in outputs))
         there = promises(leaf for leaf in leaves(inputs) if not isinstance(leaf, Output))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -28,6 +29,9 @@ STAGES = {
     "report": "multiberts.stats.report.reporting",
     "paper": "multiberts.stats.paper.reproduction",
 }
+
+# File names have 255 bytes at most; this leaves room for endings.
+_MOST_BYTES_OF_NAME = 200
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,13 @@ class PlannedRun:
 
     def done(self, root: str | Path) -> bool:
         return is_done(Path(root) / self.path)
+
+
+def fitting_name(name: str) -> str:
+    """Returns a name for a file or folder: a long one's end, after a hash of the whole."""
+    if len(name.encode()) <= _MOST_BYTES_OF_NAME:
+        return name
+    return f"{hashlib.sha256(name.encode()).hexdigest()[:12]}-{name[-40:]}"
 
 
 def kept_steps(run: PlannedRun) -> list[int]:

@@ -27,7 +27,7 @@ from multiberts.launch.markers.attempts import (
 )
 from multiberts.launch.markers.failures import FailedRun
 from multiberts.launch.markers.planned import write_plan
-from multiberts.launch.plan.planned_run import PlannedRun
+from multiberts.launch.plan.planned_run import PlannedRun, fitting_name
 from multiberts.launch.workers.chunks import RunChunk, WaitingRuns
 from multiberts.launch.workers.engines import Engine
 from multiberts.launch.workers.pool import SECONDS_TO_END, Pool
@@ -307,7 +307,7 @@ def show_progress(
 
 
 def _log(run: PlannedRun) -> str:
-    return f"logs/{run.path.replace('/', '-')}.log"
+    return f"logs/{fitting_name(run.path.replace('/', '-'))}.log"
 
 
 # The bar is drawn twice a second, so a log is read again only if its size has changed.

@@ -547,3 +547,27 @@ def test_a_worker_that_is_killed_after_the_clock_was_set_back_is_replaced(tmp_pa
         with contextlib.suppress(ProcessLookupError):
             os.killpg(launcher.pid, signal.SIGKILL)
         launcher.wait()
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("quick_stages")
+def test_runs_of_long_paths_have_logs_and_markers(tmp_path: Path) -> None:
+    folders = [f"{'a' * 200}/{'b' * 100}", f"{'a' * 199}c/{'b' * 100}"]
+    done = [quick_run("note", f"{folder}/done", value=1) for folder in folders]
+    failing = [
+        quick_run("stumble", f"{folder}/raises", times=9, how="raises") for folder in folders
+    ]
+    failures = run_plan(plan=[*done, *failing], root=str(tmp_path), workers=1, attempts=1)
+    assert [failure.run for failure in failures] == failing
+    found = collect_status(tmp_path)
+    assert (found.counts["done"], found.counts["failed"]) == (2, 2)
+    assert len({row.log for row in found.failures}) == 2
+    for row in found.failures:
+        assert row.log is not None and "about to stumble" in row.log_lines
+
+
+def test_an_attempt_on_a_long_path_has_a_journal(tmp_path: Path) -> None:
+    paths = [f"finetune/{'a' * 240}{name}" for name in "bc"]
+    for path in paths:
+        begin_attempt(tmp_path, path, engine="local")
+    assert sorted(attempts_of(tmp_path)) == paths

@@ -368,3 +368,22 @@ def test_a_run_stays_below_the_root(tmp_path: Path, weights: Callable[[str, int]
     shutil.copytree(weights("hugging_face", 0), tmp_path / "multiberts-seed_0")
     with pytest.raises(UserError, match="outside the experiment's root"):
         plan(tmp_path, {"../../../x": str(tmp_path / "multiberts-seed_0")}, finetune_steps="last")
+
+
+def test_long_names_fit_those_of_files_and_stay_apart(
+    tmp_path: Path, weights: Callable[[str, int], Path]
+) -> None:
+    """A file name has 255 bytes; outputs are first written with an ending of their own."""
+    paths = []
+    for name in ("c" * 240, "c" * 239 + "d", "é" * 110, "short"):
+        folder = shutil.copytree(weights("hugging_face", 0), tmp_path / name)
+        found = finetuning(plan(tmp_path, [str(folder)], finetune_steps="all"))
+        paths += [run.path for run in found]
+        for part in "/".join(paths).split("/"):
+            assert len(part.encode()) <= 200
+    assert len(set(paths)) == len(paths) == 4
+    assert paths[-1].split("/")[2] == "short"
+    by_name = {"p" * 230: str(tmp_path / "short")}
+    (run,) = finetuning(plan(tmp_path, by_name, finetune_steps="all"))
+    assert run.facts["procedure"] == "p" * 230
+    assert max(map(len, run.path.split("/"))) <= 200
