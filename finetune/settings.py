@@ -258,12 +258,9 @@ def _find_files(
 
 def task_of(arguments: Mapping[str, Any]) -> Task:
     """Returns the task of a call of `finetune`."""
-    return task_named(
-        arguments["task"],
-        arguments["labels"],
-        arguments.get("task_modules") or (),
-        arguments.get("options"),
-    )
+    names = ("labels", "task_modules", "options")
+    given = {name: arguments[name] for name in names if arguments.get(name) is not None}
+    return task_named(arguments["task"], **given)
 
 
 def data_of(arguments: Mapping[str, Any]) -> FinetuningData:

@@ -13,7 +13,7 @@ from multiberts.bert.checkpoint.checkpoint import Checkpoint
 from multiberts.bert.model.configuration import BertConfig, num_parameters
 from multiberts.bert.model.operations import model_flops_per_step
 from multiberts.bert.training.state import KEPT_STATES
-from multiberts.finetune.task import task_named
+from multiberts.finetune.settings import task_of
 from multiberts.launch.plan.planned_run import Output, PlannedRun, kept_steps, vocabulary_size
 from multiberts.runs.errors import UserError
 
@@ -79,12 +79,7 @@ def finetuning_work(
         the data set's release.
     """
     parameters = run.parameters
-    task = task_named(
-        parameters["task"],
-        parameters["labels"],
-        parameters.get("task_modules") or (),
-        parameters["options"],
-    )
+    task = task_of(parameters)
     config, is_known = finetuned_model(run)
     assumed: tuple[str, ...] = () if is_known else ("the checkpoint is BERT base",)
     data = parameters.get("data_dir")
@@ -111,13 +106,8 @@ def finetuning_work(
         flops = (train + predicted) * forward
         return Work(flops=flops, bytes=written, assumed=assumed)
     steps = int(train * parameters["num_epochs"] / batch)
-    step = model_flops_per_step(config, batch, length)
-    return Work(
-        flops=steps * step + predicted * forward,
-        steps=steps,
-        bytes=written,
-        assumed=assumed,
-    )
+    flops = steps * model_flops_per_step(config, batch, length) + predicted * forward
+    return Work(flops=flops, steps=steps, bytes=written, assumed=assumed)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from multiberts.bert.checkpoint.hub import is_name
-from multiberts.finetune.task import registered_tasks, task_named
+from multiberts.finetune.settings import task_of
+from multiberts.finetune.task import registered_tasks
 from multiberts.launch.plan.checkpoints import Checkpoints, Start, find_starts, starts_of
 from multiberts.launch.plan.graph import DATA, WORLD, Graph, complete, located, placed_in
 from multiberts.launch.plan.planned_run import (
@@ -298,7 +299,7 @@ def _finetuning_runs(
     name = f"{arguments['task']} {start.name}"
     folder = f"finetune/{arguments['task']}/{start.name}"
     arguments = {**arguments, **start.renamed, "checkpoint": start.checkpoint}
-    if not is_trained(arguments):
+    if not task_of(arguments).trains:  # then one run per checkpoint is enough
         yield graph.add("finetune", name, f"{folder}/run", arguments, folders, start.facts)
         return
     for rate, seed, fold, apart in trials:
@@ -348,16 +349,6 @@ def _is_wanted(start: Start, steps: Any, steps_of: Mapping[str, Mapping[Any, set
                 "launch.finetune_steps"
             )
     return (start.step or 0) == last
-
-
-def is_trained(arguments: Mapping[str, Any]) -> bool:
-    """Returns whether fine-tuning trains anything; if not, one run per checkpoint is enough."""
-    return task_named(
-        arguments["task"],
-        arguments.get("labels"),
-        arguments.get("task_modules", ()),
-        arguments.get("options"),
-    ).trains
 
 
 def _in_order(uses: Mapping[str, set[str]], setting: str, relation: str) -> list[str]:
@@ -442,7 +433,7 @@ def _check_lists(experiment: Experiment) -> None:
                     f"{entry}/finetune.{name} is set; set launch.checkpoints instead, which names "
                     "checkpoints for all runs"
                 )
-        if is_trained({"task": entry, **arguments}) and not [*experiment.trials(entry)]:
+        if task_of({"task": entry, **arguments}).trains and not [*experiment.trials(entry)]:
             raise UserError(
                 f"launch.finetune_seeds or launch.held_out_folds is empty for {entry}, which would have no "
                 "runs; give at least one seed, such as [0], and [None] for no held-out fold"

@@ -45,10 +45,6 @@ class Output:
     def identity(self) -> str:
         return f"{self.run.identity}/{self.inside}"
 
-    @property
-    def where(self) -> str:
-        return f"{self.run.path}/{self.inside}"
-
 
 @dataclass(frozen=True)
 class PlannedRun:
