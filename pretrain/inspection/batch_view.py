@@ -13,15 +13,12 @@ from typing import Any
 
 from multiberts.pretrain.batches.corpus_batches import Batches
 from multiberts.pretrain.batches.masking import Masking
-from multiberts.pretrain.training.settings import CONTINUE, learning_rates
+from multiberts.pretrain.training.settings import CONTINUE, IDENTITY, learning_rates
 from multiberts.runs.console import joined
 from multiberts.runs.directory import CONFIG, read_config
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
-from multiberts.runs.identity import opened
 from multiberts.runs.parameters import NonNegativeInt, PositiveInt
-
-_STAGE = "pretrain."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +54,7 @@ class RunRecord:
             raise UserError(
                 f"{path}, the {name} of {self.path}, does not exist here; give --{name} with its path"
             )
-        if opened(path).identity != content:
+        if IDENTITY.inputs[name](str(path)).identity != content:
             raise UserError(
                 f"{path} is not the {name} that {self.path} was trained with (its checksum differs); "
                 f"give --{name} with the right one"
@@ -72,16 +69,17 @@ def read_run_record(run_dir: PathLike) -> RunRecord:
         raise UserError(f"{run_dir} has no {CONFIG}; give the directory of a pre-training run")
     parameters: dict[str, Any] = {}
     inputs: dict[str, tuple[str, str]] = {}
-    for name, value, content in read_config(path):
-        if not name.startswith(_STAGE):
+    for binding, value, content in read_config(path):
+        name = binding.removeprefix("pretrain.")
+        if name == binding:
             raise UserError(
                 f"{path}: found {name!r}, expected parameters of pretrain; give the directory of a "
                 "pre-training run"
             )
         if content is not None:
-            inputs[name.removeprefix(_STAGE)] = (value, content)
+            inputs[name] = (value, content)
         else:
-            parameters[name.removeprefix(_STAGE)] = value
+            parameters[name] = value
     return RunRecord(Path(run_dir), parameters, inputs)
 
 

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from multiberts.bert.checkpoint.checkpoint import Checkpoint
 from multiberts.bert.training.engine import Trainer
-from multiberts.pretrain.inspection.batch_view import show_batch
+from multiberts.pretrain.inspection.batch_view import RunRecord, show_batch
 from multiberts.pretrain.training.pretraining import pretrain
 from multiberts.runs.errors import UserError
-from multiberts.tests import warm
+from multiberts.tests import good_files, warm
 
 Arguments = Callable[..., dict[str, Any]]
 
@@ -97,3 +98,19 @@ def test_command(seen: Any) -> None:
     )
     nothing = warm.run(["show", "--step=7"])
     assert (nothing.returncode, nothing.stderr.count("\n")) == (2, 1)
+
+
+def test_the_checkpoint_of_a_run_is_known_by_what_decides_numbers(tmp_path):
+    start = tmp_path / "start"
+    good_files.checkpoint(start)
+    (start / "checkpoint.json").unlink()  # as others publish it
+    inputs = {"initial_checkpoint": (str(start), Checkpoint.open(start).identity)}
+    record = RunRecord(tmp_path / "run", {}, inputs)
+    (start / "README.md").write_text("a card")
+    assert record.input_path("initial_checkpoint") == start
+    config = start / "bert_config.json"
+    config.write_text(
+        config.read_text().replace('"hidden_dropout_prob": 0.1', '"hidden_dropout_prob": 0')
+    )
+    with pytest.raises(UserError, match="is not the initial_checkpoint that"):
+        record.input_path("initial_checkpoint")
