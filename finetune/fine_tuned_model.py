@@ -27,10 +27,10 @@ from multiberts.bert.vocabulary import TOKENIZER_CONFIG
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.evaluate.prediction_files.run_file import set_at
 from multiberts.evaluate.scoring import scores_of
-from multiberts.finetune.model import Model
+from multiberts.finetune.model import HELD_OUT, Model
 from multiberts.finetune.outputs import Entries, written_early
 from multiberts.finetune.settings import FinetuningSettings
-from multiberts.finetune.task import HELD_OUT, Task
+from multiberts.finetune.task import Task
 from multiberts.runs.errors import UserError, nearest
 
 if TYPE_CHECKING:

@@ -101,7 +101,7 @@ def finetune(settings: FinetuningSettings) -> None:
     if task.trains:
         trained = cast("TrainableModel", model)
         rows = TrainingRows.of(trained.train_groups, settings)
-        trained.training, trained.rows = settings.training_options(), rows.all()
+        trained.training, trained.rows = settings.training_options(), rows.trained
 
     # The model before the first step. A run without training predicts with these weights.
     trainer = None if trained is None else trained.trainer
@@ -219,15 +219,8 @@ def write_sets(
     for predicted in sets:
         name = predicted.name if epochs is None else set_at(predicted.name, epochs)
         file = f"predictions/{name}.tfrecord"
-        write_predictions(
-            run_dir / file,
-            example_ids=predicted.example_ids,
-            labels=predicted.labels,
-            predictions=predicted.predictions,
-            scores=predicted.scores,
-            extras=predicted.extras,
-            outputs=predicted.outputs,
-        )
+        columns = ("example_ids", "labels", "predictions", "scores", "extras", "outputs")
+        write_predictions(run_dir / file, **{name: getattr(predicted, name) for name in columns})
         entries[name] = evaluation_entry(
             run_dir,
             file,

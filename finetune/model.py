@@ -32,6 +32,8 @@ Arrays = dict[str, np.ndarray]
 Weights = Mapping[str, np.ndarray]
 
 POOLER = "bert/pooler/dense/kernel", "bert/pooler/dense/bias"
+# The evaluation set of training examples that a run holds out (Zhong et al. 2021, appendix A).
+HELD_OUT = "held_out"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,17 +20,19 @@ class TrainingRows:
 
     Attributes:
       task: the task's name; the order depends on it and on the seed.
-      trainable: int64 [rows]: rows available for training.
+      trained: int64 [used]: rows that are trained on.
       held_out: int64 [rows]: rows held out for prediction.
-      used: number of `trainable` rows that are trained on.
     """
 
     task: str
     order_seed: int
-    trainable: np.ndarray
+    trained: np.ndarray
     held_out: np.ndarray
-    used: int
     batch_size: int
+
+    @property
+    def used(self) -> int:
+        return len(self.trained)
 
     @classmethod
     def of(cls, groups: np.ndarray, settings: FinetuningSettings) -> TrainingRows:
@@ -41,7 +43,7 @@ class TrainingRows:
         """
         task, held_out_fold = settings.task, settings.held_out_fold
         rows = np.arange(len(groups))
-        trainable, held_out = rows, rows[:0]
+        trained, held_out = rows, rows[:0]
         if held_out_fold is not None:
             _, number = np.unique(groups, return_inverse=True)
             count = int(number.max()) + 1
@@ -52,11 +54,13 @@ class TrainingRows:
                 )
             position = permuted_index(np.arange(count), count, "held-out folds", task)
             is_out = (position * NUM_FOLDS // count == held_out_fold)[number]
-            trainable, held_out = rows[~is_out], rows[is_out]
-        used = min(len(trainable), settings.max_train_examples or len(trainable))
-        training_rows = cls(
-            task, settings.seed_of("order"), trainable, held_out, used, settings.batch_size
-        )
+            trained, held_out = rows[~is_out], rows[is_out]
+        used = min(len(trained), settings.max_train_examples or len(trained))
+        if used < len(trained):
+            # A subset without the seed: every seed trains on the same examples.
+            chosen = permuted_index(np.arange(used), len(trained), "max_train_examples", task)
+            trained = trained[chosen]
+        training_rows = cls(task, settings.seed_of("order"), trained, held_out, settings.batch_size)
 
         # Refuse numbers of examples, steps and epochs that do not fit together.
         if settings.batch_size > used:
@@ -104,22 +108,8 @@ class TrainingRows:
         """
         position = step * self.batch_size + np.arange(self.batch_size)
         epoch = position // self.used
-        return self._rows(
-            permuted_index(
-                position % self.used, self.used, "finetune order", self.task, self.order_seed, epoch
-            )
-        )
-
-    def all(self) -> np.ndarray:
-        """Returns the rows that are trained on, int64 [used]."""
-        return self._rows(np.arange(self.used))
-
-    def _rows(self, numbers: np.ndarray) -> np.ndarray:
-        if self.used < len(self.trainable):
-            # A subset without the seed: every seed trains on the same examples.
-            numbers = permuted_index(numbers, len(self.trainable), "max_train_examples", self.task)
-        rows: np.ndarray = self.trainable[numbers]
-        return rows
+        key = ("finetune order", self.task, self.order_seed, epoch)
+        return np.asarray(self.trained[permuted_index(position % self.used, self.used, *key)])
 
     def total_steps(self, settings: FinetuningSettings) -> int:
         num_steps = self.num_steps(settings.num_epochs)

@@ -11,9 +11,9 @@ from multiberts.bert.checkpoint.checkpoint import Checkpoint
 from multiberts.bert.checkpoint.hub import check_name
 from multiberts.evaluate.prediction_files.run_file import check_set_names, set_at
 from multiberts.finetune.data_files import DATASET_PREFIX
+from multiberts.finetune.model import HELD_OUT
 from multiberts.finetune.task import (
     FILES,
-    HELD_OUT,
     NAMES,
     SPEED,
     DataArguments,

@@ -37,10 +37,8 @@ MODULES = (
 )
 # The option that makes an unregistered name a task.
 KIND = "kind"
-# A run with held-out data leaves out one fifth of its training data (Zhong et al. 2021, appendix A), and
-# predicts it as this evaluation set.
+# A run with held-out data leaves out one fifth of its training data (Zhong et al. 2021, appendix A).
 NUM_FOLDS = 5
-HELD_OUT = "held_out"
 
 Files = dict[str, Path | list[Path]]
 

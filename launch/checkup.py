@@ -185,8 +185,7 @@ def take_answer(process: subprocess.Popen[str], seconds: float) -> dict[str, Any
         return {"error": f"no answer within {seconds:.0f} s"}
     for line in printed.splitlines():
         if line.startswith(_MARK):
-            answer: dict[str, Any] = json.loads(line.removeprefix(_MARK))
-            return answer
+            return dict(json.loads(line.removeprefix(_MARK)))
     if process.returncode < 0:
         name = signal.Signals(-process.returncode).name
         return {"error": f"importing it ends the process ({name})"}

@@ -347,5 +347,4 @@ class _Call:
 
 def _num_tasks(worker: Mapping[str, Any], state: str = "executing") -> int:
     """Counts the tasks of all clients that a worker has in a state."""
-    count: int = worker["metrics"].get("task_counts", {}).get(state, 0)
-    return count
+    return int(worker["metrics"].get("task_counts", {}).get(state, 0))

@@ -116,10 +116,6 @@ def _correct(labels: NDArray, predictions: NDArray) -> Array:
     return stack(predictions.shape, 1.0, predictions == labels)
 
 
-def _wrong(labels: NDArray, predictions: NDArray) -> Array:
-    return stack(predictions.shape, 1.0, predictions != labels)
-
-
 def _bind_micro(labels: NDArray, predictions: NDArray) -> Columns:
     classes_of("f1_micro", labels, predictions)
     return _correct
@@ -134,10 +130,6 @@ def _f1_columns(labels: NDArray, predictions: NDArray) -> Array:
     # 2 tp / (2 tp + fp + fn): the denominator is the number of positive labels plus positive predictions.
     labels, predictions = labels == 1, predictions == 1
     return stack(predictions.shape, 2.0 * (labels & predictions), 1.0 * labels + predictions)
-
-
-def _f1_scored(columns: Array) -> Flags:
-    return columns[..., 1:] > 0
 
 
 def _bind_macro(labels: NDArray, predictions: NDArray) -> Columns:
@@ -158,14 +150,6 @@ def _bind_macro(labels: NDArray, predictions: NDArray) -> Columns:
 def _macro_finish(sums: Array) -> Array:
     both, either = np.split(sums, 2, axis=-1)
     return ratio(ratio(both, either).sum(axis=-1), 1.0 * (either > 0).sum(axis=-1))
-
-
-def _macro_degenerate(sums: Array) -> Flags:
-    return np.asarray((np.split(sums, 2, axis=-1)[1] <= 0).all(axis=-1))
-
-
-def _macro_scored(columns: Array) -> Flags:
-    return np.split(columns, 2, axis=-1)[1] > 0
 
 
 def _bind_matthews(labels: NDArray, predictions: NDArray) -> Columns:
@@ -342,11 +326,6 @@ def on_either_side(labels: Array, predictions: Array) -> Array:
     return ((labels > 0) | (predictions > 0)).astype(np.float64)
 
 
-def _with_labels(labels: Array, predictions: Array) -> Array:
-    del predictions
-    return (labels > 0).astype(np.float64)
-
-
 def by_labels(labels: Array, predictions: Array) -> Array:
     """Returns weights for an average: the number of labels per class."""
     del predictions
@@ -362,7 +341,7 @@ CLASSIFICATION_METRICS = (
     ),
     mean_metric(
         "error",
-        _same_kind("error", _wrong),
+        _same_kind("error", lambda labels, found: stack(found.shape, 1.0, found != labels)),
         meaning="Share of examples whose prediction is wrong.",
         higher_is_better=False,
         **_OF_COUNTS,
@@ -374,7 +353,7 @@ CLASSIFICATION_METRICS = (
         f1_degenerate,
         label="F1",
         meaning="Harmonic mean of precision and recall of the positive class.",
-        scored=_f1_scored,
+        scored=lambda columns: columns[..., 1:] > 0,
         steepness=2.0,
         **_OF_COUNTS,
     ),
@@ -382,10 +361,10 @@ CLASSIFICATION_METRICS = (
         "f1_macro",
         BoundColumns(_bind_macro),
         _macro_finish,
-        _macro_degenerate,
+        lambda sums: np.asarray((np.split(sums, 2, axis=-1)[1] <= 0).all(axis=-1)),
         label="macro F1",
         meaning="F1 of every class, averaged over classes.",
-        scored=_macro_scored,
+        scored=lambda columns: np.split(columns, 2, axis=-1)[1] > 0,
         steepness=2.0,
         **_OF_COUNTS,
     ),
@@ -425,7 +404,8 @@ CLASSIFICATION_METRICS = (
         steepness=2.0,
     ),
     averaged_metric(
-        "balanced_accuracy", partial(_bind_classes, "balanced_accuracy"), recall, _with_labels,
+        "balanced_accuracy", partial(_bind_classes, "balanced_accuracy"), recall,
+        lambda labels, _: (labels > 0).astype(np.float64),
         meaning="Recall of every labelled class, averaged.",
     ),
 )  # fmt: skip

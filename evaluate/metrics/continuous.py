@@ -140,10 +140,6 @@ def _slope_finish(sums: Array) -> Array:
     return ratio_of(joint, label_spread)
 
 
-def _slope_degenerate(sums: Array) -> Flags:
-    return _spreads(sums)[0] <= 0
-
-
 _NOT_NEGATIVE = (0.0, float("inf"))
 
 CONTINUOUS_METRICS = (
@@ -205,7 +201,7 @@ CONTINUOUS_METRICS = (
         "slope",
         _moment_columns("slope"),
         _slope_finish,
-        _slope_degenerate,
+        lambda sums: _spreads(sums)[0] <= 0,
         meaning="Slope of the predictions on the labels.",
         higher_is_better=None,
         num_label_columns=3,

@@ -131,10 +131,6 @@ def _calibration(labels: NDArray, probabilities: NDArray, classes: bool) -> Arra
     return stack(gap.shape, 1.0, *(np.where(bins == index, gap, 0.0) for index in range(NUM_BINS)))
 
 
-def _calibration_finish(sums: Array) -> Array:
-    return ratio(np.abs(sums[..., 1:]).sum(axis=-1), sums[..., 0])
-
-
 def calibrated_ece(labels: NDArray, probabilities: NDArray) -> float:
     """Returns the expected `ece` of a perfectly calibrated model with these confidences.
 
@@ -176,7 +172,7 @@ PROBABILITY_METRICS = (
     Metric(
         "ece",
         _probability_columns("ece", _calibration),
-        _calibration_finish,
+        lambda sums: ratio(np.abs(sums[..., 1:]).sum(axis=-1), sums[..., 0]),
         label="calibration error",
         meaning="Gap between confidence and accuracy.",
         higher_is_better=False,

@@ -306,14 +306,6 @@ def _falling(values: NDArray) -> tuple[NDArray, NDArray]:
     return order, np.flatnonzero(np.append(ordered[1:] != ordered[:-1], len(ordered) > 0))
 
 
-def _auc(moments: RankMoments) -> Array:
-    return np.clip(0.5 + ratio(moments.joint, 2 * moments.label_spread), 0.0, 1.0)
-
-
-def _auc_degenerate(moments: RankMoments) -> Flags:
-    return moments.label_spread <= 0
-
-
 def _auc_partials(moments: RankMoments, score: Array) -> tuple[Array, Array, Array]:
     by_joint = 1 / (2 * moments.label_spread)
     return by_joint, -(score - 0.5) / moments.label_spread, np.zeros_like(by_joint)
@@ -336,10 +328,6 @@ def _spearman(moments: RankMoments) -> Array:
     return np.clip(ratio(moments.joint, scale), -1.0, 1.0)
 
 
-def _spearman_degenerate(moments: RankMoments) -> Flags:
-    return (moments.label_spread <= 0) | (moments.prediction_spread <= 0)
-
-
 def _spearman_partials(moments: RankMoments, score: Array) -> tuple[Array, Array, Array]:
     return (
         1 / np.sqrt(moments.label_spread * moments.prediction_spread),
@@ -354,8 +342,8 @@ RANK_METRICS = (
         name="auc",
         label="AUC",
         meaning="Chance that a positive example scores above a negative one.",
-        finish=_auc,
-        degenerate=_auc_degenerate,
+        finish=lambda of: np.clip(0.5 + ratio(of.joint, 2 * of.label_spread), 0.0, 1.0),
+        degenerate=lambda moments: moments.label_spread <= 0,
         partials=_auc_partials,
         check=partial(_check_binary, "auc"),
         uses="positive_score",
@@ -369,7 +357,7 @@ RANK_METRICS = (
         label="Spearman's correlation",
         meaning="Correlation of their ranks.",
         finish=_spearman,
-        degenerate=_spearman_degenerate,
+        degenerate=lambda of: (of.label_spread <= 0) | (of.prediction_spread <= 0),
         partials=_spearman_partials,
         check=lambda _labels, _predictions: None,
         is_correlation=True,

@@ -49,8 +49,7 @@ class SpanStates:
 
     def pooled(self, spans: np.ndarray) -> np.ndarray:
         """Returns float32 [batch, width]: the single row of each span."""
-        returned: np.ndarray = self.values[spans]
-        return returned
+        return np.asarray(self.values[spans])
 
     def tokens(self, spans: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the tokens of each span, padded.

@@ -35,19 +35,13 @@ from multiberts.finetune.coreference.winogender_schemas import winogender_files,
 from multiberts.finetune.data_files import split_file
 from multiberts.finetune.features import check_sequence_length
 from multiberts.finetune.model import (
+    HELD_OUT,
     Arrays,
     EvaluationSet,
     TrainableModel,
     Weights,
 )
-from multiberts.finetune.task import (
-    HELD_OUT,
-    DataArguments,
-    Files,
-    FinetuningData,
-    NewDataArguments,
-    Task,
-)
+from multiberts.finetune.task import DataArguments, Files, FinetuningData, NewDataArguments, Task
 from multiberts.runs.errors import UserError
 from multiberts.runs.identity import opened
 from multiberts.runs.parameters import PositiveInt
@@ -273,11 +267,7 @@ def _data(arguments: DataArguments) -> CoreferenceData:
 
 def _new_data(arguments: NewDataArguments) -> CoreferenceData:
     """Returns new pairs for a trained model: GAP and CoNLL-2012 files; `winogender=` names its folder."""
-    if arguments.text_columns or arguments.label_column:
-        raise UserError(
-            "task coreference reads the columns of GAP, and CoNLL-2012; leave predict.text_columns and "
-            "predict.label_column out"
-        )
+    arguments.refuse("text_columns", "label_column")  # files are as GAP and CoNLL-2012 have them
     named = arguments.named_files
     folder = named.pop("winogender", None)
     return CoreferenceData(

@@ -208,8 +208,7 @@ class AnswerFinder:
         """Returns the candidates of a question, best first; ties go to the first window."""
         windows = self._windows_of(question)
         first, last = self._spans.bounds[[windows.start, windows.stop]]
-        returned: np.ndarray = first + np.argsort(-self._spans.score[first:last], kind="stable")
-        return returned
+        return np.asarray(first + np.argsort(-self._spans.score[first:last], kind="stable"))
 
     def _null(self, question: int) -> Candidate | None:
         """Returns the null answer with the lowest score of all windows; None in SQuAD 1.1."""

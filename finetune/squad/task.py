@@ -22,6 +22,7 @@ from multiberts.evaluate.prediction_files.prediction_file import ANSWERS
 from multiberts.finetune.data_files import files_of_split, split_file
 from multiberts.finetune.features import check_sequence_length, predicted_batches
 from multiberts.finetune.model import (
+    HELD_OUT,
     Arrays,
     EvaluationSet,
     TrainableModel,
@@ -38,14 +39,7 @@ from multiberts.finetune.squad.answers import (
     n_best_columns,
 )
 from multiberts.finetune.squad.questions import SquadSet, SquadSource, prepared
-from multiberts.finetune.task import (
-    HELD_OUT,
-    DataArguments,
-    Files,
-    FinetuningData,
-    NewDataArguments,
-    Task,
-)
+from multiberts.finetune.task import DataArguments, Files, FinetuningData, NewDataArguments, Task
 from multiberts.runs.errors import UserError
 from multiberts.runs.identity import opened
 
@@ -258,11 +252,7 @@ def _data(arguments: DataArguments, *, suffix: str, settings: type[SquadOptions]
 
 
 def _new_data(arguments: NewDataArguments, *, settings: type[SquadOptions]) -> SquadData:
-    if arguments.text_columns or arguments.label_column:
-        raise UserError(
-            f"task {arguments.task} reads the columns question and context; leave predict.text_columns "
-            "and predict.label_column out"
-        )
+    arguments.refuse("text_columns", "label_column")  # a table has the columns question and context
     options = _options(arguments, settings)
     named = arguments.named_files.items()
     sources = (SquadSource(name, Path(path), is_new=True) for name, path in named)

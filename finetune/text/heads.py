@@ -89,8 +89,7 @@ class Classification(TrainableNetwork):
 
     def weighted(self, weights: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """Returns the loss weights of a batch from those of the classes."""
-        loss_weights: np.ndarray = weights[labels]
-        return loss_weights
+        return np.asarray(weights[labels])
 
     def columns(
         self, answers: np.ndarray, texts: TextSet, rows: np.ndarray, task: TextTask
@@ -145,8 +144,7 @@ class LabelSets(Regression):
         return np.stack([weights, weights * positive])
 
     def weighted(self, weights: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        loss_weights: np.ndarray = np.where(labels == 1, weights[1], weights[0])
-        return loss_weights
+        return np.asarray(np.where(labels == 1, weights[1], weights[0]))
 
     def columns(
         self, answers: np.ndarray, texts: TextSet, rows: np.ndarray, task: TextTask
@@ -219,5 +217,4 @@ def _scaled(task: TextTask, counts: np.ndarray, losses: np.ndarray) -> np.ndarra
         weights = total / np.maximum(counts, 1)
     else:
         weights = np.array(task.class_weights)
-    scaled: np.ndarray = (weights * total / (weights @ losses)).astype(np.float32)
-    return scaled
+    return np.asarray(weights * total / (weights @ losses), np.float32)

@@ -14,6 +14,7 @@ import numpy as np
 from multiberts.bert.vocabulary import Vocabulary
 from multiberts.finetune.features import predicted_batches, text_features
 from multiberts.finetune.model import (
+    HELD_OUT,
     Arrays,
     EvaluationSet,
     TrainableModel,
@@ -21,7 +22,6 @@ from multiberts.finetune.model import (
     with_output_layer,
 )
 from multiberts.finetune.packing import at_packed_tokens, packed_batch, packed_shapes
-from multiberts.finetune.task import HELD_OUT
 from multiberts.finetune.text.heads import HEADS, Classification, TextSet, WordTags
 from multiberts.finetune.text.labels import NO_TAG, first_pieces, predicted_tags, tags_of_pieces
 from multiberts.finetune.text.task import TextSource, TextTask

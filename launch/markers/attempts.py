@@ -137,7 +137,7 @@ def begin_attempt(root: PathLike, path: str, *, engine: str, **facts: Any) -> At
     facts["created"] = creation_time(facts["pid"]) if is_here else None
     if "journal" not in facts:
         facts["journal"] = make_journal(
-            root, f"{fitting_name(path.strip('/').replace('/', '---'))}.jsonl"
+            root, fitting_name(path.strip("/").replace("/", "---")) + ".jsonl"
         )
     facts = {"attempt": 1, "started": now, "heartbeat": now, **facts}
     attempt = Attempt(path=path, engine=engine, **facts)

@@ -30,9 +30,6 @@ STAGES = {
     "paper": "multiberts.stats.paper.reproduction",
 }
 
-# File names have 255 bytes at most; this leaves room for endings.
-_MOST_BYTES_OF_NAME = 200
-
 
 @dataclass(frozen=True)
 class Output:
@@ -99,7 +96,7 @@ class PlannedRun:
 
 def fitting_name(name: str) -> str:
     """Returns a name for a file or folder: a long one's end, after a hash of the whole."""
-    if len(name.encode()) <= _MOST_BYTES_OF_NAME:
+    if len(name.encode()) <= 200:  # of 255, which leaves room for endings
         return name
     return f"{hashlib.sha256(name.encode()).hexdigest()[:12]}-{name[-40:]}"
 

@@ -259,14 +259,12 @@ def _lowest(candidates: np.ndarray, bits: np.ndarray, count: np.ndarray) -> np.n
 
 def _starts(matrix: np.ndarray) -> np.ndarray:
     """Returns the index of each row's start in the flat array, int64 [rows]."""
-    starts: np.ndarray = np.arange(matrix.shape[0]) * matrix.shape[1]
-    return starts
+    return np.asarray(np.arange(matrix.shape[0]) * matrix.shape[1])
 
 
 def _at(in_order: np.ndarray, count: np.ndarray) -> np.ndarray:
     """Returns the last of the first `count` of each row, [batch, 1]; of none the first."""
-    last: np.ndarray = in_order[np.arange(len(count)), np.maximum(count, 1) - 1]
-    return last[:, None]
+    return np.asarray(in_order[np.arange(len(count)), np.maximum(count, 1) - 1])[:, None]
 
 
 def _draws(candidates: np.ndarray, mask_key: tuple[str | int | np.ndarray, ...]) -> np.ndarray:
@@ -364,5 +362,4 @@ def _replace_chosen(
     )
     # Padded entries point to position 0 and rewrite [CLS] there.
     flat[indices.reshape(-1)] = np.where(weights, new, old).reshape(-1)
-    replaced: np.ndarray = old * weights
-    return replaced
+    return np.asarray(old * weights)

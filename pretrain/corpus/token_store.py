@@ -309,5 +309,4 @@ def open_array(path: Path, dtype: np.dtype) -> np.ndarray:
             f"{path} holds {array.dtype} {list(array.shape)}, expected a "
             f"one-dimensional array of {dtype}; {cure}"
         )
-    returned: np.ndarray = array
-    return returned
+    return np.asanyarray(array)

@@ -128,13 +128,11 @@ def show_batch(
         steps_before = read_provenance(start)["step"]
     learning_rate = learning_rates(
         treatment=parameters["learning_rate_treatment"],
-        learning_rate=parameters["learning_rate"],
-        warmup_steps=parameters["warmup_steps"],
-        num_steps=parameters["num_steps"],
         steps_before=steps_before,
+        **{name: parameters[name] for name in ("learning_rate", "warmup_steps", "num_steps")},
     )(index)
-    masked = int(batch["masked_lm_weights"].sum())
-    random_next = int(batch["next_sentence_labels"].sum())
+    names = ("masked_lm_weights", "next_sentence_labels")
+    masked, random_next = (int(batch[name].sum()) for name in names)
     lines = [
         f"{record.name}, step {step} of {parameters['num_steps']}",
         f"learning rate {learning_rate:.8g}",

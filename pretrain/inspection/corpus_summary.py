@@ -23,25 +23,20 @@ from multiberts.runs.files import PathLike
 _ROWS_AT_ONCE = 1 << 20
 
 
-def describe_run(*, run_dir: PathLike) -> str:
-    """Returns the output of `describe` for the corpus that `prepare` made in `run_dir`."""
-    return describe(corpus=run_dir)
-
-
-def describe(*, corpus: PathLike) -> str:
+def describe(*, run_dir: PathLike) -> str:
     """Sums up a corpus, with as many masks as the recipe has.
 
     Args:
-      corpus: directory that `prepare` made.
+      run_dir: the corpus, a directory that `prepare` made.
 
     Returns:
       Text: the directory, then a line a fact.
     """
-    facts = check_corpus(corpus)
-    store, table = TokenStore(corpus), InstanceTable(corpus)
+    facts = check_corpus(run_dir)
+    store, table = TokenStore(run_dir), InstanceTable(run_dir)
     sentences = np.diff(store.sentence_offsets)
     documents = np.diff(store.sentence_offsets[store.document_offsets])
-    unknown = unknown_share(store, Vocabulary.open(Path(corpus) / VOCABULARY).unk_id)
+    unknown = unknown_share(store, Vocabulary.open(Path(run_dir) / VOCABULARY).unk_id)
 
     # Instances of each length and of each number of masks, a part at a time: [longest + 1].
     lengths = np.zeros(facts["sequence_length"] + 1, np.int64)
@@ -92,4 +87,4 @@ def describe(*, corpus: PathLike) -> str:
         if counts.get(name):
             swapped = counts[f"swapped_{name}"]
             rows.append((name, f"{counts[name]:,}, {swapped / counts[name]:.1%} of them swapped"))
-    return joined([str(corpus), *(f"  {name:<14}{value}" for name, value in rows)])
+    return joined([str(run_dir), *(f"  {name:<14}{value}" for name, value in rows)])

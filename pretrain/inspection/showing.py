@@ -56,4 +56,4 @@ def show(
         return curves(run_dirs=paths, output_dir=output_dir)
     if len(paths) > 1:
         raise UserError(f"{corpora[0]} is a corpus and not the only path; show it by itself")
-    return describe(corpus=corpora[0])
+    return describe(run_dir=corpora[0])

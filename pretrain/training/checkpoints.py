@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,25 +60,24 @@ def checkpoint_path(run_dir: PathLike, step: int) -> Path:
     return Path(run_dir) / "checkpoints" / f"step_{step}"
 
 
-# What differs between the phases of a training (Devlin et al. 2019, appendix A.2), by name in Gin.
-_OF_A_PHASE = {
-    f"pretrain.{name}"
-    for name in ("num_steps", "checkpoint_steps", "corpus", "evaluation_corpus",
-                 "sequence_length", "max_predictions_per_sequence")
-}  # fmt: skip
+# Differences between the phases of a training (Devlin et al. 2019, appendix A.2).
+_OF_A_PHASE = [
+    "num_steps",
+    "checkpoint_steps",
+    "corpus",
+    "sequence_length",
+    "max_predictions_per_sequence",
+]
 
 
-def advice_for_another_run(run_dir: PathLike, differences: Iterable[str]) -> str:
-    """Returns the advice for a call with other parameters than the run in its directory.
-
-    A further phase starts from the newest checkpoint; another experiment starts from none of this one's.
-    """
-    names = (path.name for path in checkpoint_path(run_dir, 0).parent.glob("step_*"))
-    steps = [int(name[5:]) for name in names if name[5:].isdecimal() and int(name[5:])]
-    if not steps or not _OF_A_PHASE.issuperset(differences):
+def advice_for_another_run(run_dir: PathLike, differences: Collection[str]) -> str:
+    """Returns the advice for other parameters: a further phase starts from the newest checkpoint here."""
+    names = [path.name[5:] for path in checkpoint_path(run_dir, 0).parent.glob("step_*")]
+    newest = max((int(name) for name in names if name.isdecimal()), default=0)
+    if not newest or {name.partition(".")[2] for name in differences} - {*_OF_A_PHASE}:
         return "choose another run_dir"
     return (
-        f"choose another run_dir, where --initial_checkpoint={checkpoint_path(run_dir, max(steps))} makes "
+        f"choose another run_dir, where --initial_checkpoint={checkpoint_path(run_dir, newest)} makes "
         "these steps after the last one here (a further phase of the training),"
     )
 
@@ -127,11 +126,9 @@ class KeptCheckpoints:
         It could not be made again: training is past it.
         """
         for saved in self.steps:
-            if not step or saved > step:
+            if not step or saved > step or self._unfetched(saved):  # which is in the bucket
                 continue
             directory, state = checkpoint_path(self.run_dir, saved), self.run_dir / STATE
-            if self._unfetched(saved):
-                continue  # it is in the bucket
             if not directory.exists():
                 raise UserError(
                     f"{directory} is missing, but {state} is past that step; put it back, or remove "

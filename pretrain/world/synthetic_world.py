@@ -242,21 +242,19 @@ def _coreference_document(name: str, random: np.random.Generator) -> str:
     spans = {
         (0, len(first.split()) - 1): 0,
         (begin, begin + len(second.split()) - 1): 1,
-        (words.index(pronoun),) * 2: meant,
+        (words.index(pronoun), words.index(pronoun)): meant,
     }
     lines = [f"#begin document ({name}); part 000"]
     for number, word in enumerate(words):
-        brackets = (_bracket(number, span, entity) for span, entity in spans.items())
-        marks = "|".join(filter(None, brackets)) or "-"
-        columns = [name, "0", str(number), word, "-", "*", "-", "-", "-", "-", "*", marks]
+        # Such as `(1` at a mention's first word, `1)` at its last, `(1)` if it has one word.
+        marks = "|".join(
+            f"{'(' * (number == first)}{entity}{')' * (number == last)}"
+            for (first, last), entity in spans.items()
+            if number in (first, last)
+        )
+        columns = [name, "0", str(number), word, "-", "*", "-", "-", "-", "-", "*", marks or "-"]
         lines.append("\t".join(columns))
     return "\n".join([*lines, "", "#end document", ""])
-
-
-def _bracket(number: int, span: tuple[int, ...], entity: int) -> str:
-    """Returns what a mention puts into the coreference column of a word."""
-    opens, closes = number == span[0], number == span[1]
-    return f"{'(' if opens else ''}{entity if opens or closes else ''}{')' if closes else ''}"
 
 
 def winogender(world: World) -> dict[str, str]:

@@ -205,7 +205,7 @@ PURPOSES = {
             "turn text into a vocabulary, a token store and instances",
             "--run_dir=corpus --sources=split/trained.txt --source_format=sentences "
             "--vocabulary_size=500 --sequence_length=64",
-            report="pretrain.inspection.corpus_summary:describe_run",
+            report="pretrain.inspection.corpus_summary:describe",
         ),
         "pretrain": Command(
             "pretrain.training.pretraining:pretrain",

@@ -38,5 +38,4 @@ def render(template: Path, filters: Mapping[str, Callable[..., Any]], **values: 
     """
     environment = _environment(template.parent)
     environment.filters |= {"counted": counted, **filters}
-    page: str = environment.get_template(template.name).render(**values)
-    return page
+    return str(environment.get_template(template.name).render(**values))

@@ -31,8 +31,8 @@ def test_a_fold_is_a_fifth_of_the_examples_and_cuts_none(sizes: list[int], fold:
     """Examples of several rows each, such as questions with their windows."""
     groups = np.repeat(1000 + 7 * np.arange(len(sizes)), sizes)
     rows = rows_of(groups, held_out_fold=fold)
-    assert sorted([*rows.trainable, *rows.held_out]) == list(range(len(groups)))
-    inside, outside = set(groups[rows.held_out]), set(groups[rows.trainable])
+    assert sorted([*rows.trained, *rows.held_out]) == list(range(len(groups)))
+    inside, outside = set(groups[rows.held_out]), set(groups[rows.trained])
     assert not inside & outside
     assert abs(len(inside) - len(sizes) / 5) < 1
     assert rows_of(groups, held_out_fold=fold, finetune_seed=9).held_out.tolist() == (
@@ -67,4 +67,4 @@ def test_steps_are_whole_batches_of_the_epochs(
     examples: int, epochs: float, batch_size: int, steps: int
 ) -> None:
     rows = np.arange(examples)
-    assert TrainingRows("RTE", 0, rows, rows[:0], examples, batch_size).num_steps(epochs) == steps
+    assert TrainingRows("RTE", 0, rows, rows[:0], batch_size).num_steps(epochs) == steps

@@ -292,7 +292,8 @@ def test_balanced_weights_count_the_examples_that_are_trained_on(
         finetune(run_dir=str(run), **call, **used, max_steps=1, log_every_steps=1,
                  options={**options, name: weights})  # fmt: skip
         losses.append(json.loads((run / "metrics.jsonl").read_text().splitlines()[0])["loss"])
-    np.testing.assert_allclose(*losses, rtol=1e-6)
+    balanced, as_expected = losses
+    np.testing.assert_allclose(balanced, as_expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("weights", [[0.25, 3.0], "balanced"])

@@ -42,7 +42,7 @@ def corpus(tmp_path_factory):
 
 
 def test_counts_are_those_of_the_files(corpus):
-    printed = describe(corpus=corpus)
+    printed = describe(run_dir=corpus)
     store, table = TokenStore(corpus), InstanceTable(corpus)
     assert "documents     60\n" in printed
     mean = store.num_tokens / store.num_sentences
@@ -65,11 +65,11 @@ def test_short_targets_are_the_draws_whatever_the_documents_are(corpus):
     ]
     assert facts["counts"]["short_targets"] == sum(drawn)
     assert abs(sum(drawn) / passes - 0.1) < 4 * np.sqrt(0.09 / passes)
-    assert f"{sum(drawn) / passes:.1%} of the {passes:,} passes" in describe(corpus=str(corpus))
+    assert f"{sum(drawn) / passes:.1%} of the {passes:,} passes" in describe(run_dir=str(corpus))
 
 
 def test_what_is_told(corpus):
-    printed = describe(corpus=str(corpus))
+    printed = describe(run_dir=str(corpus))
     lengths = InstanceTable(corpus).rows["a_length"].astype(int)
     lengths += InstanceTable(corpus).rows["b_length"] + 3
     assert f"(mean {lengths.mean():.1f}, {(lengths == 512).mean():.1%} full)" in printed
@@ -86,7 +86,7 @@ def test_what_is_told(corpus):
 
 def test_command(corpus):
     done = warm.run(["show", str(corpus)])
-    assert (done.returncode, done.stdout) == (0, describe(corpus=corpus) + "\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, describe(run_dir=corpus) + "\n"), done.stderr
     nothing = warm.run(["show"])
     assert nothing.returncode == 2
     assert nothing.stderr.startswith("error: show lacks show.paths; give ")
