@@ -225,9 +225,7 @@ def check_disk(root: PathLike | None) -> CheckResult:
         return CheckResult(PROBLEM, "disk", f"{folder} may not be written", cure)
     finding = f"{free / 1e9:,.0f} GB free at {folder}"
     if free < BYTES_FREE_AT_LEAST:
-        cure = (
-            "free some: a base-size pre-training needs 5 GB and 0.4 more for each checkpoint kept"
-        )
+        cure = "free some: base-size pre-training needs 5 GB and 0.4 more for each checkpoint kept"
         return CheckResult(WARNING, "disk", finding, cure)
     return CheckResult(OK, "disk", finding)
 

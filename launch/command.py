@@ -131,8 +131,7 @@ class LaunchArguments(Arguments):
         modules = bindings_of("finetune").get("task_modules", ())
         refuse_unknown_scopes(scopes, "launch", unused=registered_tasks(tuple(modules)))
         for name, stage in _OF_STAGES.items():
-            bound = bindings_of(stage) | bindings_of(gin_name_of(stage))
-            arguments[name] = bound or None
+            arguments[name] = bindings_of(stage) | bindings_of(gin_name_of(stage)) or None
         self._digests = Path(settings["root"]) / DIGESTS
         recall(self._digests)
         try:

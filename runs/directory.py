@@ -186,9 +186,7 @@ class RunDirectory:
             compared.append(f"{stage}.{name} = {spelled[name]!r}{_HOLDS}{self.identity_of(name)}")
         heading = f"# Frozen by the stage `{stage}`. Numbers depend on every line"
         lines = [f"{heading}; of inputs, on content.", *compared]
-        if (
-            call is not None
-        ):  # which has names of its own, so that all that is compared is a comment
+        if call is not None:  # with names of its own, so that all that is compared is a comment
             lines = [
                 f"{heading} with `{_COMPARED.strip()}`; of inputs, on content.",
                 *(_COMPARED + line for line in compared),

@@ -140,8 +140,7 @@ class Checkpoint:
         files = provenance.pop("files", {})
         for file, entry in files.items():
             _require(directory / file)
-            size = (directory / file).stat().st_size
-            if size != entry["bytes"]:
+            if (size := (directory / file).stat().st_size) != entry["bytes"]:
                 raise UserError(
                     f"{directory / file} has {size} bytes, expected {entry['bytes']}; the checkpoint is "
                     "truncated or damaged: copy it again"

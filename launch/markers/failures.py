@@ -66,5 +66,4 @@ def exit_with(failures: Sequence[FailedRun]) -> None:
     """Prints the failed runs and exits with 2 if all inputs were at fault, else 1; returns if none failed."""
     if failures:
         console.progress(describe(failures))
-        user_errors_only = all(failure.is_user_error for failure in failures)
-        sys.exit(EXIT_USER_ERROR if user_errors_only else 1)
+        sys.exit(EXIT_USER_ERROR if all(failure.is_user_error for failure in failures) else 1)

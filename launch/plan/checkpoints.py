@@ -19,7 +19,7 @@ from multiberts.bert.checkpoint.release_names import (
 from multiberts.launch.plan.planned_run import Output, PlannedRun, kept_steps
 from multiberts.runs import console
 from multiberts.runs.directory import CONFIG, DONE
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, listed
 from multiberts.runs.files import UNFINISHED_SUFFIX, PathLike
 
 # Paths by procedure; or paths of checkpoints that record their procedure.
@@ -200,9 +200,7 @@ def find_checkpoints(folder: PathLike) -> list[Checkpoint]:
             problems.append((directory, str(error)))
     if problems:
         others = [str(directory.relative_to(folder)) for directory, _ in problems[1:]]
-        shown = f"; {', '.join(others[:3])} failed, too" if others else ""
-        more = f" and {len(others) - 3} more" if len(others) > 3 else ""
-        raise UserError(f"{problems[0][1]}{shown}{more}")
+        raise UserError(problems[0][1] + f"; {listed(others)} failed, too" * bool(others))
     if not opened:
         raise UserError(
             f"{folder} holds no checkpoint; give the folder of directories such as multiberts-seed_0"
@@ -216,13 +214,11 @@ def _candidates(folder: Path) -> Iterator[Path]:
     for path, folders, files in os.walk(folder, followlinks=True):
         folders[:] = sorted(set(folders) - _SKIPPED)
         directory = Path(path)
-        if (real := directory.resolve()) in seen:  # or a link to a parent would never end
+        # Left over from a kill, or seen: a link to a parent would never end.
+        if path.endswith(UNFINISHED_SUFFIX) or (real := directory.resolve()) in seen:
             folders.clear()
             continue
         seen.add(real)
-        if path.endswith(UNFINISHED_SUFFIX):  # left over from a kill
-            folders.clear()
-            continue
         is_checkpoint = any(
             name.endswith((".index", ".safetensors", "pytorch_model.bin")) or ".data-" in name
             for name in files

@@ -100,19 +100,15 @@ class WaitingRuns:
             seconds = sum(
                 self._seconds.get(run.path, run.parameters.get("num_steps") or 1.0) for run in group
             )
-            rank = _RANKS.get(first.stage, _FIRST)
-            entry = (rank, -seconds, self._order[first.path], key, len(group))
-            heapq.heappush(self._heap, entry)
+            place = (_RANKS.get(first.stage, _FIRST), -seconds, self._order[first.path])
+            heapq.heappush(self._heap, (*place, key, len(group)))
 
     def note_done(self, run: PlannedRun) -> None:
         """Adds the runs that waited only for this one."""
-        ready = []
-        for child in self._children.pop(run.path, []):
-            missing = self._missing[child.path]
-            missing.discard(run.path)
-            if not missing:
-                ready.append(child)
-        self.add(ready)
+        children = self._children.pop(run.path, [])
+        for child in children:
+            self._missing[child.path].discard(run.path)
+        self.add(child for child in children if not self._missing[child.path])
 
     def give_up_after(self, run: PlannedRun) -> list[PlannedRun]:
         """Removes the descendants of a failed run; returns those that were not removed before."""

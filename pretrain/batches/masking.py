@@ -237,7 +237,8 @@ def _choose_positions(
     weights = np.arange(max_predictions) < count[:, None]
     positions = np.zeros(weights.shape, np.int64)
     # Flat arrays: flat indices are several times as fast as pairs.
-    positions[weights] = np.flatnonzero(chosen) - np.repeat(_starts(chosen), count)
+    row_starts = np.arange(len(chosen)) * chosen.shape[1]  # in the flat array
+    positions[weights] = np.flatnonzero(chosen) - np.repeat(row_starts, count)
     return positions, weights
 
 
@@ -255,11 +256,6 @@ def _lowest(candidates: np.ndarray, bits: np.ndarray, count: np.ndarray) -> np.n
         chosen[unclear] = scores <= _at(np.sort(scores, axis=1), count[unclear])
         chosen[count == 0] = False
     return chosen
-
-
-def _starts(matrix: np.ndarray) -> np.ndarray:
-    """Returns the index of each row's start in the flat array, int64 [rows]."""
-    return np.asarray(np.arange(matrix.shape[0]) * matrix.shape[1])
 
 
 def _at(in_order: np.ndarray, count: np.ndarray) -> np.ndarray:
@@ -353,7 +349,8 @@ def _replace_chosen(
     action = uniform(hash_bits("action", *mask_key, positions))  # [batch, P]
     # Includes special tokens, because the original draws from its whole vocabulary.
     any_id = below(hash_bits("replacement", *mask_key, positions), vocabulary.size)
-    flat, indices = input_ids.reshape(-1), positions + _starts(input_ids)[:, None]
+    row_starts = np.arange(len(input_ids)) * input_ids.shape[1]
+    flat, indices = input_ids.reshape(-1), positions + row_starts[:, None]
     old = flat.take(indices)
     new = np.where(
         action < _MASK_SHARE,

@@ -142,9 +142,8 @@ def show_batch(
     ]
     pieces = batches.vocabulary.pieces
     for row in range(min(rows or len(ids), len(ids))):
-        is_random = bool(batch["next_sentence_labels"][row])
-        lines.append("")
-        lines.append(f"instance {ids[row]}: {'random' if is_random else 'true'} next")
+        kind = "random" if batch["next_sentence_labels"][row] else "true"
+        lines += ["", f"instance {ids[row]}: {kind} next"]
         length = int(batch["input_mask"][row].sum())
         words = [pieces[number] for number in batch["input_ids"][row, :length]]
         count = int(batch["masked_lm_weights"][row].sum())

@@ -61,20 +61,17 @@ def checkpoint_path(run_dir: PathLike, step: int) -> Path:
 
 
 # Differences between the phases of a training (Devlin et al. 2019, appendix A.2).
-_OF_A_PHASE = [
-    "num_steps",
-    "checkpoint_steps",
-    "corpus",
-    "sequence_length",
-    "max_predictions_per_sequence",
-]
+_OF_A_PHASE = {
+    *("num_steps", "checkpoint_steps", "corpus"),
+    *("sequence_length", "max_predictions_per_sequence"),
+}
 
 
 def advice_for_another_run(run_dir: PathLike, differences: Collection[str]) -> str:
     """Returns the advice for other parameters: a further phase starts from the newest checkpoint here."""
     names = [path.name[5:] for path in checkpoint_path(run_dir, 0).parent.glob("step_*")]
     newest = max((int(name) for name in names if name.isdecimal()), default=0)
-    if not newest or {name.partition(".")[2] for name in differences} - {*_OF_A_PHASE}:
+    if not newest or {name.partition(".")[2] for name in differences} - _OF_A_PHASE:
         return "choose another run_dir"
     return (
         f"choose another run_dir, where --initial_checkpoint={checkpoint_path(run_dir, newest)} makes "

@@ -104,9 +104,7 @@ def pretrain(settings: PretrainingSettings) -> None:
         raise UserError(
             f"pretrain.sequence_length {settings.sequence_length} exceeds the model's "
             f"{config.max_position_embeddings} positions; lower it or raise "
-            "max_position_embeddings in pretrain.model"
-            + ", from the first phase on"
-            * (start is not None)
+            f"max_position_embeddings in pretrain.model{', from the first phase on' * (start is not None)}"
         )
     if start is not None:
         check_initial_checkpoint(start, config, batches.vocabulary)

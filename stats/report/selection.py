@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
@@ -85,8 +85,7 @@ class FinishedRun:
     @property
     def held_out_fold(self) -> int | None:
         """Returns the fold of the training data that the run held out, or None."""
-        fold: int | None = self.facts.get("parameters", {}).get("held_out_fold")
-        return fold
+        return cast("int | None", self.facts.get("parameters", {}).get("held_out_fold"))
 
 
 @dataclass(frozen=True)
