@@ -23,6 +23,7 @@ from multiberts.bert.checkpoint.checkpoint import (
 )
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.bert.checkpoint.tensorflow_format import FILES
+from multiberts.bert.training.state import DeviceWeights
 from multiberts.bert.vocabulary import TOKENIZER_CONFIG
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.evaluate.prediction_files.run_file import set_at
@@ -73,10 +74,9 @@ class _Selection:
                 f"labels are: {scored_sets}; choose one of them"
             )
         metric = settings.keep_metric or sets[name][0]
-        set_metrics = [*sets[name]]
         direction = METRICS[metric].higher_is_better if metric in METRICS else None
-        if metric not in set_metrics or direction is None:
-            usable = [name for name in set_metrics if name in METRICS]
+        if metric not in sets[name] or direction is None:
+            usable = [known for known in sets[name] if known in METRICS]
             raise UserError(
                 f"finetune.keep_metric is {metric!r}, expected a metric of evaluation set {name} that has "
                 f"a better direction ({', '.join(usable) or 'none'}); {nearest(metric, usable)}"
@@ -200,10 +200,10 @@ class FineTunedModel:
             )
         return is_better
 
-    def read(self, names: Iterable[str]) -> dict[str, np.ndarray]:
+    def read(self, names: Iterable[str]) -> DeviceWeights:
         """Returns the named weights of the saved model."""
         variables = read_checkpoint(self.path).variables
-        return {name: variables[name] for name in names}
+        return DeviceWeights({name: variables[name] for name in names})
 
     def has_lost_patience(self) -> bool:
         """Returns whether training ends here, after too many models without improvement."""

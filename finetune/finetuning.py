@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 from collections.abc import Iterable
@@ -12,7 +13,7 @@ from multiberts.bert.checkpoint.checkpoint import INITIALISED, Checkpoint
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.bert.model.optimization import learning_rate_schedule
 from multiberts.bert.randomness import hash_bits
-from multiberts.bert.training.state import save_state, saved_step
+from multiberts.bert.training.state import DeviceWeights, save_state, saved_step
 from multiberts.bert.training.training_loop import Callbacks, Saving, Schedule, train
 from multiberts.evaluate.prediction_files.prediction_file import write_predictions
 from multiberts.evaluate.prediction_files.run_file import (
@@ -127,7 +128,7 @@ def finetune(settings: FinetuningSettings) -> None:
 
     has_ended = (lambda: False) if tuned is None else tuned.has_lost_patience
 
-    with preemption_notice() as should_stop, run:
+    with preemption_notice() as should_stop, run, trainer or contextlib.nullcontext():
         if run.done:  # another process may have finished it since the check above
             return
 
@@ -174,7 +175,7 @@ def finetune(settings: FinetuningSettings) -> None:
         # model was already scored as an early one.
         early = [written_early(run.path, epochs) or {} for epochs in step_of]
         entries = {name: entry for each in early for name, entry in each.items()}
-        weights = first_weights if trainer is None else trainer.parameters()
+        weights = DeviceWeights(first_weights) if trainer is None else trainer.parameters()
         is_best = not has_ended()
         if is_best:
             last = write_sets(run.path, predicted(weights))

@@ -20,13 +20,14 @@ from multiberts.bert.model.backend_ops import PLAIN
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.encoder import Packing, encode
 from multiberts.bert.model.heads import masked_lm_logits
+from multiberts.bert.training.trainer import Trainer, Trainers
 from multiberts.finetune.features import encoder_inputs
 from multiberts.finetune.packing import PACKING
 from multiberts.finetune.training_options import RECIPE, TrainingOptions
 from multiberts.runs.errors import UserError
 
 if TYPE_CHECKING:
-    from multiberts.bert.training.engine import CompileChoice, ForwardPass, Trainer
+    from multiberts.bert.training.engine import CompileChoice, ForwardPass
 
 Arrays = dict[str, np.ndarray]
 Weights = Mapping[str, np.ndarray]
@@ -130,8 +131,8 @@ class TrainableNetwork(Network):
 
 # Enough for the tasks of a sweep: a network that is dropped from the cache is compiled again.
 @functools.lru_cache(maxsize=8)
-def trainer_of(network: TrainableNetwork, training: TrainingOptions, compile_step: bool) -> Trainer:
-    return training.trainer(network.loss, network.config, compile_step)
+def trainers(network: TrainableNetwork, training: TrainingOptions, compile_step: bool) -> Trainers:
+    return Trainers(lambda: training.trainer(network.loss, network.config, compile_step))
 
 
 @functools.lru_cache(maxsize=8)
@@ -195,7 +196,8 @@ class TrainableModel(Model):
 
     @property
     def trainer(self) -> Trainer:
-        return trainer_of(self.network, self.training, bool(self.compile_step))
+        """Returns a trainer for one run, which ends with `with trainer:`."""
+        return trainers(self.network, self.training, bool(self.compile_step)).take()
 
     @property
     @abc.abstractmethod

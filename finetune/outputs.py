@@ -89,17 +89,15 @@ def facts_of_model(model: Checkpoint) -> dict[str, Any]:
     """Returns what a run.json says of a kept model that predicts: what the run that kept it says."""
     known, record = model.provenance, model.provenance[FINE_TUNED]
     parent = known.get("parent") or known
+    further = {"parent": parent.get("parent")}
+    if "sha256" in parent:
+        further["checkpoint"] = {"name": origin_of(model.directory), "sha256": parent["sha256"]}
     return {
         **{name: parent.get(name) for name in ("procedure", "pretrain_seed", "step")},
         "data_seed": known.get("data_seed"),
         "learning_rate": record["learning_rate"],
         "finetune_seed": record["finetune_seed"],
-        **(
-            {"checkpoint": {"name": origin_of(model.directory), "sha256": parent["sha256"]}}
-            if "sha256" in parent
-            else {}
-        ),
-        **({"parent": parent["parent"]} if parent.get("parent") else {}),
+        **{name: value for name, value in further.items() if value},
     }
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from multiberts.bert.checkpoint.checkpoint import Checkpoint
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
+from multiberts.bert.training.state import DeviceWeights
 from multiberts.evaluate.metrics.label_sets import SEPARATOR
 from multiberts.evaluate.metrics.probability import softmax
 from multiberts.evaluate.prediction_files.prediction_file import ANSWERS, PREDICTION_TEXT
@@ -110,7 +111,7 @@ class Predictor:
             )
         self._text_columns, self._label_column = tuple(text_columns), label_column
         self._compile_step = compile_step
-        self._weights: dict[str, np.ndarray] | None = None
+        self._weights: DeviceWeights | None = None
 
     def __call__(
         self, examples: Sequence[str | Sequence[str] | Mapping[str, Any]]
@@ -175,7 +176,7 @@ class Predictor:
         checkpoint, head = self.checkpoint, self.record["head"]
         model = data.read(checkpoint)
         model.compile_step = self._compile_step
-        if self._weights is None:  # the same arrays at every call, so that they stay on the device
+        if self._weights is None:  # the same ones at every call, so that they stay on the device
             number, wanted_number = head["num_texts"], model.head.num_texts
             if number is not None and number != wanted_number:
                 raise UserError(
@@ -192,7 +193,7 @@ class Predictor:
                         f"{self.directory}: {name} of the head {problem}, but task {self.task.name} has "
                         f"{wanted.shape}; labels and head are of two models: copy the checkpoint again"
                     )
-            self._weights = {name: variables[name] for name in weights}
+            self._weights = DeviceWeights({name: variables[name] for name in weights})
         return model.evaluate(self._weights)
 
     def lines(
@@ -285,18 +286,15 @@ def _named(number: float, classes: Sequence[str] | None) -> Any:
 
 def timed(sets: Iterable[EvaluationSet]) -> Iterator[EvaluationSet]:
     """Yields the sets, and reports the model's time for each."""
-    iterator = iter(sets)
-    while True:
-        started = time.perf_counter()
-        predicted = next(iterator, None)
-        if predicted is None:
-            return
+    started = time.perf_counter()
+    for predicted in sets:
         seconds, count = time.perf_counter() - started, len(predicted.example_ids)
         console.progress(
             f"{predicted.name}: {counted(count, 'example', ',')} in {seconds:.1f} s, "
             f"{count / seconds:,.1f} per second"
         )
         yield predicted
+        started = time.perf_counter()
 
 
 @contextlib.contextmanager

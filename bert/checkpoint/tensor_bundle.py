@@ -17,6 +17,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import google_crc32c
 import numpy as np
@@ -26,6 +27,8 @@ _HEADER = b"\x08\x01\x1a\x02\x08\x01"
 _MAGIC = 0xDB4775248B80FB57
 _FOOTER_BYTES = 48
 _RESTART_INTERVAL = 16
+
+_Kind = TypeVar("_Kind", int, bytes)
 
 
 @functools.cache
@@ -137,12 +140,9 @@ def parse_index(content: bytes) -> tuple[dict[str, BundleEntry], int]:
         for _, handle in _rows(content, offset, size):
             offset, size, _ = _two_varints(handle, 0)
             rows += _rows(content, offset, size)
-    except (IndexError, struct.error) as error:
-        raise ValueError("the index is truncated") from error
-    try:
         return _entries(rows)
     except (IndexError, struct.error) as error:
-        raise ValueError("an entry of the index is cut") from error
+        raise ValueError("the index is truncated") from error
 
 
 def _entries(rows: Iterable[tuple[bytes, bytes]]) -> tuple[dict[str, BundleEntry], int]:
@@ -151,33 +151,25 @@ def _entries(rows: Iterable[tuple[bytes, bytes]]) -> tuple[dict[str, BundleEntry
     for key, value in rows:
         fields = dict(_fields(value))
         if not key:
-            num_shards = _whole(fields.get(1, 1))
+            num_shards = _of(int, fields.get(1, 1))
             continue
         if key.startswith(b"\0"):  # part of a partitioned variable
             continue
         # Field 7 lists the slices of a partitioned variable.
-        dtype = None if 7 in fields else _types().get(_whole(fields.get(1, 0)))
+        dtype = None if 7 in fields else _types().get(_of(int, fields.get(1, 0)))
         shape = fields.get(2, b"")
-        sizes = [
-            dict(_fields(_message_of(dim))).get(1, 0) for _, dim in _fields(_message_of(shape))
-        ]
+        sizes = [dict(_fields(_of(bytes, dim))).get(1, 0) for _, dim in _fields(_of(bytes, shape))]
         entries[key.decode()] = BundleEntry(
             dtype,
-            tuple(_whole(size) for size in sizes),
-            *(_whole(fields.get(number, 0)) for number in (3, 4, 5, 6)),
+            tuple(_of(int, size) for size in sizes),
+            *(_of(int, fields.get(number, 0)) for number in (3, 4, 5, 6)),
         )
     return entries, num_shards
 
 
-def _message_of(value: int | bytes) -> bytes:
-    if not isinstance(value, bytes):
-        raise ValueError("the index holds a number in place of a shape")
-    return value
-
-
-def _whole(value: int | bytes) -> int:
-    if not isinstance(value, int):
-        raise ValueError("the index holds text in place of a number")
+def _of(kind: type[_Kind], value: int | bytes) -> _Kind:
+    if not isinstance(value, kind):
+        raise ValueError("the index has a number in place of a shape, or text in place of a number")
     return value
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from multiberts.bert.model.array_ops import numpy_arrays
-from multiberts.bert.training.state import Arrays
+from multiberts.bert.training.state import Arrays, DeviceWeights
 from multiberts.bert.training.trainer import Array, Batch, Loss, Named, Trainer, TrainerSettings
 from multiberts.runs.allocator import keep_freed_memory
 from multiberts.runs.console import note_once
@@ -69,8 +69,6 @@ class ForwardPass:
         """
         self.function = function
         self._compile_step = compile_step
-        self._source: Mapping[str, np.ndarray] | None = None
-        self._on_device: Named = {}
 
     def suited_to(self, parameters: Mapping[str, np.ndarray], num_rows: int) -> ForwardPass:
         """Returns the faster pass for this number of rows: this one or a NumPy one.
@@ -89,16 +87,14 @@ class ForwardPass:
 
     def __call__(self, parameters: Mapping[str, np.ndarray], batch: Batch) -> Arrays:
         """Args:
-          parameters: float32 arrays by name; kept on the device while the same dict is given.
+          parameters: float32 arrays by name; `DeviceWeights` are copied to the device once, others each time.
 
         Returns:
           Arrays by name.
         """
-        on_device, compiled = self._compiled
-        if parameters is not self._source:
-            self._on_device = on_device(parameters)
-            self._source = parameters
-        outputs = compiled(self._on_device, on_device(batch))
+        put, compiled = self._compiled
+        kept = parameters if isinstance(parameters, DeviceWeights) else DeviceWeights(parameters)
+        outputs = compiled(kept.on_device(put), put(batch))
         return {name: np.asarray(value) for name, value in outputs.items()}
 
     @functools.cached_property

@@ -142,21 +142,13 @@ class JaxTrainer(Trainer):
             return dict(arrays)
         return {name: self._device_put(values, spec) for name, values in arrays.items()}
 
-    def _update(self, arrays: Batch, learning_rate: np.ndarray) -> Named:
+    def _update(self, arrays: Batch, rate: np.ndarray, *num_steps: np.int32) -> Named:
         scalars: Named
         if self._on_cpu:
-            return self._update_by_shards(dict(arrays), learning_rate)
-        self._state, scalars = self._compiled(
-            self._state, self._sharded(arrays, _SHARDED), learning_rate
-        )
-        return scalars
-
-    def _update_block(self, arrays: Batch, learning_rates: np.ndarray, num_steps: int) -> Named:
-        scalars: Named
-        sharded = self._sharded(arrays, _SHARDED_BLOCK)
-        self._state, scalars = self._compiled_block(
-            self._state, sharded, learning_rates, np.int32(num_steps)
-        )
+            return self._update_by_shards(dict(arrays), rate)
+        compiled = self._compiled_block if num_steps else self._compiled
+        sharded = self._sharded(arrays, _SHARDED_BLOCK if num_steps else _SHARDED)
+        self._state, scalars = compiled(self._state, sharded, rate, *num_steps)
         return scalars
 
     def _update_by_shards(self, arrays: dict[str, np.ndarray], learning_rate: np.ndarray) -> Named:

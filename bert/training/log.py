@@ -66,7 +66,7 @@ class TrainingLog(contextlib.AbstractContextManager["TrainingLog"]):
             return
         line = {"step": step, **values, "time": round(time.time(), 3)}
         data = (json.dumps(line) + "\n").encode()
-        try:
+        with refused_writes(self._path):
             if not os.fstat(self._handle.fileno()).st_nlink:
                 raise UserError(
                     f"{self._path} was removed while it was being written; run the same command again: it "
@@ -74,8 +74,6 @@ class TrainingLog(contextlib.AbstractContextManager["TrainingLog"]):
                 )
             if self._handle.write(data) != len(data):
                 raise OSError(errno.ENOSPC, "No space left on device")
-        except OSError as error:
-            raise cannot_write(self._path, error) from error
         if self._events:
             self._events.add(line)
             self._events.flush()
@@ -96,8 +94,8 @@ class EventFile:
         from tensorboard.compat.proto.summary_pb2 import Summary
         from tensorboard.summary.writer.record_writer import RecordWriter
 
-        self._new_event, self._new_summary, self._path = Event, Summary, directory
-        with self._refused_writes():
+        self._new_event, self._new_summary = Event, Summary
+        with refused_writes(directory):
             remove(directory)
             directory.mkdir(parents=True)
             # A new name each time, so that a running TensorBoard notices the file.
@@ -117,33 +115,30 @@ class EventFile:
         self._write(wall_time=line.get("time", 0.0), step=line["step"], summary=summary)
 
     def _write(self, **event: Any) -> None:
-        with self._refused_writes():
+        with refused_writes(self._path):
             self._writer.write(self._new_event(**event).SerializeToString())
 
     def flush(self) -> None:
         """Flushes added events to the system."""
-        with self._refused_writes():
+        with refused_writes(self._path):
             self._writer.flush()
 
     def close(self) -> None:
-        with self._refused_writes():
+        with refused_writes(self._path):
             self._writer.close()
 
-    @contextlib.contextmanager
-    def _refused_writes(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise cannot_write(self._path, error) from error
 
-
-def cannot_write(path: Path, error: Exception) -> UserError:
-    """Converts a system error for a log's directory or file."""
-    reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-    return UserError(
-        f"cannot write {path}: {reason}; free some space or choose another run_dir, then run the "
-        "same command again: it resumes from the last saved state"
-    )
+@contextlib.contextmanager
+def refused_writes(path: Path) -> Iterator[None]:
+    """Reports a system error for a log's directory or file."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error).splitlines()[0]
+        raise UserError(
+            f"cannot write {path}: {reason}; free some space or choose another run_dir, then run the "
+            "same command again: it resumes from the last saved state"
+        ) from error
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -194,8 +189,6 @@ def _opened(path: Path, lines: list[dict[str, Any]]) -> io.FileIO:
     """Rewrites a log with the given lines and opens it for appending."""
     if path.exists():
         write_atomically(path, "".join(json.dumps(line) + "\n" for line in lines))
-    try:
+    with refused_writes(path):
         # Unbuffered: a kill loses nothing, and closing does not retry a failed write.
         return open(path, "ab", buffering=0)
-    except OSError as error:
-        raise cannot_write(path, error) from error

@@ -11,7 +11,7 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,17 @@ _PARTS = ("parameters", "m", "v")
 # Entry of a state's file with the machine of the training.
 _MACHINE = "machine"
 _NAME = re.compile(r"step_(\d+)\.npz")
+
+
+class DeviceWeights(Arrays):
+    """Weights, not to be changed, whose copy on the device is made once and ends with them."""
+
+    _copy: Mapping[str, Any] | None = None
+
+    def on_device(self, put: Callable[[Arrays], Mapping[str, Any]]) -> Mapping[str, Any]:
+        if self._copy is None:
+            self._copy = put(self)
+        return self._copy
 
 
 @dataclasses.dataclass(frozen=True)

@@ -36,6 +36,8 @@ tf.config.experimental.enable_op_determinism()
 if matmul_precision() == HIGHEST:
     tf.config.experimental.enable_tensor_float_32_execution(False)
 
+_EMPTY = np.zeros(0, np.float32)
+
 
 class TensorFlowTrainer(Trainer):
     """Updates in TensorFlow; see `Trainer`. On a processor, XLA's program may make several."""
@@ -59,6 +61,7 @@ class TensorFlowTrainer(Trainer):
             joins_steps=is_compiled_on_cpu,
         )
         self._state: State = {}, {}, {}  # of tf.Variable
+        self._shape_of: dict[str, tuple[int, ...]] = {}
 
     def _versions(self) -> Mapping[str, object]:
         return {
@@ -69,11 +72,13 @@ class TensorFlowTrainer(Trainer):
 
     def _put(self, state: tuple[Arrays, Arrays, Arrays]) -> None:
         shapes = {name: values.shape for name, values in state[0].items()}
-        if shapes != {name: tuple(variable.shape) for name, variable in self._state[0].items()}:
+        if shapes and shapes != self._shape_of:
+            self._shape_of = shapes
+            # Variables of any shape, which the end of a run can empty.
             for part in self._state:
                 part.clear()
                 for name in sorted(shapes):
-                    part[name] = tf.Variable(np.zeros(shapes[name], np.float32))
+                    part[name] = tf.Variable(_EMPTY, shape=tf.TensorShape(None))
             # A compiled function keeps the variables of its first call: new variables need a new function.
             self._compiled = self._compile(self._updated, self.settings.compile_step)
             self._compiled_block = self._compile(self._updated_block, True)
@@ -84,7 +89,7 @@ class TensorFlowTrainer(Trainer):
 
         def update(*arguments: Any) -> Named:
             values = [
-                {name: tf.convert_to_tensor(part[name]) for name in sorted(part)}
+                {name: tf.ensure_shape(part[name], self._shape_of[name]) for name in sorted(part)}
                 for part in self._state
             ]
             state, scalars = updated(tuple(values), *arguments)
@@ -99,18 +104,14 @@ class TensorFlowTrainer(Trainer):
     def _assign(self, state: tuple[Named, Named, Named]) -> None:
         for variables, values in zip(self._state, state, strict=True):
             for name in sorted(variables):
-                variables[name].assign(values[name])
+                variables[name].assign(values.get(name, _EMPTY))
 
     def _fetch(self, part: int) -> Arrays:
         return {name: variable.numpy() for name, variable in self._state[part].items()}
 
-    def _update(self, arrays: Batch, learning_rate: np.ndarray) -> Named:
-        return self._compiled(_tensors(arrays), tf.constant(learning_rate))
-
-    def _update_block(self, arrays: Batch, learning_rates: np.ndarray, num_steps: int) -> Named:
-        return self._compiled_block(
-            _tensors(arrays), tf.constant(learning_rates), tf.constant(num_steps)
-        )
+    def _update(self, arrays: Batch, rate: np.ndarray, *num_steps: np.int32) -> Named:
+        compiled = self._compiled_block if num_steps else self._compiled
+        return compiled(_tensors(arrays), *map(tf.constant, (rate, *num_steps)))
 
     def _value_and_gradients(self, loss: LossOf, parameters: Named) -> tuple[Array, Named, Named]:
         names = sorted(parameters)

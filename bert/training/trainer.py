@@ -24,7 +24,7 @@ from multiberts.bert.model.optimization import (
 )
 from multiberts.bert.randomness import hash_bits
 from multiberts.bert.training.devices import AUTO, DeviceChoice, Devices
-from multiberts.bert.training.state import Arrays, TrainingState
+from multiberts.bert.training.state import Arrays, DeviceWeights, TrainingState
 from multiberts.runs.environment import engine, machine, matmul_precision
 from multiberts.runs.errors import UserError
 
@@ -69,8 +69,10 @@ class TrainerSettings(AdamSettings):
             raise UserError(f"devices is {self.devices!r}; give 'auto' or a number from 1")
 
 
-class Trainer(abc.ABC):
+class Trainer(contextlib.AbstractContextManager["Trainer"]):
     """Turns a state and a batch into the next state, compiled once for each batch shape.
+
+    `with trainer:` is a run, at whose end the weights go; see `Trainers`.
 
     A batch is cut into `gradient_shards` equal parts. Each part's gradient is clipped to global norm 1, and
     the clipped gradients are summed, as on the original's replicas: the number of shards is part of the
@@ -112,8 +114,13 @@ class Trainer(abc.ABC):
         self.step_count = 0
         self.has_updated = False  # the first update compiles
         self.steps_per_dispatch = settings.steps_per_dispatch if joins_steps else 1
+        self.give_back: Callable[[], None] = lambda: None  # for `Trainers`
         self._loss = loss
         self._backend = backend
+
+    def __exit__(self, *error: object) -> None:
+        self._put(({}, {}, {}))
+        self.give_back()
 
     @property
     def machine(self) -> dict[str, object]:
@@ -143,9 +150,9 @@ class Trainer(abc.ABC):
         parameters, m, v = map(self._fetch, range(3))
         return TrainingState(parameters, m, v, self.step_count, self.machine)
 
-    def parameters(self) -> Arrays:
+    def parameters(self) -> DeviceWeights:
         """Returns a copy of the weights, float32 by name."""
-        return self._fetch(0)
+        return DeviceWeights(self._fetch(0))
 
     def step(self, batch: Batch, learning_rate: float, dropout_seed: int) -> Named:
         """Makes one update; see `steps`."""
@@ -186,7 +193,7 @@ class Trainer(abc.ABC):
             filled = [*batches, *(most - count) * [batches[-1]]]
             arrays = {name: np.stack([batch[name] for batch in filled]) for name in batches[0]}
             arrays[DROPOUT_KEYS] = self._dropout_keys(dropout_seed, numbers)
-            scalars = self._update_block(arrays, np.array(rates, np.float32), count)
+            scalars = self._update(arrays, np.array(rates, np.float32), np.int32(count))
         self.step_count += count
         return scalars
 
@@ -337,12 +344,8 @@ class Trainer(abc.ABC):
         """Returns a copy of the weights (0), m (1) or v (2)."""
 
     @abc.abstractmethod
-    def _update(self, arrays: Batch, learning_rate: np.ndarray) -> Named:
-        """Replaces the state by that of `_updated`, compiled; returns the scalars."""
-
-    @abc.abstractmethod
-    def _update_block(self, arrays: Batch, learning_rates: np.ndarray, num_steps: int) -> Named:
-        """Replaces the state by that of `_updated_block`, compiled; returns the scalars."""
+    def _update(self, arrays: Batch, rate: np.ndarray, *num_steps: np.int32) -> Named:
+        """Replaces the state by that of `_updated`, or `_updated_block`, compiled; returns the scalars."""
 
     @abc.abstractmethod
     def _value_and_gradients(self, loss: LossOf, parameters: Named) -> tuple[Array, Named, Named]:
@@ -361,6 +364,22 @@ class Trainer(abc.ABC):
     def _sum_over_devices(self, values: Any) -> Any:
         """Returns the sums over all devices; with one device the values themselves."""
         return values
+
+
+class Trainers:
+    """The trainers of one network; those that no run uses have no weights, but are compiled."""
+
+    def __init__(self, make: Callable[[], Trainer]):
+        self._make = make
+        self._idle: list[Trainer] = []
+
+    def take(self) -> Trainer:
+        """Returns a trainer that no other run uses; `with trainer:` gives it back."""
+        with contextlib.suppress(IndexError):
+            return self._idle.pop()
+        trainer = self._make()
+        trainer.give_back = lambda: self._idle.append(trainer)
+        return trainer
 
 
 def clipped(gradients: Named, metrics: Named, scale: Array) -> Sums:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from multiberts.bert.training.devices import CPU
-from multiberts.bert.training.log import METRICS, TrainingLog, cannot_write, tail_of_metrics
+from multiberts.bert.training.log import METRICS, TrainingLog, refused_writes, tail_of_metrics
 from multiberts.bert.training.state import STATE, StateWriter, TrainingState, load_newest_state
 from multiberts.bert.training.trainer import Array, Batch, Trainer
 from multiberts.runs import console
@@ -111,7 +111,8 @@ def train(
 
     # --- Resume from the newest state, or begin -----------------------------------------------------
 
-    _make_directory(directory / STATE)
+    with refused_writes(directory / STATE):  # before the first step, so that an error loses no work
+        (directory / STATE).mkdir(parents=True, exist_ok=True)
     with trainer.report_errors():
         _resume(trainer, directory, schedule.initial_parameters)
 
@@ -359,14 +360,6 @@ def batches_ahead(
             begin_job()
             for steps in job:
                 yield steps, batches[steps.start - job[0].start : steps.stop - job[0].start]
-
-
-def _make_directory(path: Path) -> None:
-    """Creates the folder of states before the first step, so that an error there loses no work."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot_write(path, error) from error
 
 
 def _resume(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from multiberts.bert.checkpoint.checkpoint import Checkpoint
+from multiberts.bert.training.state import DeviceWeights
 from multiberts.finetune.coreference.mention_pairs import MentionPairs
 from multiberts.finetune.features import evaluation_batches, sequence_batch
 from multiberts.finetune.model import Network, forward_pass
@@ -90,11 +91,9 @@ def span_states(
       folder: cache that processes share; None: memory only. It can be deleted whenever no run uses it.
     """
     predictor = forward_pass(FrozenEncoder(checkpoint.config), compile_step)
+    given = predictor, checkpoint, pooling
     if folder is None:
-        return {
-            name: _encoded(pairs, predictor, checkpoint, pooling, name)
-            for name, pairs in sets.items()
-        }
+        return {name: _encoded(*given, name, pairs) for name, pairs in sets.items()}
     states_dir = folder / _address(sets, checkpoint, pooling, compile_step)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -110,8 +109,7 @@ def span_states(
             with replaced(states_dir) as unfinished:
                 unfinished.mkdir()
                 for name, pairs in sets.items():
-                    file = unfinished / f"{name}.npy"
-                    _encoded(pairs, predictor, checkpoint, pooling, name, file)
+                    _encoded(*given, name, pairs, unfinished / f"{name}.npy")
     return {
         name: SpanStates(
             np.load(states_dir / f"{name}.npy", mmap_mode="r"), _offsets(pairs, pooling)
@@ -155,11 +153,11 @@ def _offsets(pairs: MentionPairs, pooling: str) -> np.ndarray:
 
 
 def _encoded(
-    pairs: MentionPairs,
     predictor: ForwardPass,
     checkpoint: Checkpoint,
     pooling: str,
     name: str,
+    pairs: MentionPairs,
     file: Path | None = None,
 ) -> SpanStates:
     """Returns the states of one set, written to a file if given."""
@@ -171,7 +169,7 @@ def _encoded(
         values = np.zeros(shape, np.float32)
     else:
         values = np.lib.format.open_memmap(file, mode="w+", dtype=np.float32, shape=shape)
-    for spans, tokens, ends in _span_tokens(pairs, predictor, checkpoint, name):
+    for spans, tokens, ends in _span_tokens(predictor, checkpoint, name, pairs):
         if pooling == TOKENS:
             # Row of a token: first row of its span + its position in the span.
             begins = ends - (pairs.spans[spans, 2] - pairs.spans[spans, 1] + 1)
@@ -196,19 +194,19 @@ def _encoded(
 
 
 def _span_tokens(
-    pairs: MentionPairs, predictor: ForwardPass, checkpoint: Checkpoint, name: str
+    predictor: ForwardPass, checkpoint: Checkpoint, name: str, pairs: MentionPairs
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yields per batch: spans int64 [spans]; their tokens' states float32 [tokens, hidden], concatenated;
     and the end of each span in them, int64 [spans].
     """
     by_window = np.argsort(pairs.spans[:, 0], kind="stable")
     begins = np.searchsorted(pairs.spans[by_window, 0], np.arange(len(pairs.sequences) + 1))
-    lengths = pairs.sequences.lengths
-    predictor = predictor.suited_to(checkpoint.parameters, int(lengths.sum()))
+    lengths, weights = pairs.sequences.lengths, DeviceWeights(checkpoint.parameters)
+    predictor = predictor.suited_to(weights, int(lengths.sum()))
     batches = evaluation_batches(lengths, _BATCH_SIZE, is_compiled=predictor.is_compiled)
     for rows, count in ProgressBar(batches, desc=f"encoding {name}", unit="batch"):
         batch = sequence_batch(pairs.sequences, rows)
-        hidden = predictor(checkpoint.parameters, batch)["hidden"]  # [batch, length, hidden]
+        hidden = predictor(weights, batch)["hidden"]  # [batch, length, hidden]
         span_numbers = [by_window[begins[window] : begins[window + 1]] for window in rows[:count]]
         spans = np.concatenate(span_numbers)
         row = np.repeat(np.arange(count), [len(numbers) for numbers in span_numbers])  # [spans]

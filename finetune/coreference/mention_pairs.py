@@ -373,12 +373,11 @@ def read_pairs(
       max_negatives: candidates of another entity per mention in training.
       every_two_mentions: whether to train on every two mentions; evaluation is on pronouns.
     """
-    tokenizer = vocabulary
 
     def pairs_of(
         files: Sequence[Input], prefix: str, most: int | None, every_two: bool
     ) -> MentionPairs:
-        collector = PairCollector(tokenizer)
+        collector = PairCollector(vocabulary)
         for file in files:
             if file.where.name.endswith(_GAP_SUFFIXES):
                 examples = read_gap(file.where, need_labels=bool(train))
@@ -434,7 +433,7 @@ def read_pairs(
         schemas = read_winogender(winogender[0].where.parent)
         sentences, percent_feminine = schemas.sentences, schemas.percent_feminine
         sets["winogender"] = winogender_pairs(
-            sentences, tokenizer, max_positions, winogender[1].where
+            sentences, vocabulary, max_positions, winogender[1].where
         )
     check_unchanged(*train, *dev, *winogender)
     return CoreferencePairs(sets, sentences, percent_feminine)

@@ -60,10 +60,14 @@ class Classification(TrainableNetwork):
         dropout_key: Any = None,
         backend: Any = PLAIN,
     ) -> Any:
-        """Returns [batch, outputs]; `rate` is the dropout rate of the pooled state."""
-        states, _ = self.encoded(parameters, batch, dropout_key, backend, first_token_only=True)
-        pooled = pool(parameters, states, backend)
-        return classification_logits(parameters, pooled, rate, dropout_key)
+        """Returns [batch, outputs], or for tags [rows, length, outputs]; `rate`: dropout of the states."""
+        states, positions = self.states(parameters, batch, dropout_key, backend)
+        return classification_logits(parameters, states, rate, dropout_key, positions)
+
+    def states(self, parameters: Any, batch: Any, key: Any, backend: Any) -> tuple[Any, Any]:
+        """Returns what the output layer reads, and its positions if sequences share rows."""
+        states, _ = self.encoded(parameters, batch, key, backend, first_token_only=True)
+        return pool(parameters, states, backend), None
 
     def loss(self, parameters: Any, batch: Any, dropout_key: Any, backend: Any) -> _Loss:
         rate = self.config.hidden_dropout_prob
@@ -155,19 +159,9 @@ class LabelSets(Regression):
 class WordTags(Classification):
     """A tag per word, at its first piece (Devlin et al. 2019, section 5.3)."""
 
-    def logits(
-        self,
-        parameters: Any,
-        batch: Any,
-        rate: float = 0.0,
-        dropout_key: Any = None,
-        backend: Any = PLAIN,
-    ) -> Any:
-        """Returns [rows, length, outputs]; `rate` is the dropout rate of the states."""
-        sequence, packing = self.encoded(parameters, batch, dropout_key, backend)
-        positions = packing.tokens if packing else None
-        states = ops.cast(sequence, "float32")
-        return classification_logits(parameters, states, rate, dropout_key, positions)
+    def states(self, parameters: Any, batch: Any, key: Any, backend: Any) -> tuple[Any, Any]:
+        sequence, packing = self.encoded(parameters, batch, key, backend)
+        return ops.cast(sequence, "float32"), packing.tokens if packing else None
 
     def loss_of(self, logits: Any, batch: Any, backend: Any) -> _Loss:
         tagged = ops.cast(ops.greater_equal(batch["labels"], 0), "float32")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from multiberts.bert.checkpoint.checkpoint import INITIALISED, Checkpoint, ancestor
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.training.state import remove_states, saved_step
+from multiberts.bert.training.trainer import Trainer, Trainers, TrainerSettings
 from multiberts.pretrain.training.checkpoints import (
     KeptCheckpoints,
     advice_for_another_run,
@@ -28,9 +29,6 @@ from multiberts.runs.environment import JAX, engine
 from multiberts.runs.errors import UserError, check_values
 from multiberts.runs.parameters import takes_fields_of
 from multiberts.runs.preemption import preemption_notice
-
-if TYPE_CHECKING:
-    from multiberts.bert.training.engine import Trainer, TrainerSettings
 
 # `checkpoint_path` is re-exported: other stages find the checkpoints with it.
 __all__ = ["IDENTITY", "checkpoint_path", "pretrain"]
@@ -128,11 +126,9 @@ def pretrain(settings: PretrainingSettings) -> None:
         ) as should_stop_after_step,
     ):
         # The trainer first, because devices must be opened before any other use of the engine.
-        from multiberts.bert.training.engine import TrainerSettings
-
         # On a processor TensorFlow makes long updates one by one.
         is_in_blocks = flops <= _SHORT_STEP_OPERATIONS or engine() == JAX
-        trainer = _trainer(
+        trainer = _trainers(
             config,
             settings.compute_dtype,
             TrainerSettings(
@@ -142,7 +138,7 @@ def pretrain(settings: PretrainingSettings) -> None:
                 devices=settings.devices,
                 steps_per_dispatch=settings.steps_per_dispatch if is_in_blocks else 1,
             ),
-        )
+        ).take()
         from multiberts.bert.model.initialization import initial_parameters
         from multiberts.bert.training.training_loop import Callbacks, Saving, Schedule, train
 
@@ -219,7 +215,7 @@ def pretrain(settings: PretrainingSettings) -> None:
             rates = {"sequences_per_second": round(steps_per_second * settings.batch_size, 3)}
             return rates | ({"mfu": round(steps_per_second * flops / peak, 5)} if peak else {})
 
-        with run:
+        with run, trainer:
             checkpoints.check_before(saved_step(run.path))
             train(
                 trainer,
@@ -247,11 +243,11 @@ def pretrain(settings: PretrainingSettings) -> None:
 
 
 @functools.lru_cache(maxsize=2)
-def _trainer(config: BertConfig, compute_dtype: str, settings: TrainerSettings) -> Trainer:
+def _trainers(config: BertConfig, compute_dtype: str, settings: TrainerSettings) -> Trainers:
     from multiberts.bert.model.heads import pretraining_loss
     from multiberts.bert.training.engine import new_trainer
 
     def loss(parameters: Any, batch: Any, dropout_key: Any, backend: Any) -> Any:
         return pretraining_loss(parameters, config, batch, dropout_key, compute_dtype, backend)
 
-    return new_trainer(loss, settings)
+    return Trainers(lambda: new_trainer(loss, settings))

@@ -20,6 +20,7 @@ from multiberts.evaluate.prediction_files.run_file import find_runs
 from multiberts.finetune.finetuning import finetune
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import EXIT_PREEMPTED
+from multiberts.tests.bert.training.shared_programs import live_bytes
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = {"batch_size": 16, "num_epochs": 3, "sequence_length": 32, "compile_step": False}
@@ -664,3 +665,17 @@ def test_dropout_is_drawn_from_the_seed(
         assert (
             predictions(tmp_path / f"{number}_1") != predictions(tmp_path / f"{number}_2")
         ) == differs
+
+
+@pytest.mark.seconds
+def test_weights_of_a_process_end_with_their_runs(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
+) -> None:
+    """Five networks one after the other, as in a sweep's worker."""
+    checkpoint, before = str(make_checkpoint()), live_bytes()
+    for number in range(5):
+        labels = ["entailment", "not_entailment", *map(str, range(number))]
+        finetune(run_dir=str(tmp_path / f"run_{number}"), checkpoint=checkpoint, task="mine",
+                 labels=labels, data_dir=str(pair_data), sequence_length=32, batch_size=16,
+                 max_steps=1, compile_step=False)  # fmt: skip
+        assert live_bytes() <= before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import io
 import json
 import shutil
@@ -435,3 +436,27 @@ def test_coreference(
     (run / "model/checkpoint.json").write_text(json.dumps(record))
     with pytest.raises(UserError, match="sets encodings_dir, a folder to write into"):
         predict(model=str(run / "model"), files=[str(gap)])
+
+
+@pytest.mark.seconds
+def test_two_models_in_two_threads_answer_for_themselves(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
+) -> None:
+    predictors = []
+    for seed in range(2):
+        path = tmp_path / f"run_{seed}"
+        finetune(run_dir=str(path), checkpoint=str(make_checkpoint(seed)), task="pair",
+                 data_dir=str(pair_data), sequence_length=32, keep="last",
+                 **{**SMALL, "num_epochs": 0.2})  # fmt: skip
+        predictors.append(Predictor(str(path / "model"), compile_step=False))
+    asked = [("Mary asked about a cake.", "A cake is good."), ("She was late.", "It is bad.")]
+
+    def scores(predictor: Predictor) -> list[list[float]]:
+        return [line["scores"] for line in predictor(asked)]
+
+    expected = [scores(predictor) for predictor in predictors]
+    assert expected[0] != expected[1]
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        asked_for = [number for _ in range(20) for number in range(2)]
+        found = list(pool.map(lambda number: scores(predictors[number]), asked_for))
+    assert found == expected * 20

@@ -16,7 +16,7 @@ from multiberts.finetune.coreference.heads import (
 )
 from multiberts.finetune.coreference.mention_pairs import MentionPairs
 from multiberts.finetune.features import stacked_sequences
-from multiberts.finetune.model import forward_pass, trainer_of
+from multiberts.finetune.model import forward_pass, trainers
 from multiberts.finetune.training_options import RECIPE
 
 WIDTH, HIDDEN = 8, 6
@@ -136,7 +136,8 @@ def test_dropout_is_in_training_only() -> None:
         states = states_of(representation, spans)
         given = weights(representation)
         network = PairNetwork(CONFIG, representation=representation)
-        trainer, predictor = trainer_of(network, RECIPE, False), forward_pass(network, False)
+        trainer = trainers(network, RECIPE, False).take()
+        predictor = forward_pass(network, False)
         rows = np.arange(64)
         labels = pairs.labels[rows]
         batch = {**pair_batch(representation, pairs, states, rows), "labels": labels}

@@ -72,7 +72,7 @@ def test_runs_of_one_process_do_not_leak_into_each_other(
 ) -> None:
     """Encodings are kept between runs; each run's predictions are those it has alone."""
     from multiberts.finetune.coreference import task as coreference
-    from multiberts.finetune.model import forward_pass, trainer_of
+    from multiberts.finetune.model import forward_pass, trainers
 
     checkpoints = [str(make_checkpoint(seed)) for seed in (0, 1)]
 
@@ -92,7 +92,7 @@ def test_runs_of_one_process_do_not_leak_into_each_other(
     kept = [run(f"kept_{number}", *case) for number, case in enumerate(cases)]
     assert len(set(kept)) == 4
     for number, case in enumerate(cases):
-        for cache in (coreference._states, coreference.read_pairs, trainer_of, forward_pass):
+        for cache in (coreference._states, coreference.read_pairs, trainers, forward_pass):
             cache.cache_clear()
         assert run(f"alone_{number}", *case) == kept[number]
 
