@@ -239,7 +239,8 @@ class Checkpoint:
         if is_recorded and case in (None, *files) and self.config == self._stored.config()[0]:
             return opened(self.directory / PROVENANCE).identity
         weights = [each.identity for each in self._weight_files]
-        parts = [weights, vars(self.config), vocabulary.identity, self.provenance.get(FINE_TUNED)]
+        sizes = {n: v if isinstance(v, str) else float(v) for n, v in vars(self.config).items()}
+        parts = [weights, sizes, vocabulary.identity, self.provenance.get(FINE_TUNED)]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     @functools.cached_property

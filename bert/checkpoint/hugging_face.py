@@ -29,9 +29,11 @@ import numpy as np
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED, foreign_record
 from multiberts.bert.model.configuration import (
     GELUS,
+    REQUIRED,
     BertConfig,
     Gelu,
     check_layers,
+    own_fields,
     parameter_shapes,
 )
 from multiberts.bert.tokenization import (
@@ -64,15 +66,6 @@ _GELUS = {
         ("gelu_new", "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_fast", "gelu_accurate"),
         GELUS["tanh"],
     ),
-}
-
-# Any other value changes the model; absent fields have these values.
-_REQUIRED = {
-    "model_type": "bert",
-    "layer_norm_eps": 1e-12,
-    "position_embedding_type": "absolute",
-    "is_decoder": False,
-    "add_cross_attention": False,
 }
 
 # Fields of `config.json` that this module reads, with their types; `BertConfig` checks the sizes.
@@ -224,7 +217,7 @@ def write_files(
         **dataclasses.asdict(config),
         "architectures": [architecture_of(fine_tuned)],
         "hidden_act": exact if config.gelu == "exact" else "gelu_new",
-        "layer_norm_eps": _REQUIRED["layer_norm_eps"],
+        "layer_norm_eps": REQUIRED["layer_norm_eps"],
         "model_type": "bert",
         "pad_token_id": vocabulary.pad_id,
         "tie_word_embeddings": True,
@@ -314,15 +307,12 @@ class HuggingFaceFiles:
         Returns:
           The sizes, and whether the form of GELU is ambiguous, and so read as the tanh form.
         """
-        path, values = self.config_path, self._fields
-        for name, expected in _REQUIRED.items():
-            setting = values.get(name, expected)
-            if setting != expected:
-                raise UserError(
-                    f"{path}: {name} is {setting!r}, expected {expected!r}; this is not a model that the "
-                    "BERT here can compute, so take another checkpoint"
-                )
-        activation = values.get("hidden_act", "gelu")
+        path, values = self.config_path, dict(self._fields)
+        if self._kinds_of_head():  # which is trained: its dropout was of its training
+            values.pop("classifier_dropout", None)
+        # The class in transformers ignores unknown fields, too.
+        fields = own_fields(values, str(path), strict=False)
+        activation = fields.get("hidden_act", "gelu")
         if activation not in _GELUS:
             raise UserError(
                 f"{path}: hidden_act is {activation!r}, expected {', '.join(_GELUS)}; the BERT here "
@@ -331,9 +321,7 @@ class HuggingFaceFiles:
         form: Gelu = "exact" if self._kinds_of_head() else "tanh"
         is_open = _GELUS[activation] is None and form == "tanh"
         hidden_act = _GELUS[activation] or GELUS[form]
-        names = BertConfig.__dataclass_fields__
-        settings = {name: value for name, value in values.items() if name in names}
-        return BertConfig.from_mapping({**settings, "hidden_act": hidden_act}, str(path)), is_open
+        return BertConfig.from_mapping({**fields, "hidden_act": hidden_act}, str(path)), is_open
 
     def foreign_record(self, config: BertConfig) -> dict[str, Any] | None:
         """Makes the record of a model that another program fine-tuned from its `config.json`.

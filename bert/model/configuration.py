@@ -7,10 +7,11 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from multiberts.runs.errors import UserError, nearest
 from multiberts.runs.files import PathLike, read_json_fields
+from multiberts.runs.parameters import PositiveFloat, Range, annotations_of, described, fits
 
 _LAYER = re.compile(r"encoder[./]layer[._](\d+)[./]")
 
@@ -18,8 +19,24 @@ Gelu = Literal["tanh", "exact"]
 # `hidden_act` by the form of GELU. The first word is Google's, whose code refuses the second.
 GELUS: dict[Gelu, str] = {"tanh": "gelu", "exact": "gelu_exact"}
 
-# Limits far above the sizes of any BERT and of token stores; larger values are typing errors or damage.
-_LARGEST_SIZE = 2**16
+# The limit is far above the sizes of any BERT and of token stores; larger values are typing errors or damage.
+_Size = Annotated[int, Range(least=1, most=2**16)]
+_Rate = Annotated[float, Range(least=0, below=1)]
+
+# Fields of configurations elsewhere that change what a model computes, with the values of the model here;
+# null and absence mean the same.
+REQUIRED: dict[str, Any] = {
+    "add_cross_attention": False, "attention_type": "original_full", "classifier_dropout": None,
+    "cross_attention_hidden_size": None, "is_decoder": False, "is_encoder_decoder": False,
+    "layer_norm_eps": 1e-12, "model_type": "bert", "position_embedding_type": "absolute",
+    "pruned_heads": {}, "quantization_config": None, "tie_word_embeddings": True,
+}  # fmt: skip
+# Fields that published configurations carry for other tools, without effect on numbers.
+_WITHOUT_EFFECT = {
+    "architectures", "directionality", "dtype", "gradient_checkpointing", "pad_token_id", "pooler_fc_size",
+    "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type",
+    "torch_dtype", "transformers_version", "use_cache",
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,31 +46,23 @@ class BertConfig:
     Reference: Devlin et al., 2019, section 3; google-research/bert, `modeling.BertConfig`.
     """
 
-    vocab_size: int
-    hidden_size: int = 768
-    num_hidden_layers: int = 12
-    num_attention_heads: int = 12
-    intermediate_size: int = 3072
-    max_position_embeddings: int = 512
-    type_vocab_size: int = 2
-    hidden_dropout_prob: float = 0.1
-    attention_probs_dropout_prob: float = 0.1
+    vocab_size: _Size
+    hidden_size: _Size = 768
+    num_hidden_layers: _Size = 12
+    num_attention_heads: _Size = 12
+    intermediate_size: _Size = 3072
+    max_position_embeddings: _Size = 512
+    type_vocab_size: _Size = 2
+    hidden_dropout_prob: _Rate = 0.1
+    attention_probs_dropout_prob: _Rate = 0.1
     hidden_act: str = "gelu"
-    initializer_range: float = 0.02
+    initializer_range: PositiveFloat = 0.02
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if name.endswith("_prob"):
-                is_good, expected = is_number and 0 <= value < 1, "a rate in [0, 1)"
-            elif name == "initializer_range":
-                is_good, expected = is_number and 0 < value < math.inf, "a number above 0"
-            else:
-                is_good = is_number and isinstance(value, int) and 1 <= value <= _LARGEST_SIZE
-                expected = f"a whole number from 1 to {_LARGEST_SIZE}"
-            if name != "hidden_act" and not is_good:
+        for name, kind in annotations_of(BertConfig).items():
+            if name != "hidden_act" and not fits(value := getattr(self, name), kind):
                 raise UserError(
-                    f"{name} is {value!r}, expected {expected}; correct the model's sizes"
+                    f"{name} is {value!r}, expected {described(kind)}; correct the model's sizes"
                 )
         if self.hidden_size % self.num_attention_heads:
             raise UserError(
@@ -73,23 +82,11 @@ class BertConfig:
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any], where: str) -> BertConfig:
-        """Takes the known fields; ignores fields of other releases, and refuses unknown ones."""
-        names = sorted(field.name for field in dataclasses.fields(cls))
-        # Fields that published configurations carry for other tools, without effect on BERT.
-        ignored = {
-            "architectures", "attention_type", "directionality", "gradient_checkpointing",
-            "layer_norm_eps", "model_type", "pad_token_id", "pooler_fc_size",
-            "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head",
-            "pooler_type", "position_embedding_type", "torch_dtype", "transformers_version",
-            "use_cache",
-        }  # fmt: skip
-        unknown = sorted(set(values) - ignored.union(names))
-        if unknown:
-            raise UserError(f"{where}: unknown field {unknown[0]!r}; {nearest(unknown[0], names)}")
-        if "vocab_size" not in values:
+        """Takes the fields of the model, see `own_fields`."""
+        if "vocab_size" not in (fields := own_fields(values, where)):
             raise UserError(f"{where}: field 'vocab_size' is missing; add it")
         try:
-            return cls(**{name: value for name, value in values.items() if name in names})
+            return cls(**fields)
         except UserError as error:
             raise UserError(f"{where}: {error}") from error
 
@@ -115,6 +112,21 @@ class BertConfig:
     def to_json(self) -> str:
         """Returns the content of `bert_config.json`."""
         return json.dumps(dataclasses.asdict(self), indent=2, sort_keys=True) + "\n"
+
+
+def own_fields(values: Mapping[str, Any], where: str, *, strict: bool = True) -> dict[str, Any]:
+    """Returns the fields of `BertConfig`; refuses values unlike `REQUIRED`, and if strict unknown fields."""
+    own = {name: value for name, value in values.items() if name in BertConfig.__dataclass_fields__}
+    for name, value in values.items():
+        if name in REQUIRED and value not in (None, REQUIRED[name]):
+            raise UserError(
+                f"{where}: {name} is {value!r}, expected {REQUIRED[name]!r}, as the BERT here computes "
+                "nothing else; leave it out of a new model, or take another checkpoint"
+            )
+        if strict and name not in own.keys() | REQUIRED.keys() | _WITHOUT_EFFECT:
+            names = sorted(BertConfig.__dataclass_fields__)
+            raise UserError(f"{where}: unknown field {name!r}; {nearest(name, names)}")
+    return own
 
 
 def parameter_shapes(config: BertConfig) -> dict[str, tuple[int, ...]]:

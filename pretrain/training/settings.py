@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from multiberts.bert.checkpoint.checkpoint import Checkpoint
+from multiberts.bert.model.configuration import own_fields
 from multiberts.pretrain.batches.masking import Masking
 from multiberts.runs.errors import check_values
 from multiberts.runs.identity import Identity, Values, opened
@@ -142,7 +143,7 @@ def _settle(parameters: Values, inputs: Values) -> None:
     """Gives equal runs equal parameters."""
     if parameters["data_seed"] is None:
         parameters["data_seed"] = parameters["pretrain_seed"]
-    parameters["model"] = dict(parameters["model"])
+    parameters["model"] = own_fields(parameters["model"], "pretrain.model")
     parameters["checkpoint_steps"] = sorted(
         {*parameters["checkpoint_steps"], parameters["num_steps"]}
     )

@@ -305,7 +305,10 @@ def test_damaged_configuration(checkpoint: Path, content: str) -> None:
 
 @pytest.mark.parametrize(
     ("size", "message"),
-    [(10**9, "expected a whole number from 1 to 65536"), (60_000, "holds 1 layers, but its conf")],
+    [
+        (10**9, "expected int at least 1 and at most 65536"),
+        (60_000, "holds 1 layers, but its conf"),
+    ],
 )
 def test_a_configuration_too_large_is_refused_before_a_model_is_built(
     checkpoint: Path, size: int, message: str

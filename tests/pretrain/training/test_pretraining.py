@@ -18,13 +18,15 @@ from multiberts.bert.checkpoint.checkpoint import (
     write_checkpoint,
 )
 from multiberts.bert.checkpoint.conversion import convert_checkpoint
-from multiberts.bert.model.configuration import BertConfig
+from multiberts.bert.model.configuration import REQUIRED, BertConfig
 from multiberts.bert.model.initialization import initial_parameters
 from multiberts.bert.vocabulary import Vocabulary
 from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
 from multiberts.runs.environment import JAX, engine
 from multiberts.runs.errors import UserError
 from multiberts.tests import warm
+from multiberts.tests.bert.model.test_configuration import HARMLESS, OTHERS
+from multiberts.tests.bert.training.shared_programs import live_bytes
 from multiberts.tests.fake_hub import FakeHub, hub_command
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
@@ -61,8 +63,9 @@ SCHEDULE = {
 
 
 def test_it_learns_and_keeps_its_schedule(corpus: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
+    run, before = tmp_path / "run", live_bytes()
     pretrain(**_arguments(run, corpus, **SCHEDULE))
+    assert live_bytes() <= before, "the trainer's weights are still in memory"
     steps = [0, 60, 120, 240]
     assert sorted(p.name for p in (run / "checkpoints").iterdir()) == sorted(
         f"step_{step}" for step in steps
@@ -87,6 +90,9 @@ def test_same_command_again_touches_nothing(corpus: Path, tmp_path: Path) -> Non
     assert {p: p.stat().st_mtime_ns for p in run.rglob("*")} == before
     with pytest.raises(UserError, match=r"learning_rate \(there 0\.002, now 0\.001\)"):
         pretrain(**{**arguments, "learning_rate": 0.001})
+    # Fields with their only value make the same run.
+    pretrain(**{**arguments, "model": {**MODEL, **REQUIRED, **HARMLESS}})
+    assert {p: p.stat().st_mtime_ns for p in run.rglob("*")} == before
 
 
 SHORT = {"num_steps": 2, "warmup_steps": 0}
@@ -387,6 +393,10 @@ def test_a_corpus_that_changed_is_refused_when_the_run_starts(corpus: Path, tmp_
         ),
         ({"checkpoint_steps": [0, 500]}, r"checkpoint_steps is \[500\], expected steps in 0..2"),
         ({"model": {**MODEL, "hidden_sise": 32}}, "unknown field 'hidden_sise'"),
+        *(
+            ({"model": {**MODEL, name: value}}, f"pretrain.model: {name} is .*, expected ")
+            for name, value in OTHERS.items()
+        ),
         ({"model": {**MODEL, "num_attention_heads": 5}}, "not a multiple of num_attention_heads"),
         ({"learning_rate": 0.0}, "expected float above 0"),
         ({"warmup_steps": 9}, "warmup_steps is 9, expected 0 to"),
@@ -397,7 +407,7 @@ def test_a_corpus_that_changed_is_refused_when_the_run_starts(corpus: Path, tmp_
         ({"model": {**MODEL, "vocab_size": 9}}, r"model\['vocab_size'\] is 9, expected"),
         (
             {"model": {**MODEL, "num_hidden_layers": 10**9}},
-            "expected a whole number from 1 to 65536",
+            "expected int at least 1 and at most 65536",
         ),
     ],
 )
