@@ -70,11 +70,7 @@ def split_file(folder: PathLike, split: str, suffixes: Sequence[str] = TABLE_SUF
 
 
 def refuse_repeated_files(inputs: Mapping[str, Any]) -> None:
-    """Refuses files with the same content among train files and dev files.
-
-    Args:
-      inputs: opened files by argument.
-    """
+    """Refuses files, opened, with the same content among train files and dev files."""
     first: dict[str, tuple[str, Input]] = {}
     for name in ("train_files", "dev_files"):
         for each in leaves(inputs.get(name, [])):

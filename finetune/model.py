@@ -194,9 +194,9 @@ class TrainableModel(Model):
     def network(self) -> TrainableNetwork:
         """Returns the network: loss and outputs as functions of weights and batches."""
 
-    @property
+    @functools.cached_property
     def trainer(self) -> Trainer:
-        """Returns a trainer for one run, which ends with `with trainer:`."""
+        """Returns the trainer of this model's run, which ends with `with trainer:`."""
         return trainers(self.network, self.training, bool(self.compile_step)).take()
 
     @property

@@ -214,6 +214,7 @@ def _names(settings: type, role: str | None) -> tuple[str, ...]:
 
 _TRAINING = _names(FinetuningSettings, None)
 _FILES_OF_DATA = _names(DataArguments, "files")
+_OPENERS = dict.fromkeys(_FILES_OF_DATA, opened)
 _OF_DATA = [field.name for field in dataclasses.fields(DataArguments)]
 # Facts of the checkpoint that a run may record under another name.
 NAMED = _names(FinetuningSettings, "names")
@@ -231,9 +232,7 @@ def _settle(parameters: Values, inputs: Values) -> None:
     names = {name: path for name, path in further.items() if str(path).startswith(DATASET_PREFIX)}
     if names:
         parameters["evaluation_sets"] = names
-        inputs["evaluation_files"] = {
-            name: path for name, path in further.items() if name not in names
-        }
+        inputs["evaluation_files"] = {n: path for n, path in further.items() if n not in names}
 
 
 def _find_files(
@@ -278,11 +277,7 @@ def data_of(arguments: Mapping[str, Any]) -> FinetuningData:
 
 
 IDENTITY = Identity(
-    inputs={
-        "checkpoint": Checkpoint.open,
-        "task_modules": opened_code,
-        **dict.fromkeys(_FILES_OF_DATA, opened),
-    },
+    inputs={"checkpoint": Checkpoint.open, "task_modules": opened_code, **_OPENERS},
     speed=_names(FinetuningSettings, "speed"),
     settings=FinetuningSettings,
     settle=_settle,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from multiberts.runs.command_line.command import parameter_lines
 from multiberts.runs.errors import UserError, nearest
 from multiberts.runs.identity import opened_code, without_later_defaults
-from multiberts.runs.parameters import PositiveInt, Range, annotations_of, described, fits
+from multiberts.runs.parameters import PositiveInt, Range, annotations_of, described, fits, typed
 
 if TYPE_CHECKING:
     from multiberts.bert.checkpoint.checkpoint import Checkpoint
@@ -200,6 +200,7 @@ class Task:
         Raises:
           UserError: an unknown option, or a value of the wrong type.
         """
+        completed = dict(self.options)
         annotations = {} if self.settings is None else annotations_of(self.settings)
         for name, value in options.items():
             if name not in self.options:
@@ -216,7 +217,8 @@ class Task:
                     f"option {name} of task {self.name} is {value!r}, expected {like}; correct "
                     "finetune.options"
                 )
-        return {**self.options, **options}
+            completed[name] = typed(value, kind)
+        return completed
 
     def decisive(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the options that identify a run: all but paths, and later fields at their defaults.

@@ -269,8 +269,6 @@ def _options(arguments: DataArguments, settings: type[SquadOptions]) -> SquadOpt
             "word pieces and three special tokens leave no room for a paragraph; give more than "
             f"{longest + 3}, or a smaller option max_query_length"
         )
-    if isinstance(options, UnanswerableOptions):  # 0 and 0.0 must give the same run.json
-        return dataclasses.replace(options, null_threshold=float(options.null_threshold))
     return options
 
 

@@ -1,10 +1,8 @@
 r"""Holds out whole documents of a text, for evaluation on unseen text.
 
-    multiberts holdout --gin_param='hold_out.run_dir = "text"' \
+multiberts holdout --gin_param='hold_out.run_dir = "text"' \
         --gin_param='hold_out.sources = ["text.txt.gz"]' \
         --gin_param='hold_out.source_format = "wikiextractor"'
-
-Documents stay whole and in order.
 """
 
 from __future__ import annotations

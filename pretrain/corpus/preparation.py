@@ -111,7 +111,6 @@ def prepare(settings: PreparationSettings) -> None:
         marks = [source.identity for source in inputs["sources"]]
     run = RunDirectory(settings.run_dir, stage="prepare", parameters=parameters, inputs=inputs)
     text = dataclasses.replace(settings.text, files=tuple(inputs.get("sources", ())))
-    paths = [piece.source for piece in sources]
     shard_dir = run.path / _SHARDS
     if run.done:
         remove(shard_dir)  # left by a kill between the last two lines of this function
@@ -120,22 +119,20 @@ def prepare(settings: PreparationSettings) -> None:
     shared_vocabulary = _fixed_vocabulary(inputs.get("vocabulary"), sources, settings.cased)
 
     # Cut the text into shards and check them; shards of a killed run are reused.
-    workers: Runner = (
-        LocalRunner(settings.num_workers)
-        if settings.scheduler is None
-        else DaskRunner(settings.scheduler)
-    )
-    shards = read_plan(shard_dir, paths)
+    workers: Runner = LocalRunner(settings.num_workers)
+    if settings.scheduler is not None:
+        workers = DaskRunner(settings.scheduler)
+    shards = read_plan(shard_dir, sources)
     if not shards:
         cut = cut_into_shards(sources, text)
-        counts_of_shards = _looked_over(cut, text, workers)
+        look_over = functools.partial(look_over_shard, text=text)
+        counts_of_shards = workers.run(look_over, cut, "check")
         check_counts(list(chain(*cut)), list(chain(*counts_of_shards)))
     with run:
-        shard_dir.mkdir(exist_ok=True)
         if not shards:
             _unpack(cut, counts_of_shards, text, shard_dir, workers)
             shards = number_shards(cut, counts_of_shards)
-            write_plan(shard_dir, shards, paths)
+            write_plan(shard_dir, shards, sources)
 
         # The vocabulary, written or learned from the words of all shards.
         outputs = list(_OUTPUTS)
@@ -237,12 +234,6 @@ def _fixed_vocabulary(
     return vocabulary
 
 
-def _looked_over(
-    cut: list[tuple[Piece, ...]], text: Text, workers: Runner
-) -> list[list[PieceCounts]]:
-    return workers.run(functools.partial(look_over_shard, text=text), cut, "check")
-
-
 def _unpack(
     cut: list[tuple[Piece, ...]],
     counts: list[list[PieceCounts]],
@@ -252,13 +243,14 @@ def _unpack(
 ) -> None:
     """Unpacks each `.gz` with several shards, and replaces it by these."""
     packed = [index for index, pieces in enumerate(cut) if is_packed(pieces)]
+    look_over = functools.partial(look_over_shard, text=text)
     unpack = functools.partial(unpack_shard, text=text, directory=shard_dir)
     plain = workers.run(unpack, [(index, cut[index]) for index in packed], "unpacked")
     # From the last to the first, so that the places before stay.
     for index, pieces in reversed(list(zip(packed, plain, strict=True))):
         parts = cut_into_shards(pieces, text)
         cut[index : index + 1] = parts
-        counts[index : index + 1] = _looked_over(parts, text, workers)
+        counts[index : index + 1] = workers.run(look_over, parts, "check")
 
 
 def _learn_vocabulary(

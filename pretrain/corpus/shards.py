@@ -231,12 +231,12 @@ def number_shards(
     ]
 
 
-def write_plan(directory: Path, shards: Sequence[Shard], sources: Sequence[str]) -> None:
+def write_plan(directory: Path, shards: Sequence[Shard], sources: Sequence[Piece]) -> None:
     """Writes the shards, so that a run that was killed goes on with the same ones.
 
     A piece has its source's number, or the name of an unpacked file: sources and the run may be moved.
     """
-    numbers = {source: number for number, source in enumerate(sources)}
+    numbers = {piece.source: number for number, piece in enumerate(sources)}
 
     def placed(piece: Piece) -> list[Any]:
         return [numbers.get(piece.source, Path(piece.source).name), *piece[1:]]
@@ -245,7 +245,7 @@ def write_plan(directory: Path, shards: Sequence[Shard], sources: Sequence[str])
     write_atomically(directory / _PLAN, json.dumps({"shards": planned}))
 
 
-def read_plan(directory: Path, sources: Sequence[str]) -> list[Shard] | None:
+def read_plan(directory: Path, sources: Sequence[Piece]) -> list[Shard] | None:
     """Reads the plan of the run that was killed; its parameters and its text were the same as now."""
     path = directory / _PLAN
     if not path.exists():
@@ -254,7 +254,7 @@ def read_plan(directory: Path, sources: Sequence[str]) -> list[Shard] | None:
     shards = read_json_fields(path, {"shards": list[list]}, cure)["shards"]
 
     def found(source: int | str, *rest: Any) -> Piece:
-        path = sources[source] if isinstance(source, int) else str(directory / source)
+        path = sources[source].source if isinstance(source, int) else str(directory / source)
         return Piece(path, *rest)
 
     return [

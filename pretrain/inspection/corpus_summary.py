@@ -83,8 +83,7 @@ def describe(*, run_dir: PathLike) -> str:
         passes = store.num_documents * (facts["dupe_factor"] or 1)
         share = counts["short_targets"] / passes
         rows.append(("short targets", f"{share:.1%} of the {passes:,} passes over documents"))
-    for name in ("pronouns", "nouns", "names"):
-        if counts.get(name):
-            swapped = counts[f"swapped_{name}"]
-            rows.append((name, f"{counts[name]:,}, {swapped / counts[name]:.1%} of them swapped"))
+    for name in filter(counts.get, ("pronouns", "nouns", "names")):
+        share = counts[f"swapped_{name}"] / counts[name]
+        rows.append((name, f"{counts[name]:,}, {share:.1%} of them swapped"))
     return joined([str(run_dir), *(f"  {name:<14}{value}" for name, value in rows)])
