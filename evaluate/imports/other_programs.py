@@ -113,7 +113,7 @@ def read_other_programs(
         frame = frame.rename(columns={value: "prediction"})
         run_task, _, evaluation_set = task_name.partition("/")
         by_task.setdefault(run_task, []).append(
-            _Set(frame, where, evaluation_set or run_task, chosen, read)
+            _Set(frame, where, (evaluation_set or run_task).replace("/", "-"), chosen, read)
         )
     for run_task, sets in by_task.items():
         classes = _encode(sets)

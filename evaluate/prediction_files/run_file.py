@@ -326,14 +326,14 @@ def _entry_problem(name: str, entry: Mapping[str, Any]) -> str | None:
             )
         if not _SHA256.fullmatch(described_file["sha256"]):
             return f"has sha256 {described_file['sha256']!r}, expected 64 hexadecimal digits"
-    if is_final(name, entry):
-        is_early = "@" in name
-        return (
-            "lacks set and epochs, which an early checkpoint has" if is_early else _misnamed(name)
-        )
-    if epochs is None or name != set_at(entry["set"], epochs):
-        return f"has set {entry['set']!r} and epochs {epochs}, expected those of its name"
-    return _misnamed(entry["set"])
+    if not is_final(name, entry):
+        if epochs is None or name != set_at(entry["set"], epochs):
+            return f"has set {entry['set']!r} and epochs {epochs}, expected those of its name"
+        name = entry["set"]
+    elif "@" in name:
+        return "lacks set and epochs, which an early checkpoint has"
+    # Imports of earlier versions have names such as `bbh/snarks`.
+    return next(filter(None, map(_misnamed, name.split("/"))), None)
 
 
 def _misnamed(name: str) -> str | None:

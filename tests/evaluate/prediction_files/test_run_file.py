@@ -94,6 +94,11 @@ def test_other_content_is_refused(tmp_path: Path, change: dict, message: str):
     assert str(tmp_path / "run.json") in str(refused.value) and message in str(refused.value)
 
 
+def test_a_set_of_an_earlier_import_may_lie_in_a_folder(tmp_path: Path):
+    write_run(tmp_path, {**CONTENT, "evaluation_sets": {"bbh/snarks": ENTRY}})
+    assert [*read_run(tmp_path)["evaluation_sets"]] == ["bbh/snarks"]
+
+
 @pytest.mark.parametrize(
     ("data", "found"),
     [
