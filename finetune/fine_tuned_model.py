@@ -16,7 +16,6 @@ import numpy as np
 from multiberts.bert.checkpoint.checkpoint import (
     INITIALISED,
     PROVENANCE,
-    ancestor,
     read_checkpoint,
     read_provenance,
     write_checkpoint,
@@ -130,7 +129,7 @@ class FineTunedModel:
             **{name: origin[name] for name in ("pretrain_seed", "data_seed", "step")},
             # As in `base+MNLI`: runs that start from this model must not mix with runs of the encoder.
             "procedure": procedure and f"{procedure}+{settings.task}",
-            "parent": ancestor(origin, start.identity),
+            "parent": start.as_parent(),
             **{
                 name: origin[name] for name in ("corpus", "training", INITIALISED) if name in origin
             },

@@ -13,7 +13,7 @@ import functools
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +87,7 @@ class Checkpoint:
       name: name given by the user, a directory or `hub:<repository>`.
       layout: storage layout, `tf1` or `hugging_face`.
       provenance: `procedure`, `pretrain_seed`, `data_seed`, `step`, None if unknown; and further known facts:
-        `parent` (the checkpoint that it continues, see `ancestor`), `training` and `corpus` (facts of the
+        `parent` (the checkpoint that it continues, see `as_parent`), `training` and `corpus` (facts of the
         run), `evaluation` (on held-out text), `initialised` (variables that were missing, and the seed that
         drew them), `finetuned` (the task of a fine-tuned model, see `bert/checkpoint/fine_tuned.py`). Facts
         stored in the weights (`initialised`, the step without a record) are added when these are read.
@@ -247,6 +247,12 @@ class Checkpoint:
     def _weight_files(self) -> list[Input]:
         return [opened(self.directory / name) for name in self._stored.weights]
 
+    def as_parent(self) -> dict[str, Any]:
+        """Returns the `parent` entry that a checkpoint trained from this one records."""
+        known = self.provenance
+        facts = {name: known.get(name) for name in ("procedure", "pretrain_seed", "step")}
+        return {**facts, "sha256": self.identity, "parent": known.get("parent")}
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Checkpoint) and self.identity == other.identity
 
@@ -391,23 +397,16 @@ def write_checkpoint(
     with replaced(directory) as temporary:
         temporary.mkdir()
         names = _FORMATS[layout].write_files(temporary, parameters, config, vocabulary, provenance)
-        files = described_files(temporary, names)
+        paths = {name: temporary / name for name in names}
+        files = {
+            name: {"bytes": path.stat().st_size, "sha256": sha256_of_file(path)}
+            for name, path in paths.items()
+        }
         record = {**dict.fromkeys(ALWAYS_KNOWN), **provenance, "files": files}
         (temporary / PROVENANCE).write_text(json.dumps(record, indent=1) + "\n")
         if card is not None:
             # Not in the record, because users edit the card.
             (temporary / CARD).write_text(card)
-
-
-def described_files(directory: Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Returns size and SHA-256 of files by name, in the form of our record."""
-    return {
-        name: {
-            "bytes": (directory / name).stat().st_size,
-            "sha256": sha256_of_file(directory / name),
-        }
-        for name in names
-    }
 
 
 def _layout_of(directory: Path) -> str:
@@ -483,20 +482,6 @@ def read_provenance(directory: PathLike) -> dict[str, Any]:
     if FINE_TUNED in record:
         check_fine_tuned(record[FINE_TUNED], str(path), cure)
     return {**provenance, **record}
-
-
-def ancestor(provenance: Mapping[str, Any], sha256: str) -> dict[str, Any]:
-    """Returns the `parent` entry that a checkpoint trained from this one records.
-
-    Args:
-      sha256: identity of the checkpoint.
-
-    Examples:
-      >>> ancestor({"procedure": "base", "pretrain_seed": 0, "step": 400, "data_seed": 0}, "5f0a")
-      {'procedure': 'base', 'pretrain_seed': 0, 'step': 400, 'sha256': '5f0a', 'parent': None}
-    """
-    facts = {name: provenance.get(name) for name in ("procedure", "pretrain_seed", "step")}
-    return {**facts, "sha256": sha256, "parent": provenance.get("parent")}
 
 
 def same_bits(first: np.ndarray, second: np.ndarray) -> bool:

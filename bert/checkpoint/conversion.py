@@ -53,9 +53,8 @@ def convert_checkpoint(
     rows = card.read_scores(scores, provenance) if scores is not None else []
     directory = Path(target)
     if named_as_released is not None:
-        procedure, pretrain_seed, step = (
-            checkpoint.provenance[name] for name in ("procedure", "pretrain_seed", "step")
-        )
+        facts = ("procedure", "pretrain_seed", "step")
+        procedure, pretrain_seed, step = map(checkpoint.provenance.get, facts)
         if procedure not in (RELEASED_PROCEDURE, OWN_NAME_OF_RELEASED_PROCEDURE):
             raise UserError(
                 f"{checkpoint.directory} is of procedure {procedure!r}; the release has names for "
@@ -77,6 +76,7 @@ def convert_checkpoint(
         ours, theirs = checkpoint.variables, there.variables
         is_same = (
             (there.layout, there.config) == (layout, checkpoint.config)
+            and there.vocabulary == checkpoint.vocabulary
             and all(
                 there.provenance.get(name) == checkpoint.provenance.get(name)
                 for name in (*ALWAYS_KNOWN, FINE_TUNED)

@@ -42,8 +42,7 @@ def hold_out(
 ) -> None:
     """Writes `trained.txt` and `held_out.txt`, both for `prepare` with source_format `sentences`.
 
-    Documents stay whole and in order. Which are held out depends on their numbers and the seed
-    alone.
+    Documents stay whole and in order; their numbers and the seed alone decide which are held out.
 
     Args:
       run_dir: directory of the outputs.

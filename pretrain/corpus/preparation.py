@@ -147,10 +147,7 @@ def prepare(settings: PreparationSettings) -> None:
 
         # The token store: all shards, tokenised and joined.
         tokenise = functools.partial(
-            tokenise_shard,
-            text=text,
-            vocabulary_path=run.path / VOCABULARY,
-            directory=shard_dir,
+            tokenise_shard, text=text, vocabulary_path=run.path / VOCABULARY, directory=shard_dir
         )
         workers.run(tokenise, shards, "tokens")
         stores = [tokens_path(shard_dir, shard.number) for shard in shards]

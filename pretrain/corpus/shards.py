@@ -238,10 +238,10 @@ def write_plan(directory: Path, shards: Sequence[Shard], sources: Sequence[Piece
     """
     numbers = {piece.source: number for number, piece in enumerate(sources)}
 
-    def placed(piece: Piece) -> list[Any]:
-        return [numbers.get(piece.source, Path(piece.source).name), *piece[1:]]
-
-    planned = [(shard.number, [*map(placed, shard.pieces)], *shard[2:]) for shard in shards]
+    planned = [
+        (number, [[numbers.get(each[0], Path(each[0]).name), *each[1:]] for each in pieces], *rest)
+        for number, pieces, *rest in shards
+    ]
     write_atomically(directory / _PLAN, json.dumps({"shards": planned}))
 
 

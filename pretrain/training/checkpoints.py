@@ -70,7 +70,7 @@ _OF_A_PHASE = {
 def advice_for_another_run(run_dir: PathLike, differences: Collection[str]) -> str:
     """Returns the advice for other parameters: a further phase starts from the newest checkpoint here."""
     names = [path.name[5:] for path in checkpoint_path(run_dir, 0).parent.glob("step_*")]
-    newest = max((int(name) for name in names if name.isdecimal()), default=0)
+    newest = max(map(int, filter(str.isdecimal, names)), default=0)
     if not newest or {name.partition(".")[2] for name in differences} - _OF_A_PHASE:
         return "choose another run_dir"
     return (

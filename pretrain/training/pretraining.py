@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from multiberts.bert.checkpoint.checkpoint import INITIALISED, Checkpoint, ancestor
+from multiberts.bert.checkpoint.checkpoint import INITIALISED, Checkpoint
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.training.state import remove_states, saved_step
 from multiberts.bert.training.trainer import Trainer, Trainers, TrainerSettings
@@ -148,7 +148,7 @@ def pretrain(settings: PretrainingSettings) -> None:
             # Reading the weights completes the provenance, which is used below.
             start_weights = start.parameters
             inherited = {
-                "parent": ancestor(start.provenance, start.identity),
+                "parent": start.as_parent(),
                 **{n: entry for n, entry in start.provenance.items() if n == INITIALISED},
             }
         of_checkpoint = ("procedure", "pretrain_seed", "data_seed")

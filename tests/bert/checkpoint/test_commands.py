@@ -136,6 +136,13 @@ def test_many_are_named_as_released_and_can_be_resumed(
         == 2
     )
     assert "step_20k exists already and holds something else" in capsys.readouterr().err
+    # So are those of another vocabulary.
+    vocabulary = sources[1] / "vocab.txt"
+    text = vocabulary.read_text().splitlines()
+    (tmp_path / "vocab.txt").write_text("\n".join([*text[:-1], "another"]) + "\n")
+    more = ("--named_as_released=step", f"--vocabulary={tmp_path / 'vocab.txt'}")
+    assert checkpoint_command(*command, *more) == 2
+    assert "step_0k exists already and holds something else" in capsys.readouterr().err
     # Without a record, as the hub has them, the name alone tells.
     (tmp_path / "out" / made[1] / "checkpoint.json").unlink()
     known = read_checkpoint(tmp_path / "out" / made[1]).provenance
