@@ -14,7 +14,7 @@ import tokenize
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import gin
 from gin import config_parser
@@ -26,7 +26,6 @@ from multiberts.runs.files import decoded
 from multiberts.runs.parameters import expanded, with_texts
 
 _BINDING = re.compile(r"^(?:(?P<scope>[\w/]+)/)?(?P<stage>\w+)\.(?P<parameter>\w+) =")
-_MACRO = re.compile(r"%([A-Za-z_]\w*)")
 # Prefix of paths in the data folder, which the macro DATA names.
 IN_DATA = "data:"
 # Parameters, and keys of `engine_options`, that run code: modules, shell lines, an interpreter, options
@@ -40,6 +39,7 @@ _TEXT_ERRORS = (*(ValueError, SyntaxError, OSError, AttributeError, TypeError), 
 _GIN_ERRORS = (*_TEXT_ERRORS, RecursionError, MemoryError)
 # The package's files, `configs/...`, are found from any directory.
 _PACKAGE = Path(multiberts.__file__).parent
+_SHIPPED = os.path.realpath(_PACKAGE / "configs")
 
 
 def parse_gin(
@@ -64,24 +64,22 @@ def parse_gin(
     for path in gin_files:
         if not located(path).is_file():
             raise UserError(f"--gin_file {path} does not exist; check the path")
-    texts = [(_text_of(path), path) for path in gin_files]
-    statements = itertools.chain.from_iterable(
-        itertools.chain(
-            (_all_statements(text, path, (_real_path(path),)) for text, path in texts),
-            (_all_statements(text, f"--gin_param={text!r}", is_typed=True) for text in gin_params),
-        )
-    )
     flags: dict[str, str] = {}
     try:
         from_flags = []
-        unset, written = _check_statements(statements, allow_imports, given)
+        of_files = (part for path in gin_files for part in _parts_of(_text_of(path), path))
+        checked, parts = itertools.tee(of_files)
+        typed = [_parts_of(text, f"--gin_param={text!r}", is_typed=True) for text in gin_params]
+        unset, written = _check_statements(itertools.chain(checked, *typed), allow_imports, given)
         for macro, parameter in unset:
             if parameter in given:
                 flags[macro] = parameter.partition(".")[2]
             if given.get(parameter) is not None:
                 from_flags.append(f"{macro} = {given[parameter]!r}")
-        for path in gin_files:
-            _parse_file(path)
+        for part in parts:
+            stream = io.StringIO(part.text)
+            stream.name = part.source  # where Gin looks
+            gin.parse_config(stream)
         gin.parse_config([*gin_params, *from_flags])
         gin.finalize()
     except _GIN_ERRORS as error:
@@ -97,36 +95,9 @@ def parse_gin(
 def _is_near(path: str, given: Mapping[str, Any]) -> bool:
     """Returns whether a path is below the current folder, or below a run or root given by flag."""
     runs = (given[name] for name in given if name.endswith((".root", ".run_dir")) and given[name])
-    for folder in map(os.path.realpath, [".", *runs]):
-        inside = os.path.relpath(os.path.realpath(path), folder)
-        # Shells and git execute hidden files; this also excludes `..`.
-        if not any(part.startswith(".") for part in Path(inside).parts):
-            return True
-    return False
-
-
-def _parse_file(path: str) -> None:
-    """Parses a file and the files that it includes.
-
-    Not by Gin's own search for files, which fails if a Python package `configs` is on the path of modules.
-    """
-    text = _text_of(path)
-    lines = text.splitlines(keepends=True)
-    begun = 0
-    for statement in _statements(text):
-        if isinstance(statement, config_parser.IncludeStatement):
-            line = statement.location.line_num
-            _parse_lines(lines, begun, line - 1, path)
-            _parse_file(_included(statement.filename, path))
-            begun = line
-    _parse_lines(lines, begun, len(lines), path)
-
-
-def _parse_lines(lines: Sequence[str], first: int, last: int, path: str) -> None:
-    # Empty lines in place of the lines before, so that messages have the right line numbers.
-    part = io.StringIO("\n" * first + "".join(lines[first:last]))
-    part.name = path  # where Gin looks
-    gin.parse_config(part)
+    insides = (os.path.relpath(os.path.realpath(path), os.path.realpath(at)) for at in (".", *runs))
+    # Shells and git execute hidden files; this also excludes `..`.
+    return any(all(part[0] != "." for part in Path(inside).parts) for inside in insides)
 
 
 def located(path: str) -> Path:
@@ -200,31 +171,47 @@ def _statements(text: str) -> Iterator[Any]:
         yield from config_parser.ConfigParser(text, _Names())
 
 
-def _all_statements(
-    text: str, source: str, outer: tuple[str, ...] = (), is_typed: bool = False
-) -> Iterator[tuple[str, Any, bool]]:
-    """Yields the statements of a text and of all files that it includes, in the order Gin reads them.
+class _GinPart(NamedTuple):
+    """Statements that Gin parses at once: of a file up to an include or its end, or typed by the user."""
 
-    Each comes with its location and whether the user typed it. `outer`: the files that include the text.
+    source: str
+    text: str
+    statements: list[Any]
+    is_typed: bool = False
+
+
+def _parts_of(
+    text: str, source: str, outer: tuple[str, ...] = (), is_typed: bool = False
+) -> Iterator[_GinPart]:
+    """Yields the parts of a text and of all files that it includes, in the order of their statements.
+
+    Gin itself would search for included files, and fail if a Python package `configs` is on the path of
+    modules. `outer`: the files that include the text.
     """
-    # With the parser that reads the files afterwards, so that both agree on what is an include.
+    inner = outer if is_typed else (*outer, _real_path(source))
+    lines = text.splitlines(keepends=True)
+    begun, statements = 0, list[Any]()
     for statement in _statements(text):
-        where = f"{source} line {statement.location.line_num}"
-        yield where, statement, is_typed
-        if isinstance(statement, config_parser.IncludeStatement):
-            included = _included(statement.filename, source)
-            if not located(included).is_file():
-                raise UserError(f"{where} includes {included}, which is missing; check the path")
-            if _real_path(included) in outer:
-                raise UserError(
-                    f"{where} includes {included}, which includes itself; remove one include"
-                )
-            inner = (*outer, _real_path(included))
-            yield from _all_statements(_text_of(included), included, inner)
+        if not isinstance(statement, config_parser.IncludeStatement):
+            statements.append(statement)
+            continue
+        line = statement.location.line_num
+        # Empty lines in place of the lines before, so that messages have the right line numbers.
+        before = "\n" * begun + "".join(lines[begun : line - 1])
+        yield _GinPart(source, before, statements, is_typed)
+        begun, statements = line, []
+        included = _included(statement.filename, source)
+        where = f"{source} line {line} includes {included}, which"
+        if not located(included).is_file():
+            raise UserError(f"{where} is missing; check the path")
+        if _real_path(included) in inner:
+            raise UserError(f"{where} includes itself; remove one include")
+        yield from _parts_of(_text_of(included), included, inner)
+    yield _GinPart(source, "\n" * begun + "".join(lines[begun:]), statements, is_typed)
 
 
 def _check_statements(
-    statements: Iterable[tuple[str, Any, bool]], allow_imports: bool, given: Mapping[str, Any]
+    parts: Iterable[_GinPart], allow_imports: bool, given: Mapping[str, Any]
 ) -> tuple[list[tuple[str, str]], list[tuple[str, str, str]]]:
     """Refuses statements that would run code, and macros that refer to themselves.
 
@@ -237,30 +224,30 @@ def _check_statements(
     bindings: dict[tuple[str, str, str], _Binding] = {}
     bound: list[tuple[str, str]] = []
     used, in_files = {"DATA"}, set[str]()  # `data:` uses DATA without its name
-    for where, statement, is_typed in statements:
+    for part, statement in ((it, each) for it in parts for each in it.statements):
+        where = f"{part.source} line {statement.location.line_num}"
         if isinstance(statement, config_parser.ImportStatement) and not allow_imports:
             raise UserError(
                 f"{where} imports a module, which would run its code; remove the line, or {trust}"
             )
         if not isinstance(statement, config_parser.BindingStatement):
             continue
-        named = next(
-            (part for part in _parts(statement.value) if isinstance(part, _Reference)), None
-        )
-        if named is not None and not allow_imports:
+        named = _names_in(statement.value, _Reference)
+        if named and not allow_imports:
             raise UserError(
-                f"{where}: refers to a function, @{named}, which would run; parameters here are values, so "
-                f"write the value, or {trust}"
+                f"{where}: refers to a function, @{named[0]}, which would run; parameters here are values, "
+                f"so write the value, or {trust}"
             )
-        used.update(part for part in _parts(statement.value) if isinstance(part, _Macro))
-        binding = where, statement.value, is_typed or _is_shipped(where.rpartition(" line ")[0])
+        used.update(_names_in(statement.value, _Macro))
+        is_trusted = part.is_typed or Path(_real_path(part.source)).is_relative_to(_SHIPPED)
+        binding = where, statement.value, is_trusted
         stage = statement.selector.rpartition(".")[2]
         if given.get(f"{stage}.{statement.arg_name}") is None:
             bindings[statement.scope, stage, statement.arg_name] = binding
         if not statement.arg_name:
             name = "/".join(filter(None, (statement.scope, statement.selector)))
             macros[name] = binding
-            in_files.update([name] * (not is_typed))
+            in_files.update([name] * (not part.is_typed))
         elif statement.selector in ("macro", "gin.macro"):  # the long form of `NAME = value`
             macros[statement.scope] = binding
         elif isinstance(statement.value, _Macro) and not statement.scope:
@@ -271,10 +258,7 @@ def _check_statements(
             f"{macros[name][0]} sets {name}, which the configuration does not use; "
             f"{nearest(name, sorted(used | in_files))}, or leave it out"
         )
-    inner = {
-        name: {part for part in _parts(value) if isinstance(part, _Macro)}
-        for name, (_, value, _) in macros.items()
-    }
+    inner = {name: _names_in(value, _Macro) for name, (_, value, _) in macros.items()}
     try:
         graphlib.TopologicalSorter(inner).prepare()
     except graphlib.CycleError as error:
@@ -317,16 +301,13 @@ def _texts_of_files(
         yield where, key, value
 
 
-def _is_shipped(path: str) -> bool:
-    return Path(_real_path(path)).is_relative_to(os.path.realpath(_PACKAGE / "configs"))
-
-
-def _parts(value: Any) -> Iterator[Any]:
-    yield value
-    inner = [*value, *value.values()] if isinstance(value, dict) else value
-    if isinstance(value, (dict, list, tuple)):
-        for item in inner:
-            yield from _parts(item)
+def _names_in(value: Any, kind: type[str]) -> list[str]:
+    """Returns the references or macros in a value, at any depth."""
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    if isinstance(value, (list, tuple)):
+        return [name for item in value for name in _names_in(item, kind)]
+    return [value] if isinstance(value, kind) else []
 
 
 def _in_plain_words(
@@ -344,22 +325,18 @@ def _in_plain_words(
         return f"{name} has no parameter {parameter!r}; {nearest(parameter, choices)}"
     if match := re.search(r"No configurable matching '([\w.]+)'", text):
         return f"Gin knows no {match[1]!r} here; {nearest(match[1], known)}"
-    missing: list[str] = []
+    found = re.findall(r"(\w+)/(?:gin\.)?macro\.value", text) if "gin.REQUIRED" in text else []
     if "No bindings specified for" in text:
-        defined = set(re.findall(r"\b([A-Za-z_]\w*) = ", text))
-        missing = list(dict.fromkeys(re.findall(r"'(\w+)/gin\.macro'", text)))
-        missing += [name for name in _MACRO.findall(text) if name not in {*defined, *missing}]
-    elif "gin.REQUIRED" in text:
-        missing = re.findall(r"(\w+)/(?:gin\.)?macro\.value", text)
-    if missing:
+        defined = re.findall(r"\b([A-Za-z_]\w*) = ", text)
+        used = re.findall(r"%([A-Za-z_]\w*)", text)
+        found = re.findall(r"'(\w+)/gin\.macro'", text) + [n for n in used if n not in defined]
+    if missing := dict.fromkeys(found):
         cures = [
             f"--{flags[name]}=..." if name in flags else f"--gin_param={name + ' = ...'!r}"
-            for name in dict.fromkeys(missing)
+            for name in missing
         ]
-        return (
-            f"the configuration uses {', '.join(dict.fromkeys(missing))}, which "
-            f"{'is' if len(cures) == 1 else 'are'} not set; give {' '.join(cures)}"
-        )
+        are = "is" if len(missing) == 1 else "are"
+        return f"the configuration uses {', '.join(missing)}, which {are} not set; give {' '.join(cures)}"
     return f"in the Gin configuration: {text}; correct that line"
 
 
