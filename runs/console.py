@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import errno
 import functools
 import math
@@ -18,38 +17,27 @@ from tqdm import tqdm
 _STEERING = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
-class Verbosity(enum.IntEnum):
-    """Amount of output of this process: QUIET leaves progress out, VERBOSE adds details."""
-
-    QUIET = -1
-    NORMAL = 0
-    VERBOSE = 1
-
-
-_FLAGS = {
-    "-q": Verbosity.QUIET, "--quiet": Verbosity.QUIET,
-    "-v": Verbosity.VERBOSE, "--verbose": Verbosity.VERBOSE,
-}  # fmt: skip
-_verbosity = Verbosity.NORMAL
+# Amount of output: quiet leaves progress out, verbose adds details.
+_QUIET, _NORMAL, _VERBOSE = -1, 0, 1
+_FLAGS = {"-q": _QUIET, "--quiet": _QUIET, "-v": _VERBOSE, "--verbose": _VERBOSE}
+_verbosity = _NORMAL
 
 
 def take_verbosity(arguments: Sequence[str]) -> list[str]:
     """Sets the verbosity from `-q` or `-v` and returns the other arguments."""
     global _verbosity  # of the process, like its standard error
-    levels = [_FLAGS[text] for text in arguments if text in _FLAGS]
-    _verbosity = levels[-1] if levels else Verbosity.NORMAL
+    _verbosity = [_NORMAL, *(_FLAGS[text] for text in arguments if text in _FLAGS)][-1]
     return [text for text in arguments if text not in _FLAGS]
 
 
 def is_verbose() -> bool:
-    return _verbosity is Verbosity.VERBOSE
+    return _verbosity == _VERBOSE
 
 
 class ProgressBar(tqdm):
     """A progress bar on a terminal; elsewhere a line every half minute, and none for short work."""
 
-    # In seconds.
-    INTERVAL = 30.0
+    INTERVAL = 30.0  # seconds
 
     def __init__(self, *arguments: Any, disable: bool = False, **options: Any):
         self._is_drawn = sys.stderr.isatty()
@@ -57,8 +45,7 @@ class ProgressBar(tqdm):
             # Check the clock at every update, so that no thread is needed.
             options |= dict.fromkeys(("delay", "mininterval", "maxinterval"), self.INTERVAL)
             options |= {"miniters": 1, "ascii": True}
-        disable = disable or _verbosity is Verbosity.QUIET
-        super().__init__(*arguments, disable=disable, **options)
+        super().__init__(*arguments, disable=disable or _verbosity == _QUIET, **options)
 
     def display(self, msg: str | None = None, pos: int | None = None) -> None:
         """Draws the bar, or prints it as a line."""
@@ -80,7 +67,7 @@ def report(text: str = "") -> None:
 
 def progress(text: str) -> None:
     """Prints the progress of a command, one line on standard error; nothing with `-q`."""
-    if _verbosity is not Verbosity.QUIET:
+    if _verbosity != _QUIET:
         _print(text, sys.stderr)
 
 

@@ -21,21 +21,12 @@ import gin
 from absl import app, flags
 
 import multiberts
-from multiberts.runs import console, environment, files
+from multiberts.runs import console, environment, files, parameters
 from multiberts.runs.bucket.localising import local_arguments
 from multiberts.runs.command_line.gin_files import bindings_of, in_data_folder, parse_gin
 from multiberts.runs.directory import DONE
 from multiberts.runs.errors import UserError, disk_full_line, in_flags, memory_error, nearest
-from multiberts.runs.parameters import (
-    annotations_of,
-    bound_call,
-    check_arguments,
-    described,
-    expanded,
-    is_boolean,
-    typed_arguments,
-    value_of_flag,
-)
+from multiberts.runs.parameters import annotations_of, described
 from multiberts.runs.preemption import exit_when_preempted
 
 EXIT_USER_ERROR = 2
@@ -51,10 +42,10 @@ _ALLOW_GIN_IMPORTS = flags.DEFINE_bool(
 _OVERWRITE = flags.DEFINE_bool(
     "overwrite", False, "Overwrite output files that multiberts did not write."
 )
-_FOR_PROGRAMS = re.compile(r"(Returns|Raises|Example|Examples):\n")
 _FULL_HELP = {"-helpfull", "--helpfull"}
 _HELP = {"-h", "-help", "--help", "-helpshort", "--helpshort"} | _FULL_HELP
 _HELP_WIDTH = 100
+_WHOLE_WORDS: Any = {"break_long_words": False, "break_on_hyphens": False}
 
 
 @dataclass(frozen=True)
@@ -309,8 +300,8 @@ PURPOSES = {
 }
 COMMANDS = {name: command for named in PURPOSES.values() for name, command in named.items()}
 
-# Groups of commands, each with the command that its name alone runs.
-GROUPS = {"checkpoint": None, "launch": "launch run", "stats": "stats"}
+# Groups of commands, each with the command that its name alone runs, if any.
+GROUPS = {"checkpoint": "", "launch": "launch run", "stats": "stats"}
 
 # The Gin name of a command by the name of its function.
 _GIN_NAMES = {
@@ -321,8 +312,7 @@ _GIN_NAMES = {
 
 def command_of(function: str) -> str:
     """Returns the name of a function's command, or the function's own where it has none."""
-    names = [one for one, it in COMMANDS.items() if it.target.partition(":")[2] == function]
-    return names[0] if names else function
+    return next((n for n, it in COMMANDS.items() if it.target.endswith(f":{function}")), function)
 
 
 def gin_name_of(function: str) -> str:
@@ -345,15 +335,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
             console.report(f"multiberts {multiberts.__version__}")
             return
         if name in GROUPS:
-            default = GROUPS[name]
+            default, asks = GROUPS[name], asks_for_help(rest)
             if rest and not rest[0].startswith("-"):
-                name = f"{name} {rest.pop(0)}"
-            else:
-                if asks_for_help(rest) or default is None:
-                    console.report(_overview(name))
-                if default is None or (asks_for_help(rest) and default != name):
-                    sys.exit(0 if asks_for_help(rest) else EXIT_USER_ERROR)
-                name = default
+                default = f"{name} {rest.pop(0)}"
+            elif asks or not default:
+                console.report(_overview(name))
+                if default != name:
+                    sys.exit(0 if asks else EXIT_USER_ERROR)
+            name = default
         if name not in COMMANDS:
             known = COMMANDS if " " in name else {one.partition(" ")[0]: one for one in COMMANDS}
             raise UserError(f"unknown command {name!r}; {nearest(name, known)}")
@@ -362,28 +351,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
             # Before anything imports Keras, which keeps its engine for the life of the process.
             parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
             parser.add_argument("--engine", nargs="?", const="")
-            asks = asks_for_help(rest)
             chosen, rest = parser.parse_known_args(rest)
             if chosen.engine is not None:
                 environment.choose_engine(chosen.engine)
-            elif not asks:
+            elif not asks_for_help(rest):
                 environment.engine()
         sys.argv = [f"multiberts {name}", *rest]
         run_command(load(command.target), command)
 
 
 # The extra in `pyproject.toml` of each package that `pip install .` leaves out.
-_EXTRAS = {
-    package: extra
-    for extra, packages in {
-        "cloud": "gcsfs fsspec",
-        "parquet": "pyarrow",
-        # Launches need the tokeniser, too, which the extra `launch` alone lacks.
-        "tensorflow": "cryptography dask distributed google h5py huggingface_hub keras "
-        "ml_dtypes psutil rich safetensors tensorflow tensorflow_datasets tokenizers",
-    }.items()
-    for package in packages.split()
-}
+_EXTRAS = {"gcsfs": "cloud", "fsspec": "cloud", "pyarrow": "parquet"}
+# Launches need the tokeniser, too, which the extra `launch` alone lacks.
+_TRAINING = (
+    "cryptography dask distributed google h5py huggingface_hub keras ml_dtypes psutil rich "
+    "safetensors tensorflow tensorflow_datasets tokenizers"
+)
+_EXTRAS |= dict.fromkeys(_TRAINING.split(), "tensorflow")
 
 
 def load(target: str) -> Callable[..., Any]:
@@ -442,8 +426,8 @@ class Arguments:
             bindings |= in_data_folder(bindings_of(name))
         bindings |= given
         require_arguments(self.function, set(bindings))
-        check_arguments(self.function, bindings)
-        return typed_arguments(self.function, bindings)
+        parameters.check_arguments(self.function, bindings)
+        return parameters.typed_arguments(self.function, bindings)
 
     def local(self, bindings: dict[str, Any]) -> contextlib.AbstractContextManager[dict[str, Any]]:
         """Yields the arguments for the call, with local copies of paths in a bucket."""
@@ -478,13 +462,13 @@ def run_command(function: Callable[..., object], command: Command = Command("", 
     for name, annotation in annotations.items():
         flags.DEFINE_multi_string(name, None, "See --help.")
         # A boolean flag needs no value: `--json`, `--nojson`.
-        flags.FLAGS[name].boolean = is_boolean(annotation)
+        flags.FLAGS[name].boolean = parameters.is_boolean(annotation)
 
     def main(arguments: Sequence[str]) -> None:
         texts = {name: flags.FLAGS[name].value for name in annotations}
         texts |= positional_texts(arguments[1:], command.positional)
         given = {
-            name: expanded(value_of_flag(listed, annotations[name]))
+            name: parameters.expanded(parameters.value_of_flag(listed, annotations[name]))
             for name, listed in texts.items()
             if listed
         }
@@ -497,10 +481,10 @@ def run_command(function: Callable[..., object], command: Command = Command("", 
         with source.local(bindings) as arguments_here:
             run_dir = arguments_here.get("run_dir")
             before = _when_done(run_dir)
-            result = bound_call(function, arguments_here)()
+            result = parameters.bound_call(function, arguments_here)()
             # A function that returns a text makes no run.
-            is_shown = isinstance(result, str)
-            if before is not None and not is_shown and _when_done(run_dir) == before:
+            is_run = before is not None and not isinstance(result, str)
+            if is_run and _when_done(run_dir) == before:
                 console.progress(f"{bindings['run_dir']} was done already; nothing was changed")
             if command.report is not None:
                 result = load(command.report)(run_dir=run_dir)
@@ -561,21 +545,18 @@ def help_of(source: Arguments, command: Command, full: bool = True) -> str:
     """Returns what `--help` prints, or `--helpfull`: description, parameters, an example."""
     description, _, notes = described_function(source.function)
     required = _required(source.function)
-    names = []
-    for name in command.positional:
-        text = name.upper().replace("...", " ...")
-        names.append(text if name.removesuffix("...") in required else f"[{text}]")
+    texts = {name: name.upper().replace("...", " ...") for name in command.positional}
+    names = [t if n.removesuffix("...") in required else f"[{t}]" for n, t in texts.items()]
     usage = " ".join([sys.argv[0], *names, "[--parameter=value ...] [--gin_file=...]"])
     parts = [f"usage: {usage}", *_filled(description)]
     common = {*command.common.split(), *required}
     further: set[str] = set()
     for heading, function, kinds in source.groups():
-        shown = kinds.keys() & inspect.signature(function).parameters.keys()
+        shown = kinds
         if command.common and not full:
-            further |= shown - common
-            shown &= common
-        of_shown = {name: kinds[name] for name in shown}
-        parts.append("\n".join([heading, *parameter_lines(function, of_shown)]))
+            further |= inspect.signature(function).parameters.keys() & kinds.keys() - common
+            shown = {name: kinds[name] for name in kinds.keys() & common}
+        parts.append("\n".join([heading, *parameter_lines(function, shown)]))
     if further:
         parts += _filled(f"Also, described by --helpfull: {', '.join(sorted(further))}.")
     parts += _filled(notes)
@@ -588,8 +569,7 @@ def help_of(source: Arguments, command: Command, full: bool = True) -> str:
 
 def shell_lines(call: str) -> str:
     """Returns a long command line on several, as a shell takes it."""
-    lines = textwrap.wrap(call, _HELP_WIDTH - 6, break_on_hyphens=False, break_long_words=False)
-    return " \\\n    ".join(lines)
+    return " \\\n    ".join(textwrap.wrap(call, _HELP_WIDTH - 6, **_WHOLE_WORDS))
 
 
 def _filled(text: str) -> Iterator[str]:
@@ -599,14 +579,8 @@ def _filled(text: str) -> Iterator[str]:
 
 
 def _wrapped(text: str, indent: str = "", further_indent: str = "") -> str:
-    return textwrap.fill(
-        text,
-        _HELP_WIDTH,
-        initial_indent=indent,
-        subsequent_indent=further_indent or indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    indents: Any = {"initial_indent": indent, "subsequent_indent": further_indent or indent}
+    return textwrap.fill(text, _HELP_WIDTH, **indents, **_WHOLE_WORDS)
 
 
 def parameter_lines(
@@ -654,8 +628,9 @@ def described_function(function: Callable[..., object]) -> tuple[str, dict[str, 
 
 def _for_users(text: str) -> str:
     """Strips Returns, Raises and Example for --help."""
+    for_programs = r"(Returns|Raises|Example|Examples):\n"
     sections = re.split(r"\n\n(?=[A-Z]\w+:\n)", text)
-    return "\n\n".join(section for section in sections if not _FOR_PROGRAMS.match(section))
+    return "\n\n".join(section for section in sections if not re.match(for_programs, section))
 
 
 def run_main(
@@ -676,11 +651,9 @@ def run_main(
             # Messages name parameters as Gin and `--help` do: `evaluate.run_dir`, not `score.run_dir`.
             text = str(error)
             for function in functions:
-                known = "|".join(annotations_of(function))
-                name = function.__name__
-                text = re.sub(
-                    rf"(?<![\w/.-]){name}\.(?=({known})\b)", f"{gin_name_of(name)}.", text
-                )
+                name, known = function.__name__, "|".join(annotations_of(function))
+                named = rf"(?<![\w/.-]){name}\.(?=({known})\b)"
+                text = re.sub(named, f"{gin_name_of(name)}.", text)
             if text == str(error):
                 raise
             raise UserError(text) from error
@@ -688,10 +661,9 @@ def run_main(
     def parsed(arguments: list[str]) -> list[str]:
         # Other programs write --seed-sd where parameters are called seed_sd.
         name = re.compile(r"(?<=^--)\w[\w-]*")
+        spelled = [name.sub(lambda n: n[0].replace("-", "_"), one) for one in arguments]
         try:
-            return flags.FLAGS(
-                [name.sub(lambda n: n[0].replace("-", "_"), one) for one in arguments]
-            )
+            return flags.FLAGS(spelled)
         except flags.UnrecognizedFlagError as error:
             cure = nearest(error.flagname, flags.FLAGS, "--help lists the flags")
             raise UserError(f"unknown flag --{error.flagname}; {cure}") from error
@@ -747,9 +719,8 @@ def require_arguments(function: Callable[..., object], given: set[str]) -> None:
         name = gin_name_of(function.__name__)
         kinds = {argument: described(annotations_of(function)[argument]) for argument in missing}
         choices = {argument: f" ({kind})" for argument, kind in kinds.items() if "'" in kind}
-        lacking = [f"{name}.{argument}{choices.get(argument, '')}" for argument in missing]
+        lacking = ", ".join(f"{name}.{argument}{choices.get(argument, '')}" for argument in missing)
+        cure = " ".join(f"--{argument}=..." for argument in missing)
         raise UserError(
-            f"{name} lacks {', '.join(lacking)}; give "
-            f"{' '.join(f'--{argument}=...' for argument in missing)}, or {name}.{missing[0]} = ... in a "
-            "--gin_file"
+            f"{name} lacks {lacking}; give {cure}, or {name}.{missing[0]} = ... in a --gin_file"
         )
