@@ -129,39 +129,31 @@ def _on_disk(second: int) -> str:  # noqa: ARG001
 _TASK = f"__import__({__name__!r}, fromlist=['']).{call_if_same.__name__}(digest, call)"
 
 
+@dataclasses.dataclass(eq=False)
 class Workers:
     """The workers of a scheduler, each of which has one call at a time.
 
     Only workers with this process's code get calls; others are reported. Call `look_after` regularly until
     all futures are done.
+
+    Attributes:
+      name: name of the cluster, for messages.
+      prefix: prefix of its tasks' keys, unique to this client.
+      are_own: whether this process started the workers; then a difference in code means that the files
+        have changed since.
+      losses: retries of a call whose worker is lost.
+      waiting_for: returns the missing resource when no worker can run a call.
     """
 
-    def __init__(
-        self,
-        client: Any,
-        name: str,
-        prefix: str,
-        *,
-        are_own: bool = False,
-        losses: int = 0,
-        waiting_for: Callable[[], str] = lambda: "a worker that connects",
-    ):
-        """Lists the workers.
+    client: Any
+    name: str
+    prefix: str
+    _: dataclasses.KW_ONLY
+    are_own: bool = False
+    losses: int = 0
+    waiting_for: Callable[[], str] = lambda: "a worker that connects"
 
-        Args:
-          name: name of the cluster, for messages.
-          prefix: prefix of its tasks' keys, unique to this client.
-          are_own: whether this process started the workers; then a difference in code means that the files
-            have changed since.
-          losses: retries of a call whose worker is lost.
-          waiting_for: returns the missing resource when no worker can run a call.
-        """
-        self._client = client
-        self._name = name
-        self._prefix = prefix
-        self._are_own = are_own
-        self._losses = losses
-        self._waiting_for = waiting_for
+    def __post_init__(self) -> None:
         self._numbers = itertools.count(1)
         self._waiting: collections.deque[_Call] = collections.deque()
         self._running: dict[str, tuple[Any, _Call]] = {}
@@ -195,7 +187,7 @@ class Workers:
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
         """Submits a call of a module's function; its future gets the result, error or `LostWorkerError`."""
-        call = _Call(pickle.dumps((function, arguments)), self._losses)
+        call = _Call(pickle.dumps((function, arguments)), self.losses)
         self._waiting.append(call)
         self._feed()
         return call.future
@@ -212,25 +204,24 @@ class Workers:
         """
         if time.monotonic() < self._next_look:
             return
-        if self._client.status in ("closed", "closing"):
+        if self.client.status in ("closed", "closing"):
             raise UserError(
-                f"the scheduler of {self._name} is gone; start it, and give the same command, which resumes "
+                f"the scheduler of {self.name} is gone; start it, and give the same command, which resumes "
                 "from here"
             )
         workers: dict[str, Any] | None = None  # by address; None: the scheduler does not answer
         with contextlib.suppress(Exception):
-            if self._client.status == "running":
-                ask, most = self._client.scheduler.identity, SECONDS_TO_ANSWER
-                answer = self._client.sync(ask, n_workers=-1, callback_timeout=most)
-                workers = dict(answer["workers"])
+            if self.client.status == "running":
+                ask, most = self.client.scheduler.identity, SECONDS_TO_ANSWER
+                answer = self.client.sync(ask, n_workers=-1, callback_timeout=most)
+                # First those that no other client keeps busy.
+                by_load = sorted(answer["workers"].items(), key=lambda item: _num_tasks(item[1]))
+                workers = dict(by_load)
         lost = []
         with self._changing:
-            # First those that no other client keeps busy.
             self._workers = {
                 address: str(worker["name"])
-                for address, worker in sorted(
-                    (workers or {}).items(), key=lambda item: _num_tasks(item[1])
-                )
+                for address, worker in (workers or {}).items()
                 if worker["status"] == "running"
             }
             if workers is not None:
@@ -251,17 +242,17 @@ class Workers:
     def _feed(self) -> None:
         """Assigns a waiting call to each idle worker."""
         with self._changing:
-            if self._client.status != "running":
+            if self.client.status != "running":
                 return  # it connects again, or `look_after` gives up
             for address in self._workers:
                 if not self._waiting or address in self._running or address in self._refused:
                     continue
                 call = self._waiting[0]
-                task = self._client.submit(
+                task = self.client.submit(
                     eval,
                     _TASK,
                     {"digest": code_digest(), "call": call.content},
-                    key=f"{self._prefix}-{next(self._numbers)}",
+                    key=f"{self.prefix}-{next(self._numbers)}",
                     workers=[address],
                     pure=False,
                 )
@@ -276,7 +267,7 @@ class Workers:
         try:
             refusal, error, result = task.result()
         except BaseException as problem:
-            refusal, error, result = None, None, None
+            refusal = error = result = None
             if type(problem).__name__ not in _LOST:
                 refusal = f"{type(problem).__name__}: {first_cause(problem)}"
             elif getattr(problem, "reason", None) == "scheduler-connection-lost":
@@ -294,7 +285,7 @@ class Workers:
             if refusal is not None:
                 self._refused[address] = refusal
                 name = self._workers.get(address, address)
-                note_once(f"worker {name} of {self._name} gets no work: {refusal}")
+                note_once(f"worker {name} of {self.name} gets no work: {refusal}")
             if goes_on:
                 call.losses -= is_lost
                 self._waiting.appendleft(call)
@@ -312,7 +303,7 @@ class Workers:
             behind = {at for at in self._behind & self._running.keys() if self._num_ready.get(at)}
             busy = self._busy - self._running.keys() | behind
             num_able = len(self._workers.keys() - self._refused.keys() - busy)
-        if self._are_own and {_STARTED_EARLIER, _OTHER_FILES} & set(reasons):
+        if self.are_own and {_STARTED_EARLIER, _OTHER_FILES} & set(reasons):
             raise UserError(
                 "the project's code has changed since this process was started; the same command resumes "
                 "with the code as it is now, in Python after a restart"
@@ -320,19 +311,19 @@ class Workers:
         now = time.monotonic()
         if num_able:
             if self._said:
-                progress(f"{counted(num_able, 'worker')} of {self._name} can work; going on")
+                progress(f"{counted(num_able, 'worker')} of {self.name} can work; going on")
             self._said, self.had_workers = "", now
         elif now - self.had_workers > SECONDS_OF_SILENCE:
             if reasons and not busy:
                 raise UserError(
-                    f"no worker of {self._name} can work ({'; '.join(reasons)}); see that their machines "
+                    f"no worker of {self.name} can work ({'; '.join(reasons)}); see that their machines "
                     "have this project's code as it is here, and what it requires, that their processes are "
                     "started anew with it, and give the same command"
                 )
-            missing = "tasks of other clients" if busy else self._waiting_for()
+            missing = "tasks of other clients" if busy else self.waiting_for()
             missing = missing if is_answering else "its scheduler, which is silent"
             if missing != self._said:
-                progress(f"no worker of {self._name} can work; waiting for {missing}")
+                progress(f"no worker of {self.name} can work; waiting for {missing}")
                 self._said = missing
 
 

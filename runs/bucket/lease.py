@@ -9,6 +9,7 @@ version read before.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import threading
 import time
 import uuid
@@ -35,46 +36,36 @@ class LeaseHeldError(UserError):
     holder: Holder | None = None
 
 
+@dataclasses.dataclass(eq=False)
 class Lease:
-    """The right to write below a URL.
+    """The right to write below a URL; it is not acquired yet.
 
     Attributes:
+      seconds_until_stale: time without renewal after which others may take the lease over; it is
+        renewed every quarter of this time.
+      name: name of the lease object.
+      place: path or URL that the lease protects, for messages; default: the bucket's URL.
+      verb: what the holder does to it, a past participle for messages.
+      setting: parameter to change for another path, for messages.
+      may_vanish: whether a renewal rewrites a removed or damaged object, because a kernel lock also
+        keeps others out.
       owner: unique name of this holder, a new one for each object.
       lost: set when a renewal finds that another process has taken the lease over.
     """
 
-    def __init__(
-        self,
-        bucket: Bucket,
-        seconds_until_stale: float = SECONDS_UNTIL_STALE,
-        *,
-        name: str = LEASE,
-        place: str = "",
-        verb: str = "written",
-        setting: str = "run_dir",
-        may_vanish: bool = False,
-    ):
-        """Prepares a lease without acquiring it.
+    bucket: Bucket
+    seconds_until_stale: float = SECONDS_UNTIL_STALE
+    _: dataclasses.KW_ONLY
+    name: str = LEASE
+    place: str = ""
+    verb: str = "written"
+    setting: str = "run_dir"
+    may_vanish: bool = False
 
-        Args:
-          seconds_until_stale: time without renewal after which others may take the lease over; it is
-            renewed every quarter of this time.
-          name: name of the lease object.
-          place: path or URL that the lease protects, for messages; default: the bucket's URL.
-          verb: what the holder does to it, a past participle for messages.
-          setting: parameter to change for another path, for messages.
-          may_vanish: whether a renewal rewrites a removed or damaged object, because a kernel lock also
-            keeps others out.
-        """
+    def __post_init__(self) -> None:
         self.owner = uuid.uuid4().hex
         self.lost = threading.Event()
-        self._bucket = bucket
-        self._seconds = seconds_until_stale
-        self._name = name
-        self._shown_as = place or bucket.url
-        self._verb = verb
-        self._setting = setting
-        self._may_vanish = may_vanish
+        self.place = self.place or self.bucket.url
         self._version: str | None = None
         self._started = time.time()
         self._using = threading.Lock()
@@ -82,18 +73,18 @@ class Lease:
 
     def acquire(self) -> None:
         """Acquires the lease; waits for the lease of a dead holder to expire."""
-        content, version = self._bucket.read_version(self._name)
+        content, version = self.bucket.read_version(self.name)
         first_version = version
         began, has_reported = time.monotonic(), False
         while True:
             holder = None
             if content is not None:
-                holder = Holder.parse(content, f"{self._bucket.url}/{self._name}", DAMAGED)
+                holder = Holder.parse(content, f"{self.bucket.url}/{self.name}", DAMAGED)
             patience = min(holder.seconds_until_stale, _LONGEST_PATIENCE) if holder else 0.0
             is_changed = version not in (None, first_version)
             is_silent = not is_changed and time.monotonic() - began > patience
             if holder is None or is_silent or holder.is_gone():
-                self._version = self._bucket.write_if(self._name, self._content(), version)
+                self._version = self.bucket.write_if(self.name, self._content(), version)
                 if self._version is not None:
                     break
             elif is_changed or (
@@ -103,20 +94,19 @@ class Lease:
             elif not has_reported:
                 has_reported = True
                 progress(
-                    f"{self._shown_as} was {self._verb} by process {holder.pid} on {holder.host}: "
+                    f"{self.place} was {self.verb} by process {holder.pid} on {holder.host}: "
                     f"waiting up to {patience:.0f} s for its next sign of life"
                 )
-            time.sleep(self._seconds / 60)
-            content, version = self._bucket.read_version(self._name)
+            time.sleep(self.seconds_until_stale / 60)
+            content, version = self.bucket.read_version(self.name)
         threading.Thread(target=self._renew, daemon=True).start()
 
     def refusal(self, holder: Holder | None) -> LeaseHeldError:
-        who = "another process, which is just starting"
-        if holder is not None:
-            who = f"process {holder.pid} on {holder.host}"
+        starting = "another process, which is just starting"
+        who = f"process {holder.pid} on {holder.host}" if holder else starting
         error = LeaseHeldError(
-            f"{self._shown_as} is being {self._verb} by {who}; wait for it, stop it, or choose another "
-            f"{self._setting}"
+            f"{self.place} is being {self.verb} by {who}; wait for it, stop it, or choose another "
+            f"{self.setting}"
         )
         error.holder = holder
         return error
@@ -125,11 +115,11 @@ class Lease:
         """Raises LeaseLostError if the lease is no longer ours."""
         with self._using:
             if self._version is not None:
-                if self._bucket.read_version(self._name)[1] == self._version:
+                if self.bucket.read_version(self.name)[1] == self._version:
                     return
                 self._version = None
             raise LeaseLostError(
-                f"{self._shown_as} was taken over by another process, because this one was silent for "
+                f"{self.place} was taken over by another process, because this one was silent for "
                 "too long; the other continues, and nothing more is written from here"
             )
 
@@ -139,10 +129,10 @@ class Lease:
         with self._using:
             version, self._version = self._version, None
             if version is not None:
-                self._bucket.remove_if(self._name, version)
+                self.bucket.remove_if(self.name, version)
 
     def _renew(self) -> None:
-        while not self._ended.wait(self._seconds / 4):
+        while not self._ended.wait(self.seconds_until_stale / 4):
             with self._using:
                 if self._version is None:
                     return
@@ -154,21 +144,17 @@ class Lease:
                     return
 
     def _rewritten(self) -> str | None:
-        if not self._may_vanish:
-            return self._bucket.write_if(self._name, self._content(), self._version)
-        version = None
-        while version is None:  # retried if it vanishes between reading and writing
-            content, stored = self._bucket.read_version(self._name)
-            if self._is_of_another(content):
-                break
-            version = self._bucket.write_if(self._name, self._content(), stored)
-        return version
-
-    def _is_of_another(self, content: bytes | None) -> bool:
-        with contextlib.suppress(UserError):
-            return content is not None and Holder.parse(content, "", "").owner != self.owner
-        return False
+        if not self.may_vanish:
+            return self.bucket.write_if(self.name, self._content(), self._version)
+        while True:  # again if it vanishes between reading and writing
+            content, stored = self.bucket.read_version(self.name)
+            with contextlib.suppress(UserError):  # a damaged one is rewritten
+                if content is not None and Holder.parse(content, "", "").owner != self.owner:
+                    return None
+            version = self.bucket.write_if(self.name, self._content(), stored)
+            if version is not None:
+                return version
 
     def _content(self) -> bytes:
-        holder = Holder.of_this_process(self.owner, self._started, self._seconds)
+        holder = Holder.of_this_process(self.owner, self._started, self.seconds_until_stale)
         return holder.to_json().encode()
