@@ -12,18 +12,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from multiberts.runs import console
+from multiberts.runs import console, files
 from multiberts.runs.errors import UserError, check_memory, counted, listed, memory_error
-from multiberts.runs.files import (
-    PathLike,
-    check_fields,
-    decoded,
-    open_unpacked,
-    parse_json,
-    parse_json_fields,
-    read_bytes,
-    read_lines,
-)
+from multiberts.runs.files import PathLike
 from multiberts.runs.foreign_files import MOST_BYTES_NEEDED, refuse_bytes
 from multiberts.runs.parameters import shortened
 
@@ -183,7 +174,7 @@ def has_tagged_words(path: PathLike) -> bool:
     """Returns whether a file has a word and its tags in each line, as CoNLL's: its first two words have."""
     if _text_name(path).endswith((".csv", *_JSON, _COLUMNAR)) or not Path(path).is_file():
         return False
-    with contextlib.suppress(OSError), open_unpacked(path) as file:
+    with contextlib.suppress(OSError), files.open_unpacked(path) as file:
         lines = file.read(1 << 16).decode("utf-8-sig", "replace").split("\n")
         return bool(_columns_of_words(lines)[2])
     return False
@@ -205,7 +196,7 @@ def _cells_of_word(line: str) -> list[str]:
 
 def _tagged_sentences(path: PathLike, cure: str) -> Iterator[tuple[int, dict[str, list[str]]]]:
     """Yields the first line of each sentence in CoNLL's columns, its words and its tags."""
-    lines = read_lines(path)
+    lines = files.read_lines(path)
     width, word, (*others, tag) = _columns_of_words(lines)
     remark = f" (the last of {len(others) + 1} columns of tags; to read another, leave out those after it)"
     console.note_once(
@@ -234,7 +225,7 @@ def _cells(
     path: PathLike, cure: str, separator: str | None = None
 ) -> Iterator[tuple[int, list[str]]]:
     """Yields the line and the cells of each row of a text table, its header included."""
-    lines = read_lines(path)
+    lines = files.read_lines(path)
     is_csv = _text_name(path).endswith(".csv")
     if separator is None:
         separator = separator_of(lines[0] if lines else "") if is_csv else "\t"
@@ -290,7 +281,7 @@ def _typed_entries(path: PathLike, cure: str) -> Iterator[tuple[str, int, Any]]:
     if not _text_name(path).endswith(_JSON):
         yield from (("line", *numbered) for numbered in _tagged_sentences(path, cure))
         return
-    content, lines = parse_json_rows(path, decoded(read_bytes(path), path), cure)
+    content, lines = parse_json_rows(path, files.decoded(files.read_bytes(path), path), cure)
     rows = content if len(lines) > 1 else _rows_of_json(path, content)
     unit = "line" if lines and not _text_name(path).endswith(".json") else "row"
     numbers = lines if len(lines) > 1 else itertools.count(lines[0] if lines else 1)
@@ -317,11 +308,11 @@ def parse_json_rows(path: PathLike, text: str, cure: str) -> tuple[Any, list[int
             is_alone = True
     if is_alone and len(filled) > 1:
         lines = [number for number, _ in filled]
-        return [parse_json(line, f"{path} line {n}", cure) for n, line in filled], lines
+        return [files.parse_json(line, f"{path} line {n}", cure) for n, line in filled], lines
     if is_alone and not _text_name(path).endswith(".json"):
         number, line = filled[0]
-        return parse_json(line, f"{path} line {number}", cure), [number]
-    return parse_json(text, str(path), cure), [filled[0][0]] if is_alone else []
+        return files.parse_json(line, f"{path} line {number}", cure), [number]
+    return files.parse_json(text, str(path), cure), [filled[0][0]] if is_alone else []
 
 
 def rows_under_data(content: Any) -> Any:
@@ -435,11 +426,11 @@ def table_files(path: PathLike) -> tuple[Path, ...]:
     return tuple(shards)
 
 
-def table_of_files(files: Sequence[Path]) -> Path:
+def table_of_files(shards: Sequence[Path]) -> Path:
     """Returns the table whose `table_files` these are; one shard of several is a table of its own."""
-    folder = files[0].parent
-    is_folder = files[0].suffix == _ARROW and sorted(folder.glob(_SHARDS)) == [*files]
-    return folder if is_folder else files[0]
+    folder = shards[0].parent
+    is_folder = shards[0].suffix == _ARROW and sorted(folder.glob(_SHARDS)) == [*shards]
+    return folder if is_folder else shards[0]
 
 
 def column_names(path: PathLike) -> list[str]:
@@ -457,9 +448,9 @@ def read_columnar(path: PathLike) -> pyarrow.Table:
     need_pyarrow(path)
     import pyarrow.parquet
 
-    files = table_files(path)
+    shards = table_files(path)
     try:
-        with files[0].open("rb") as handle:
+        with shards[0].open("rb") as handle:
             start = handle.peek(MOST_BYTES_NEEDED)
         if Path(path).suffix == _COLUMNAR or start.startswith(b"PAR1"):
             with pyarrow.parquet.ParquetFile(path) as file:
@@ -471,7 +462,7 @@ def read_columnar(path: PathLike) -> pyarrow.Table:
         else:
             refuse_bytes(path, start)
             tables = []
-            for file in files:
+            for file in shards:
                 with file.open("rb") as handle, pyarrow.ipc.open_stream(handle) as reader:
                     tables.append(reader.schema.empty_table())
                     for batch in reader:
@@ -509,13 +500,17 @@ def _columnar_entries(path: PathLike) -> Iterator[dict[str, Any]]:
     table = read_columnar(path)
     described = (table.schema.metadata or {}).get(b"huggingface", b"{}")
     where, cure = f"the metadata of {path}", "write it again"
-    info = parse_json_fields(described, where, {"info": Mapping[str, Any] | None}, cure).get("info")
-    check_fields(info or {}, {"features": Mapping[str, Any] | None}, where, cure)
+    info = files.parse_json_fields(described, where, {"info": Mapping[str, Any] | None}, cure).get(
+        "info"
+    )
+    files.check_fields(info or {}, {"features": Mapping[str, Any] | None}, where, cure)
     features = (info or {}).get("features") or {}
     names: dict[str, list[str]] = {}
     for column in table.column_names:
         if classes := _class_names(features.get(column)):
-            check_fields({column: classes}, {column: list[str]}, f"the class names of {path}", cure)
+            files.check_fields(
+                {column: classes}, {column: list[str]}, f"the class names of {path}", cure
+            )
             names[column] = classes
     for batch in table.to_batches():
         for entry in batch.to_pylist():
