@@ -6,24 +6,11 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from multiberts.runs.bucket.mirror import (
-    MANIFEST,
-    Entry,
-    local_copy,
-    manifest_of,
-    read_manifest,
-    restore,
-)
+from multiberts.runs import files
+from multiberts.runs.bucket import mirror
 from multiberts.runs.bucket.objects import Bucket
 from multiberts.runs.directory import DONE, LOCK, read_done
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import (
-    is_name_inside,
-    make_private,
-    replaced,
-    sha256_of_file,
-    write_atomically,
-)
 
 # Facts that change with an object's content; each service has some of them.
 _CONTENT = ("md5Hash", "crc32c", "generation", "ETag", "etag", "mtime", "created", "size")
@@ -32,9 +19,9 @@ _CONTENT = ("md5Hash", "crc32c", "generation", "ETag", "etag", "mtime", "created
 def fetch(url: str) -> Path:
     """Copies a finished run, a folder or one file from a bucket, unless an earlier copy is still the same."""
     bucket = Bucket(url)
-    path = local_copy(bucket)
-    make_private(path.parent)
-    if read_manifest(bucket) is not None:
+    path = mirror.local_copy(bucket)
+    files.make_private(path.parent)
+    if mirror.read_manifest(bucket) is not None:
         fetch_run(bucket, path)
         return path
 
@@ -42,7 +29,7 @@ def fetch(url: str) -> Path:
     single = bucket.facts()
     objects = {"": single} if single is not None else bucket.list()
     for name in objects:
-        if name and not is_name_inside(name):
+        if name and not files.is_name_inside(name):
             raise UserError(
                 f"{bucket.url} holds {name!r}, which lies outside the folder; rename it"
             )
@@ -59,16 +46,16 @@ def fetch(url: str) -> Path:
     is_known = notes.is_file() and notes.read_bytes() == contents.encode()
     if is_known and _has_sizes(path, sizes):
         return path
-    with replaced(path) as unfinished:
+    with files.replaced(path) as unfinished:
         for name in objects:
             bucket.get(name, unfinished / name if name else unfinished)
-    write_atomically(notes, contents)
+    files.write_atomically(notes, contents)
     return path
 
 
 def fetch_run(bucket: Bucket, path: Path) -> None:
     """Copies a finished run from a bucket into a directory, DONE last."""
-    done, entries = bucket.read(DONE), read_manifest(bucket)
+    done, entries = bucket.read(DONE), mirror.read_manifest(bucket)
     if done is None or entries is None:
         raise UserError(f"{bucket.url} is a run that has not finished; finish it first")
     marker = path / DONE
@@ -76,8 +63,8 @@ def fetch_run(bucket: Bucket, path: Path) -> None:
     sizes = {name: entry["bytes"] for name, entry in wanted.items()}
     if marker.exists() and marker.read_bytes() == done and _has_sizes(path, sizes):
         return
-    restore(bucket, path, wanted)
-    write_atomically(marker, done)
+    mirror.restore(bucket, path, wanted)
+    files.write_atomically(marker, done)
 
 
 def push_finished(path: Path, url: str) -> None:
@@ -96,8 +83,8 @@ def push_finished(path: Path, url: str) -> None:
     for file in sorted(path.rglob("*")):
         name = str(file.relative_to(path))
         if file.is_file() and name not in (DONE, LOCK) and not name.startswith("state/"):
-            entries[name] = Entry(
-                bytes=file.stat().st_size, sha256=sha256_of_file(file), object=name
+            entries[name] = mirror.Entry(
+                bytes=file.stat().st_size, sha256=files.sha256_of_file(file), object=name
             )
     for name, recorded in read_done(path).items():
         if name not in entries or entries[name]["sha256"] != recorded["sha256"]:
@@ -107,7 +94,7 @@ def push_finished(path: Path, url: str) -> None:
             )
     for name in entries:
         bucket.put(path / name, name)
-    bucket.write(MANIFEST, manifest_of(entries, ""))
+    bucket.write(mirror.MANIFEST, mirror.manifest_of(entries, ""))
     bucket.write(DONE, done)
 
 
@@ -125,7 +112,5 @@ def push_input(path: Path, url: str) -> None:
 
 def _has_sizes(path: Path, sizes: Mapping[str, int | None]) -> bool:
     """Returns whether a copy still has all its files: programs that clean caches remove single ones."""
-    files = {path / name if name else path: size for name, size in sizes.items()}
-    return all(
-        file.is_file() and size in (None, file.stat().st_size) for file, size in files.items()
-    )
+    copies = ((path / name if name else path, size) for name, size in sizes.items())
+    return all(file.is_file() and size in (None, file.stat().st_size) for file, size in copies)

@@ -7,12 +7,7 @@ import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from multiberts.runs.bucket.objects import (
-    BucketUnreachableError,
-    LocalCopyError,
-    MirrorLostError,
-    is_url,
-)
+from multiberts.runs.bucket import objects
 from multiberts.runs.errors import UserError
 from multiberts.runs.parameters import with_texts
 from multiberts.runs.preemption import PreemptedError
@@ -33,7 +28,7 @@ def local_arguments(arguments: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     url_of_path: dict[str, str] = {}
 
     def local_copy(name: str, value: str) -> str:
-        if not is_url(value):
+        if not objects.is_url(value):
             return value
         if name.startswith("output"):
             raise UserError(
@@ -54,7 +49,7 @@ def local_arguments(arguments: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
                 else with_texts(functools.partial(local_copy, name), value)
                 for name, value in arguments.items()
             }
-            if is_url(arguments.get(RUN_DIR)):
+            if objects.is_url(arguments.get(RUN_DIR)):
                 from multiberts.runs.bucket.mirror import Mirror
 
                 mirror = Mirror(arguments[RUN_DIR], url_of_path)
@@ -64,10 +59,10 @@ def local_arguments(arguments: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             yield located
     except UserError as error:
         message = str(error)
-        if not isinstance(error, LocalCopyError):
+        if not isinstance(error, objects.LocalCopyError):
             for path in sorted(url_of_path, key=len, reverse=True):
                 message = message.replace(path, url_of_path[path])
-        if isinstance(error, BucketUnreachableError | MirrorLostError):
+        if isinstance(error, objects.BucketUnreachableError | objects.MirrorLostError):
             # The input may be right: a supervisor can start the command again.
             raise PreemptedError(message) from error
         if message == str(error):

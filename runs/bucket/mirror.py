@@ -23,21 +23,11 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from multiberts.runs import console
+from multiberts.runs import console, files
 from multiberts.runs.bucket.lease import LEASE, Lease, LeaseLostError
 from multiberts.runs.bucket.objects import Bucket, LocalCopyError, MirrorLostError
 from multiberts.runs.directory import CONFIG, DONE, LOCK, UNFETCHED, RecordedFile, read_done
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import (
-    UNFINISHED_SUFFIX,
-    OwnFiles,
-    is_name_inside,
-    make_private,
-    parse_json_fields,
-    remove,
-    sha256_of_file,
-    write_atomically,
-)
 from multiberts.runs.lease_holder import UnixSeconds
 from multiberts.runs.preemption import ask_to_stop, num_open_blocks, preemption_notice
 
@@ -78,8 +68,8 @@ def local_copy(bucket: Bucket) -> Path:
 
 
 def manifest_of(entries: dict[str, Entry], owner: str) -> bytes:
-    files = dict(sorted(entries.items()))
-    content = {"version": 1, "owner": owner, "time": time.time(), "files": files}
+    listed = dict(sorted(entries.items()))
+    content = {"version": 1, "owner": owner, "time": time.time(), "files": listed}
     return (json.dumps(content, indent=1) + "\n").encode()
 
 
@@ -115,10 +105,10 @@ def restore(
         file = path / name
         if file.exists() or not wants(name):
             continue
-        unfinished = file.with_name(file.name + UNFINISHED_SUFFIX)
+        unfinished = file.with_name(file.name + files.UNFINISHED_SUFFIX)
         bucket.get(entry["object"], unfinished)
         if not _holds(unfinished, entry):
-            remove(unfinished)
+            files.remove(unfinished)
             raise UserError(
                 f"{bucket.url}/{entry['object']} is not what {bucket.url}/{MANIFEST} says; put it back, or "
                 "remove the whole folder to start again"
@@ -149,27 +139,27 @@ class Mirror:
         self._unfetched: set[str] = set()
         self._is_finished = False
         self._holds_lease = False
-        self._local_files = OwnFiles(self.path)
-        self._folder: int | None = None
+        self._local_files = files.OwnFiles(self.path)
+        self._folder = -1
         self._lost: UserError | None = None
         self._ended = threading.Event()
         self._pusher: threading.Thread | None = None
 
     def __enter__(self) -> Mirror:
         """Takes the lease and restores what was pushed; a finished run is only restored."""
-        if self._bucket.read(DONE) is not None:
-            self._restore()
-            self._watch_local_copy()
-            return self  # most often nothing will change, so no lease is needed
-        self._take_lease()
+        if self._bucket.read(DONE) is None:  # otherwise most often nothing will change
+            self._take_lease()
         try:
             self._restore()
         except BaseException:
             self._lease.release()
             raise
-        self._watch_local_copy()
-        self._pusher = threading.Thread(target=self._push_now_and_then, daemon=True)
-        self._pusher.start()
+        # Held open, so that no other folder gets its number.
+        self._folder = os.open(self.path, os.O_RDONLY)
+        self._local_files.__enter__()
+        if self._holds_lease:
+            self._pusher = threading.Thread(target=self._push_now_and_then, daemon=True)
+            self._pusher.start()
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -194,21 +184,14 @@ class Mirror:
                     self.push()
             finally:
                 self._local_files.__exit__()
-                if self._folder is not None:
-                    os.close(self._folder)
-                if self._holds_lease:
-                    with contextlib.suppress(UserError):
-                        self._lease.release()
+                os.close(self._folder)
+                with contextlib.suppress(UserError):
+                    self._lease.release()
 
     def _take_lease(self) -> None:
         self._bucket.check_writable()
         self._lease.acquire()
         self._holds_lease = True
-
-    def _watch_local_copy(self) -> None:
-        # Held open, so that no other folder gets its number.
-        self._folder = os.open(self.path, os.O_RDONLY)
-        self._local_files.__enter__()
 
     def push(self) -> None:
         """Pushes all files that are new or have changed."""
@@ -234,15 +217,15 @@ class Mirror:
         self._check_local_copy(self._entries)
         # States first; once all is done none, as they go.
         has_ended = (self.path / DONE).exists()
-        states, files = (
+        states, all_files = (
             sorted(str(file.relative_to(self.path)) for file in folder.rglob("*") if file.is_file())
             for folder in (self.path / _STATE, self.path)
         )
         names = [
             name
-            for name in dict.fromkeys([*states, *files])
+            for name in dict.fromkeys([*states, *all_files])
             if name not in (DONE, LOCK, UNFETCHED)
-            and UNFINISHED_SUFFIX not in name
+            and files.UNFINISHED_SUFFIX not in name
             and not (has_ended and _is_state(name))
         ]
         pushed = {name: self._pushed(name) for name in names}
@@ -281,13 +264,11 @@ class Mirror:
         """
         if self._local_files.removed_folder:
             return
-        if self._folder is not None:
-            # Gone, too, if it, or a mount above it, was taken away.
-            is_there = False
-            with contextlib.suppress(OSError):
-                is_there = os.path.samestat(self.path.stat(), os.fstat(self._folder))
-            if not is_there:
-                raise self._lost_copy("the whole folder")
+        is_there = False  # neither if it, or a mount above it, was taken away
+        with contextlib.suppress(OSError):
+            is_there = os.path.samestat(self.path.stat(), os.fstat(self._folder))
+        if not is_there:
+            raise self._lost_copy("the whole folder")
         has_ended = (self.path / DONE).exists()
         lost = self._local_files.lost(
             name
@@ -317,7 +298,9 @@ class Mirror:
                 # It names URLs, not local copies: of inputs, content is compared, not paths.
                 for path in sorted(self._url_of_path, key=len, reverse=True):
                     data = data.replace(path.encode(), self._url_of_path[path].encode())
-            digest = sha256_of_file(file) if data is None else hashlib.sha256(data).hexdigest()
+            digest = (
+                files.sha256_of_file(file) if data is None else hashlib.sha256(data).hexdigest()
+            )
             size = details.st_size if data is None else len(data)
             if listed and has_own_name and listed["sha256"] == digest:
                 self._pushed_as[name] = (stamp, digest)
@@ -362,11 +345,11 @@ class Mirror:
             return done is not None or not is_later
 
         restore(self._bucket, self.path, self._entries, wants)
-        make_private(self.path)
+        files.make_private(self.path)
         self._unfetched = {name for name in self._entries if not (self.path / name).exists()}
         if self._unfetched:
             entries = {name: self._entries[name] for name in sorted(self._unfetched)}
-            write_atomically(self.path / UNFETCHED, json.dumps({"outputs": entries}))
+            files.write_atomically(self.path / UNFETCHED, json.dumps({"outputs": entries}))
         self._done = done
         if done is not None:
             (self.path / DONE).write_bytes(done)
@@ -394,15 +377,17 @@ def _is_state(name: str) -> bool:
 def _holds(file: Path, entry: Entry | None) -> bool:
     if entry is None or file.stat().st_size != entry["bytes"]:
         return False
-    return sha256_of_file(file) == entry["sha256"]
+    return files.sha256_of_file(file) == entry["sha256"]
 
 
 def _parsed(bucket: Bucket, data: bytes) -> tuple[dict[str, Entry], float]:
     where = f"{bucket.url}/{MANIFEST}"
     cure = "put it back, or remove the whole folder to start again"
-    fields = parse_json_fields(data, where, {"files": dict[str, Entry], "time": UnixSeconds}, cure)
-    files: dict[str, Entry] = fields["files"]
-    for name in [*files, *(entry["object"] for entry in files.values())]:
-        if not is_name_inside(name):
+    fields = files.parse_json_fields(
+        data, where, {"files": dict[str, Entry], "time": UnixSeconds}, cure
+    )
+    entries: dict[str, Entry] = fields["files"]
+    for name in [*entries, *(entry["object"] for entry in entries.values())]:
+        if not files.is_name_inside(name):
             raise UserError(f"{where} lists {name!r}, which lies outside the folder; {cure}")
-    return files, fields["time"]
+    return entries, fields["time"]

@@ -26,6 +26,7 @@ _URL = re.compile(r"(?P<protocol>[a-z][a-z0-9+]*)://(?P<path>.*)")
 # These begin with `<word>://` but are not folders of files.
 _NO_BUCKETS = {"http", "https"}
 _CLOUD_STORAGE = {"gs", "gcs"}
+_MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 _CONDITIONAL = {*_CLOUD_STORAGE, "file", "memory"}
 
 # Permissions for restoring, pushing and tidying a run. Overwriting counts as deleting.
@@ -84,9 +85,8 @@ class Bucket:
                 f"{self.protocol}:// has no conditional writes here; inputs may lie there"
             )
         if self.protocol == "file":
-            existing = Path(self._root)
-            while not existing.exists():
-                existing = existing.parent
+            root = Path(self._root)
+            existing = next(path for path in (root, *root.parents) if path.exists())
             if not existing.is_dir() or not os.access(existing, os.W_OK):
                 raise UserError(f"no permission to write {self.url}; choose another folder")
         if self.protocol not in _CLOUD_STORAGE:
@@ -107,10 +107,7 @@ class Bucket:
 
     def read(self, name: str) -> bytes | None:
         """Returns an object's content; None if there is none."""
-        with (
-            self._clear_errors(),
-            contextlib.suppress(FileNotFoundError, IsADirectoryError, NotADirectoryError),
-        ):
+        with self._clear_errors(), contextlib.suppress(*_MISSING):
             return bytes(self._filesystem.cat_file(self._at(name)))
         return None
 
@@ -134,11 +131,9 @@ class Bucket:
 
     def list(self) -> dict[str, dict[str, Any]]:
         """Returns all objects below the URL, by name, with `size` and the service's other facts."""
-        with self._clear_errors():
-            try:
-                facts_by_path = self._filesystem.find(self._root, detail=True)
-            except FileNotFoundError:
-                return {}
+        facts_by_path: dict[str, dict[str, Any]] = {}
+        with self._clear_errors(), contextlib.suppress(FileNotFoundError):
+            facts_by_path = self._filesystem.find(self._root, detail=True)
         prefix = self._root.rstrip("/") + "/"
         return {
             path.removeprefix(prefix): facts
@@ -306,9 +301,8 @@ class Bucket:
                     f"no permission for {self.url} ({reason}); sign in with `gcloud auth "
                     "application-default login`, or ask for the role Storage Object Admin"
                 ) from error
-            cure = "check the network"
-            if self.protocol == "file":
-                cure = "free some space or choose another directory"
+            more_space = "free some space or choose another directory"
+            cure = more_space if self.protocol == "file" else "check the network"
             raise BucketUnreachableError(
                 f"cannot reach {self.url}: {reason}; {cure}, then run the same command again"
             ) from error
