@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from numpy.lib import format as npy
 
 from multiberts.runs.errors import UserError, check_memory
 from multiberts.runs.files import PathLike
@@ -84,7 +85,7 @@ def read_arrays(path: PathLike) -> dict[str, np.ndarray]:
     """Reads the arrays of a `.npz` file, or the array of a `.npy` file under the empty name."""
     path = Path(path)
     with _refused(path), path.open("rb") as file:
-        is_array = file.read(len(np.lib.format.MAGIC_PREFIX)) == np.lib.format.MAGIC_PREFIX
+        is_array = file.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX
     if is_array:
         return {"": _array(path, path.name, path.read_bytes())}
     with open_archive(path) as archive:
@@ -97,17 +98,15 @@ def read_arrays(path: PathLike) -> dict[str, np.ndarray]:
 def _array(path: Path, name: str, content: bytes) -> np.ndarray:
     with _refused(path):
         stream = io.BytesIO(content)
-        version = np.lib.format.read_magic(stream)
-        read = {(1, 0): np.lib.format.read_array_header_1_0}.get(
-            version, np.lib.format.read_array_header_2_0
-        )
+        version = npy.read_magic(stream)
+        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, _, dtype = read(stream)
         # Check before NumPy allocates memory.
         stated = int(dtype.itemsize) * int(np.prod(shape, dtype=object))
         left = len(content) - stream.tell()
         if not dtype.hasobject and stated != left:
             raise ValueError(f"{name} states {stated} bytes of numbers and has {left}")
-        return np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
+        return npy.read_array(io.BytesIO(content), allow_pickle=False)
 
 
 @contextlib.contextmanager

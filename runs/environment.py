@@ -33,14 +33,10 @@ ENGINES = (TENSORFLOW, JAX)
 
 # From the definition, or with our own backward pass.
 PLAIN, RECOMPUTED = "plain", "recomputed"
-ATTENTIONS = (PLAIN, RECOMPUTED)
 
 PRECISION = "MULTIBERTS_MATMUL_PRECISION"
 # The engine's default (TF32 on GPUs, bfloat16 on TPUs), or full float32.
 DEFAULT, HIGHEST = "default", "highest"
-
-# First Python without TensorFlow wheels.
-_FIRST_WITHOUT_TENSORFLOW = (3, 14)
 
 # Environment variable that Keras reads.
 _BACKEND = "KERAS_BACKEND"
@@ -98,33 +94,27 @@ def engine() -> str:
 
 def attention() -> str:
     """Returns how JAX computes attention on accelerators: `plain` or `recomputed`."""
-    return _one_of(ATTENTIONS, ATTENTION, RECOMPUTED, "a way to compute attention")
+    name = os.environ.get(ATTENTION) or RECOMPUTED
+    return _one_of((PLAIN, RECOMPUTED), name, ATTENTION, "a way to compute attention")
 
 
 def matmul_precision() -> str:
     """Returns how the factors of float32 products are rounded on accelerators: `default` or `highest`."""
-    return _one_of((DEFAULT, HIGHEST), PRECISION, DEFAULT, "a precision of products")
+    name = os.environ.get(PRECISION) or DEFAULT
+    return _one_of((DEFAULT, HIGHEST), name, PRECISION, "a precision of products")
 
 
-def _one_of(names: tuple[str, ...], variable: str, default: str, meaning: str) -> str:
-    name = os.environ.get(variable) or default
+def _one_of(names: tuple[str, ...], name: str, where: str, meaning: str) -> str:
     if name not in names:
-        raise UserError(f"{variable} is {name!r}, not {meaning}; {nearest(name, names)}")
+        raise UserError(f"{where} is {name!r}, not {meaning}; {nearest(name, names)}")
     return name
 
 
 def check_engine(name: str, where: str) -> str:
-    """Returns the name of an engine that is installed.
-
-    Args:
-      name: `tensorflow` or `jax`.
-      where: origin of the name, for the message.
-    """
-    if name not in ENGINES:
-        raise UserError(f"{where} is {name!r}, not an engine; {nearest(name, ENGINES)}")
-    if not _is_installed(name):
+    """Returns the name of an engine that is installed; `where` it comes from is for the message."""
+    if not _is_installed(_one_of(ENGINES, name, where, "an engine")):
         (other,) = {*ENGINES} - {name}
-        if name == TENSORFLOW and sys.version_info >= _FIRST_WITHOUT_TENSORFLOW:
+        if name == TENSORFLOW and sys.version_info >= (3, 14):
             raise UserError(
                 f"{where} is {name!r}, but TensorFlow has no wheels for Python {sys.version_info[0]}."
                 f"{sys.version_info[1]}; install multiberts[{JAX}] and set {ENGINE}={JAX}, or use Python 3.13"

@@ -54,12 +54,7 @@ def in_flags(message: str) -> str:
 
 
 def in_keywords(message: str, which: str = "") -> str:
-    """Rewrites a message's command-line flags as Python keywords.
-
-    Args:
-      message: text with flags such as `--seed=COLUMN`.
-      which: added where the message names flags with values.
-    """
+    """Rewrites a message's command-line flags as Python keywords; adds `which` where these have values."""
     changed, count = re.subn(r"--(\w+)=([^\s;()]*[^\s;(),])", r"\1='\2'", message)
     changed = re.sub(r"(='[^']*') (?=\w+=')", r"\1, ", changed)  # arguments in the form to paste
     return re.sub(r"--(?=[a-z])", "", changed) + which * bool(count)

@@ -63,7 +63,8 @@ def replaced(path: PathLike) -> Iterator[Path]:
         remove(temporary)
         yield temporary
         # File systems may write a rename before the content: after a crash the file would be empty.
-        _flush(temporary)
+        for each in (*temporary.rglob("*"), temporary):
+            _flush(each)
         if path.is_dir():
             # A directory cannot be renamed over a non-empty one, so the old one is moved away first.
             old = path.with_name(path.name + ".old" + UNFINISHED_SUFFIX)
@@ -78,7 +79,7 @@ def replaced(path: PathLike) -> Iterator[Path]:
         if UNFINISHED_SUFFIX not in os.fspath(path):  # otherwise it is renamed below
             _note(path, removed=False)
         # A rename changes the parent directory, which must be flushed too.
-        _flush_alone(path.parent)
+        _flush(path.parent)
     except OSError as error:
         with contextlib.suppress(OSError):  # cleaning up may fail for the same reason
             remove(temporary)
@@ -166,9 +167,7 @@ class OwnFiles(contextlib.AbstractContextManager["OwnFiles"]):
     def lost(self, names: Iterable[str] = ()) -> list[str]:
         """Returns the missing files that this process did not remove, sorted.
 
-        Args:
-          names: files that existed before the block, relative to the folder; files made in
-            it count anyway.
+        `names`: files that existed before the block, relative to the folder; files made in it count anyway.
         """
         with _SWAPPING:
             return sorted(
@@ -348,7 +347,6 @@ def parse_json(
 
     Args:
       data: UTF-8.
-      where: source of the data, for messages.
       allow_halves: whether to accept half of a surrogate pair (`\\ud800`), which no file can hold.
     """
     if not data:
@@ -424,13 +422,7 @@ def write_json_fields(path: PathLike, fields: Mapping[str, Any]) -> None:
 
 
 def _flush(path: Path) -> None:
-    """Flushes a file, or a directory with all its content, to the disk."""
-    for child in path.iterdir() if path.is_dir() else ():
-        _flush(child)
-    _flush_alone(path)
-
-
-def _flush_alone(path: Path) -> None:
+    """Flushes a file or a directory, without its content, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

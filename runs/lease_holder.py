@@ -35,7 +35,6 @@ def lock_file(descriptor: int, path: PathLike, *, wait: bool = False, shared: bo
     """Locks an open file until it is closed, which the kernel does however the process ends.
 
     Args:
-      path: path of the file, for messages.
       wait: whether to wait until another process releases it.
 
     Returns:
@@ -54,9 +53,17 @@ def lock_file(descriptor: int, path: PathLike, *, wait: bool = False, shared: bo
     return True
 
 
+def boot_id() -> str:
+    """Returns an identifier of this machine since its start."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return socket.gethostname()
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Holder:
-    """A process that holds a lease.
+    """A process that holds a lease, by default this one.
 
     Attributes:
       owner: another name for each time that the lease was taken.
@@ -67,27 +74,13 @@ class Holder:
     """
 
     owner: str
-    host: str
-    machine: str
-    pid: int
-    created: float | None
+    host: str = dataclasses.field(default_factory=socket.gethostname)
+    machine: str = dataclasses.field(default_factory=boot_id)
+    pid: int = dataclasses.field(default_factory=os.getpid)
+    created: float | None = dataclasses.field(default_factory=lambda: creation_time(os.getpid()))
     started: UnixSeconds
-    renewed: UnixSeconds
+    renewed: UnixSeconds = dataclasses.field(default_factory=time.time)
     seconds_until_stale: float
-
-    @classmethod
-    def of_this_process(cls, owner: str, started: float, seconds_until_stale: float) -> Holder:
-        pid = os.getpid()
-        return cls(
-            owner=owner,
-            host=socket.gethostname(),
-            machine=boot_id(),
-            pid=pid,
-            created=creation_time(pid),
-            started=started,
-            renewed=time.time(),
-            seconds_until_stale=seconds_until_stale,
-        )
 
     @classmethod
     def parse(cls, content: str | bytes, where: str, cure: str) -> Holder:
@@ -108,11 +101,3 @@ class Holder:
 
 
 _KINDS = get_type_hints(Holder, include_extras=True)
-
-
-def boot_id() -> str:
-    """Returns an identifier of this machine since its start."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return socket.gethostname()

@@ -26,6 +26,8 @@ _Fields = ParamSpec("_Fields")
 _Settings = TypeVar("_Settings")
 _Result = TypeVar("_Result")
 
+# Other kinds that a literal of a type stands for.
+_READ_AS = {int: (float,), list: _SEQUENCES, tuple: _SEQUENCES, dict: _MAPPINGS}
 _WORDS = {"true": True, "false": False, "none": None}
 
 
@@ -131,8 +133,7 @@ def annotations_of(function: Callable[..., object]) -> types.MappingProxyType[st
 
 def value_of_flag(texts: Sequence[str], annotation: Any) -> Any:
     """Returns the value that a flag's texts, one for each time it was given, stand for."""
-    kinds = _kinds(annotation)
-    element = _element(annotation)
+    kinds, element = _kinds(annotation), _element(annotation)
     is_mapping = texts[0].startswith("{") and not kinds.isdisjoint(_MAPPINGS)
     if element is not None and str not in kinds and not is_mapping:
         # One for each time the flag was given, or cut at commas.
@@ -354,11 +355,5 @@ def _literal(text: str, kinds: set[Any]) -> Any:
         value = _WORDS[text.lower()] if text.lower() in _WORDS else ast.literal_eval(text)
     except (ValueError, SyntaxError):
         return text
-    possible = {type(value)} | {kind for kind in kinds if kind is Any}
-    if isinstance(value, int) and not isinstance(value, bool):
-        possible.add(float)
-    if isinstance(value, (list, tuple)):
-        possible |= {*_SEQUENCES}
-    if isinstance(value, dict):
-        possible |= {*_MAPPINGS}
+    possible = {type(value), Any, *_READ_AS.get(type(value), ())}
     return value if possible & kinds or str not in kinds else text

@@ -5,6 +5,7 @@ The launcher writes it (`launch.markers.planned`); status and reports read it.
 
 from __future__ import annotations
 
+import functools
 import os
 import stat
 from collections.abc import Iterable, Mapping
@@ -93,10 +94,6 @@ def done_paths(root: PathLike, paths: Iterable[str]) -> set[str]:
 
     One call of the file system for each folder, and one for each run in those that exist.
     """
-    folder_of = {path: os.path.dirname(os.path.join(root, path)) for path in paths}
-    existing = {folder for folder in set(folder_of.values()) if os.path.isdir(folder)}
-    return {
-        path
-        for path, folder in folder_of.items()
-        if folder in existing and is_done(os.path.join(root, path))
-    }
+    is_folder = functools.cache(os.path.isdir)
+    runs = {path: os.path.join(root, path) for path in paths}
+    return {path for path, run in runs.items() if is_folder(os.path.dirname(run)) and is_done(run)}

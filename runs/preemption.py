@@ -76,11 +76,8 @@ def handle_signals(handler: Callable[..., object]) -> dict[signal.Signals, Any]:
     """
     if threading.current_thread() is not threading.main_thread():
         return {}
-    taken = [
-        number
-        for number in SIGNALS
-        if number == signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN
-    ]
+    is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    taken = (signal.SIGTERM,) if is_ignored else SIGNALS
     return {number: signal.signal(number, handler) for number in taken}
 
 

@@ -291,27 +291,19 @@ def _typed_entries(path: PathLike, cure: str) -> Iterator[tuple[str, int, Any]]:
 def parse_json_rows(path: PathLike, text: str, cure: str) -> tuple[Any, list[int]]:
     """Parses JSON, and JSON lines.
 
-    Args:
-      path: path for messages.
-      cure: advice for text that is not JSON, for messages.
-
     Returns:
       What it holds, of several lines a list; and the numbers of lines that are JSON by themselves, from 1.
       Blank lines are passed over, as by pandas and `datasets`.
     """
     filled = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
-    are_objects = bool(filled) and all(line.lstrip()[0] == "{" for _, line in filled[:2])
-    is_alone = are_objects
-    if not are_objects and len(filled) > 1:
+    is_alone = bool(filled) and all(line.lstrip()[0] == "{" for _, line in filled[:2])
+    if not is_alone and len(filled) > 1:
         with contextlib.suppress(ValueError, RecursionError):
             json.loads(filled[0][1])
             is_alone = True
-    if is_alone and len(filled) > 1:
-        lines = [number for number, _ in filled]
-        return [files.parse_json(line, f"{path} line {n}", cure) for n, line in filled], lines
-    if is_alone and not _text_name(path).endswith(".json"):
-        number, line = filled[0]
-        return files.parse_json(line, f"{path} line {number}", cure), [number]
+    if is_alone and (len(filled) > 1 or not _text_name(path).endswith(".json")):
+        rows = [files.parse_json(line, f"{path} line {n}", cure) for n, line in filled]
+        return rows if len(rows) > 1 else rows[0], [number for number, _ in filled]
     return files.parse_json(text, str(path), cure), [filled[0][0]] if is_alone else []
 
 
@@ -479,10 +471,8 @@ def read_columnar(path: PathLike) -> pyarrow.Table:
     if twice:
         raise UserError(f"{path} has the column {twice[0]!r} twice; write it again")
     # pandas writes rows' numbers as a column; a name that it made up means nothing.
-    return table.select([name for name in table.column_names if not _ROW_NUMBERS.fullmatch(name)])
-
-
-_ROW_NUMBERS = re.compile(r"__index_level_\d+__")
+    made_up = re.compile(r"__index_level_\d+__")
+    return table.select([name for name in table.column_names if not made_up.fullmatch(name)])
 
 
 def need_pyarrow(path: PathLike) -> None:
@@ -500,18 +490,13 @@ def _columnar_entries(path: PathLike) -> Iterator[dict[str, Any]]:
     table = read_columnar(path)
     described = (table.schema.metadata or {}).get(b"huggingface", b"{}")
     where, cure = f"the metadata of {path}", "write it again"
-    info = files.parse_json_fields(described, where, {"info": Mapping[str, Any] | None}, cure).get(
-        "info"
-    )
-    files.check_fields(info or {}, {"features": Mapping[str, Any] | None}, where, cure)
-    features = (info or {}).get("features") or {}
-    names: dict[str, list[str]] = {}
-    for column in table.column_names:
-        if classes := _class_names(features.get(column)):
-            files.check_fields(
-                {column: classes}, {column: list[str]}, f"the class names of {path}", cure
-            )
-            names[column] = classes
+    kinds = {"info": Mapping[str, Any] | None}
+    info = files.parse_json_fields(described, where, kinds, cure).get("info") or {}
+    files.check_fields(info, {"features": Mapping[str, Any] | None}, where, cure)
+    features = info.get("features") or {}
+    all_names = {column: _class_names(features.get(column)) for column in table.column_names}
+    names = {column: classes for column, classes in all_names.items() if classes}
+    files.check_fields(names, dict.fromkeys(names, list[str]), f"the class names of {path}", cure)
     for batch in table.to_batches():
         for entry in batch.to_pylist():
             for column, classes in names.items():

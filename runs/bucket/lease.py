@@ -156,5 +156,6 @@ class Lease:
                 return version
 
     def _content(self) -> bytes:
-        holder = Holder.of_this_process(self.owner, self._started, self.seconds_until_stale)
+        seconds = self.seconds_until_stale
+        holder = Holder(owner=self.owner, started=self._started, seconds_until_stale=seconds)
         return holder.to_json().encode()

@@ -120,11 +120,7 @@ class Mirror:
     """A run directory in a bucket, and `path`, its local copy while the block runs."""
 
     def __init__(self, url: str, url_of_path: Mapping[str, str] = MappingProxyType({})):
-        """Prepares a mirror without opening a connection.
-
-        Args:
-          url_of_path: URLs by local copies, for the frozen configuration in the bucket to name.
-        """
+        """Prepares a mirror; the frozen configuration in the bucket names URLs instead of local copies."""
         self._bucket = Bucket(url)
         self.path = local_copy(self._bucket)
         # Where it is, the local copy was pushed: an empty bucket is then not that of a new run.
@@ -228,8 +224,7 @@ class Mirror:
             and files.UNFINISHED_SUFFIX not in name
             and not (has_ended and _is_state(name))
         ]
-        pushed = {name: self._pushed(name) for name in names}
-        entries = {name: entry for name, entry in pushed.items() if entry is not None}
+        entries = {name: entry for name in names if (entry := self._pushed(name)) is not None}
         # Again: it may have been removed meanwhile, before its files were read.
         self._check_local_copy({*self._entries, *names})
         is_ending = (self.path / DONE).exists() and not self._is_finished

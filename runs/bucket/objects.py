@@ -30,7 +30,7 @@ _MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 _CONDITIONAL = {*_CLOUD_STORAGE, "file", "memory"}
 
 # Permissions for restoring, pushing and tidying a run. Overwriting counts as deleting.
-_PERMISSIONS = ("create", "delete", "get", "list")
+_PERMISSIONS = [f"storage.objects.{name}" for name in ("create", "delete", "get", "list")]
 
 # Much longer than a conditional write takes.
 _SECONDS_UNTIL_LEFT = 30.0
@@ -91,14 +91,11 @@ class Bucket:
                 raise UserError(f"no permission to write {self.url}; choose another folder")
         if self.protocol not in _CLOUD_STORAGE:
             return
-        wanted = [f"storage.objects.{name}" for name in _PERMISSIONS]
-        query = "&".join(f"permissions={name}" for name in wanted)
-        name = self.path.partition("/")[0]
+        query = "&".join(f"permissions={name}" for name in _PERMISSIONS)
+        path, name = f"b/{{}}/iam/testPermissions?{query}", self.path.partition("/")[0]
         with self._clear_errors():
-            granted = self._filesystem.call(
-                "GET", f"b/{{}}/iam/testPermissions?{query}", name, json_out=True
-            ).get("permissions", [])
-        missing = sorted(set(wanted) - set(granted))
+            answer = self._filesystem.call("GET", path, name, json_out=True)
+        missing = sorted({*_PERMISSIONS} - {*answer.get("permissions", [])})
         if missing:
             raise UserError(
                 f"no permission for {self._root_url()}: {', '.join(missing)} not granted; ask for the role "

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib
 import inspect
 import os
+import pkgutil
 import re
 import sys
 import textwrap
@@ -371,8 +371,7 @@ _EXTRAS |= dict.fromkeys(_TRAINING.split(), "tensorflow")
 
 
 def load(target: str) -> Callable[..., Any]:
-    module, _, function = target.partition(":")
-    loaded: Callable[..., Any] = getattr(importlib.import_module(f"multiberts.{module}"), function)
+    loaded: Callable[..., Any] = pkgutil.resolve_name(f"multiberts.{target}")
     return loaded
 
 
@@ -411,9 +410,8 @@ class Arguments:
 
     def groups(self) -> Iterator[tuple[str, Callable[..., Any], Mapping[str, Any]]]:
         """Yields for each group of parameters a heading, their function and their annotations."""
-        heading = (
-            f"Parameters, as --name=value or, in a --gin_file, as {self.gin_name}.name = value:"
-        )
+        binding = f"{self.gin_name}.name = value"
+        heading = f"Parameters, as --name=value or, in a --gin_file, as {binding}:"
         yield heading, self.function, self.flags()
 
     def gather(self, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -586,12 +584,7 @@ def _wrapped(text: str, indent: str = "", further_indent: str = "") -> str:
 def parameter_lines(
     function: Callable[..., object], annotations: Mapping[str, Any], prefix: str = "--"
 ) -> Iterator[str]:
-    """Yields the lines of `--help` on parameters: type, default, choices and meaning.
-
-    Args:
-      function: function with a docstring in Google's style, or a dataclass.
-      annotations: annotations of the displayed parameters, by name.
-    """
+    """Yields the lines of `--help` on the parameters of a function or dataclass in `annotations`."""
     meanings = described_function(function)[1]
     for name, parameter in inspect.signature(function).parameters.items():
         if name in annotations:
@@ -639,7 +632,6 @@ def run_main(
     """Runs `main(arguments)` under absl; see `run_command` for how the process exits.
 
     Args:
-      main: called with the positional arguments.
       functions: functions of commands whose parameters error messages may name.
     """
 

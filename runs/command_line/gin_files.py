@@ -313,12 +313,7 @@ def _names_in(value: Any, kind: type[str]) -> list[str]:
 def _in_plain_words(
     text: str, known: Mapping[str, Callable[..., Any]], flags: Mapping[str, str]
 ) -> str:
-    """Turns an error of Gin into one line, with the nearest name for an unknown one.
-
-    Args:
-      known: functions by their Gin names.
-      flags: the flag that sets a macro, by macro.
-    """
+    """Turns an error of Gin into one line, with the nearest known name; `flags` set macros, by macro."""
     if match := re.search(r"'([\w.]+)' doesn't have a parameter named '(\w+)'", text):
         name, parameter = match[1].rpartition(".")[2], match[2]
         choices = inspect.signature(known[name]).parameters if name in known else ()
