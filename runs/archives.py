@@ -26,7 +26,6 @@ else:  # the same for older Pythons
 
 # By its number in PKWARE's APPNOTE.TXT, section 4.4.5.
 _STORED, _DEFLATED, _ZSTANDARD = 0, 8, 93
-_IS_ENCRYPTED = 1
 # Text is packed to a fifth, tables of few values to a fiftieth; zeros to a thousandth. What unpacks to more
 # bytes than the first and to more times its size than the second would fill the memory.
 _MOST_UNPACKED, _MOST_RATIO = 1 << 28, 200
@@ -63,7 +62,7 @@ def open_archive(path: PathLike) -> Iterator[Archive]:
             twice = next(name for name in names if names.count(name) > 1)
             raise UserError(f"{path} holds {twice} twice; write it again")
         for member in members:
-            if member.flag_bits & _IS_ENCRYPTED:
+            if member.flag_bits & 1:
                 raise UserError(
                     f"{path}: {member.filename} is encrypted; unpack the file and give what is in it"
                 )

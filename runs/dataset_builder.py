@@ -66,10 +66,8 @@ def _refuse_imports(features: Any) -> None:
 
     def find_loaded(name: str) -> Any:
         # The library has loaded all its types. Importing its tests may put `.` on the path.
-        if (
-            not name.startswith("tensorflow_datasets.")
-            or name.rpartition(".")[0] not in sys.modules
-        ):
+        is_ours = name.startswith("tensorflow_datasets.")
+        if not is_ours or name.rpartition(".")[0] not in sys.modules:
             raise ValueError(f"its files name the type {name!r}, which would import a module")
         return find(name)
 

@@ -38,9 +38,8 @@ class UserError(Exception):
     """
 
     def __init__(self, message: str):
-        line = _OVERLONG.sub(
-            lambda match: f"{match[0][:_MOST_QUOTED]}...", " ".join(message.split())
-        )
+        line = " ".join(message.split())
+        line = _OVERLONG.sub(lambda match: f"{match[0][:_MOST_QUOTED]}...", line)
         if len(line) > _MOST_CHARACTERS:
             half = _MOST_CHARACTERS // 2  # keep the end of the message, which has the advice
             line = f"{line[:half]} ... {line[-half:]}"
@@ -120,8 +119,7 @@ GUESSES = {
 def nearest(name: str, choices: Iterable[str], otherwise: str | None = None) -> str:
     """Returns the cure for an unknown name: what it means elsewhere, or the most similar valid names.
 
-    Args:
-      otherwise: the cure without a similar name; None: the list of all choices.
+    `otherwise`: the cure without a similar name; None: the list of all choices.
     """
     choices = list(choices)
     for meant in GUESSES.get(name, "").split(" or "):
@@ -140,12 +138,9 @@ def counted(count: float, noun: str, form: str = "") -> str:
 
 def listed(names: Iterable[Any]) -> str:
     """Quotes names or values of a file for a message: shortened, with a count of the rest."""
-    texts = [str(name) for name in names]
-    ends = list(itertools.accumulate(len(text) + 2 for text in texts))
-    count = max(1, sum(end - 2 <= _MOST_QUOTED for end in ends))
-    shown = [
-        text if len(text) <= _MOST_QUOTED else f"{text[: _MOST_QUOTED - 3]}..."
-        for text in texts[:count]
-    ]
+    most = _MOST_QUOTED
+    texts = [text if len(text) <= most else f"{text[: most - 3]}..." for text in map(str, names)]
+    ends = itertools.accumulate(len(text) + 2 for text in texts)
+    count = max(1, sum(end - 2 <= most for end in ends))
     num_left = len(texts) - count
-    return ", ".join([*shown, *([f"{num_left:,} more"] * (num_left > 0))])
+    return ", ".join([*texts[:count], *([f"{num_left:,} more"] * (num_left > 0))])

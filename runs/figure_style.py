@@ -54,23 +54,18 @@ _SETTINGS: dict[Any, Any] = {
 # Its first import on a machine lists the fonts, and says so; nobody who reads a result needs to know.
 logging.getLogger("matplotlib.font_manager").setLevel(logging.WARNING)
 
-# The axes of a caller, into which the next figure is drawn.
-_AXES: ContextVar[Axes | None] = ContextVar("given axes", default=None)
+# The axes of a caller, into which the next figure is drawn; None where it is a figure of its own.
+GIVEN_AXES: ContextVar[Axes | None] = ContextVar("given axes", default=None)
 
 
 @contextmanager
 def drawn_into(axes: Axes) -> Iterator[None]:
     """Lets the figure that is made in the block be drawn into given axes, if it has one panel."""
-    token = _AXES.set(axes)
+    token = GIVEN_AXES.set(axes)
     try:
         yield
     finally:
-        _AXES.reset(token)
-
-
-def given_axes() -> Axes | None:
-    """Returns the axes that a figure is drawn into; None where it is a figure of its own."""
-    return _AXES.get()
+        GIVEN_AXES.reset(token)
 
 
 @contextmanager
@@ -81,7 +76,6 @@ def canvas(
 
     Args:
       width, height: size in inches.
-      columns: number of panels in a row.
       **options: arguments of `matplotlib.figure.Figure.subplots`, such as `sharey` or `squeeze`.
 
     Yields:
@@ -92,7 +86,7 @@ def canvas(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    caller_axes = _AXES.get()
+    caller_axes = GIVEN_AXES.get()
     if caller_axes is not None and columns * rows > 1:
         raise UserError(
             f"this figure has {columns * rows} panels, which do not fit into one ax; leave ax out"

@@ -34,11 +34,7 @@ class NoLocksError(UserError):
 def lock_file(descriptor: int, path: PathLike, *, wait: bool = False, shared: bool = False) -> bool:
     """Locks an open file until it is closed, which the kernel does however the process ends.
 
-    Args:
-      wait: whether to wait until another process releases it.
-
-    Returns:
-      False if another process holds the lock.
+    Returns False if another process holds the lock, unless it shall `wait` until that releases it.
     """
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     try:

@@ -87,16 +87,10 @@ def takes_fields_of(
         # Not `functools.wraps`: Gin looks for the parameters of the innermost function.
         entry.__module__, entry.__name__ = function.__module__, function.__name__
         entry.__qualname__ = function.__qualname__
-        entry.__doc__ = re.sub(
-            r"^  settings: .*$",
-            lambda _: described_fields.rstrip(),
-            inspect.getdoc(function) or "",
-            flags=re.MULTILINE,
-        )
-        entry.__annotations__ = {
-            **typing.get_type_hints(settings, include_extras=True),
-            "return": typing.get_type_hints(function)["return"],
-        }
+        doc = inspect.getdoc(function) or ""
+        entry.__doc__ = re.sub(r"(?m)^  settings: .*$", lambda _: described_fields.rstrip(), doc)
+        hints = typing.get_type_hints(settings, include_extras=True)
+        entry.__annotations__ = hints | {"return": typing.get_type_hints(function)["return"]}
         vars(entry)["__signature__"] = signature.replace(parameters=parameters)
         vars(entry)["bound"] = bound
         return entry

@@ -19,7 +19,7 @@ EXIT_PREEMPTED = 75
 # A request to stop is the whole process's: only the main thread gets signals, and workers of Dask call stages
 # in another one. It lasts until the outermost block has ended.
 _ASKED = threading.Event()
-_OPEN: list[None] = []
+OPEN_BLOCKS: list[None] = []
 _num_opened = 0
 
 # Released once whenever maintenance of this machine is announced: then a state is due.
@@ -51,12 +51,12 @@ def preemption_notice() -> Iterator[Callable[[], bool]]:
     """
     global _num_opened  # of the process, like its signals
     ended = threading.Event()
-    if not _OPEN:
+    if not OPEN_BLOCKS:
         _ASKED.clear()
         is_googles = os.access(_PRODUCT, os.R_OK) and _PRODUCT.read_text().startswith("Google")
         if is_googles or os.environ.get(_METADATA_HOST[0]):
             threading.Thread(target=_ask_metadata, args=(ended,), daemon=True).start()
-    _OPEN.append(None)
+    OPEN_BLOCKS.append(None)
     _num_opened += 1
     before = handle_signals(lambda *_: ask_to_stop())
     try:
@@ -65,7 +65,7 @@ def preemption_notice() -> Iterator[Callable[[], bool]]:
         for number, handler in before.items():
             # None: something else than Python had taken the signal.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        _OPEN.pop()
+        OPEN_BLOCKS.pop()
         ended.set()
 
 
@@ -104,10 +104,6 @@ def _ask_metadata(ended: threading.Event) -> None:
                 ask_to_stop()
             elif before != answers[name] == "TERMINATE_ON_HOST_MAINTENANCE":
                 MAINTENANCE.release()
-
-
-def num_open_blocks() -> int:
-    return len(_OPEN)
 
 
 def num_opened_blocks() -> int:

@@ -43,12 +43,7 @@ def creation_time(pid: int) -> float | None:
 
 
 def process_is_alive(pid: int, created: float | None = None) -> bool:
-    """Returns whether a process runs.
-
-    Args:
-      created: its `creation_time`, so that another process with the same number is not taken for it;
-        None: any process with that number.
-    """
+    """Returns whether a process runs: the one with this `creation_time`, or any with that number."""
     now = creation_time(pid)
     return now is not None and (created is None or abs(now - created) <= _SECONDS_OF_ROUNDING)
 
@@ -74,15 +69,6 @@ def available_bytes() -> int:
     return max(0, min(limits))
 
 
-@functools.cache
-def code_digest() -> str:
-    """Returns the digest of this process's code: the first value of `code_digest_on_disk()`.
-
-    A process keeps the modules that it has imported, whatever is installed or pulled later.
-    """
-    return code_digest_on_disk()
-
-
 def code_digest_on_disk() -> str:
     """Returns the SHA-256, in hexadecimal, of the names and bytes of all Python files of this package."""
     digest = hashlib.sha256()
@@ -90,3 +76,8 @@ def code_digest_on_disk() -> str:
         digest.update(f"{path.relative_to(_PACKAGE).as_posix()}\n".encode())
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
+
+
+# Of this process's code: the first digest, as a process keeps the modules that it has imported, whatever is
+# installed or pulled later.
+code_digest = functools.cache(code_digest_on_disk)

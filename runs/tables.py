@@ -277,15 +277,14 @@ def _typed_entries(path: PathLike, cure: str) -> Iterator[tuple[str, int, Any]]:
     """Yields `line` or `row`, its number, and its content: fields by column, or any JSON value."""
     if is_columnar(path):
         yield from (("row", *numbered) for numbered in enumerate(_columnar_entries(path), start=1))
-        return
-    if not _text_name(path).endswith(_JSON):
+    elif not _text_name(path).endswith(_JSON):
         yield from (("line", *numbered) for numbered in _tagged_sentences(path, cure))
-        return
-    content, lines = parse_json_rows(path, files.decoded(files.read_bytes(path), path), cure)
-    rows = content if len(lines) > 1 else _rows_of_json(path, content)
-    unit = "line" if lines and not _text_name(path).endswith(".json") else "row"
-    numbers = lines if len(lines) > 1 else itertools.count(lines[0] if lines else 1)
-    yield from ((unit, number, row) for number, row in zip(numbers, rows, strict=False))
+    else:
+        content, lines = parse_json_rows(path, files.decoded(files.read_bytes(path), path), cure)
+        rows = content if len(lines) > 1 else _rows_of_json(path, content)
+        unit = "line" if lines and not _text_name(path).endswith(".json") else "row"
+        numbers = lines if len(lines) > 1 else itertools.count(lines[0] if lines else 1)
+        yield from ((unit, number, row) for number, row in zip(numbers, rows, strict=False))
 
 
 def parse_json_rows(path: PathLike, text: str, cure: str) -> tuple[Any, list[int]]:

@@ -28,7 +28,7 @@ def local_arguments(arguments: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     url_of_path: dict[str, str] = {}
 
     def local_copy(name: str, value: str) -> str:
-        if not objects.is_url(value):
+        if name in (RUN_DIR, *_PASSED_ON) or not objects.is_url(value):
             return value
         if name.startswith("output"):
             raise UserError(
@@ -44,9 +44,7 @@ def local_arguments(arguments: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     try:
         with contextlib.ExitStack() as stack:
             located = {
-                name: value
-                if name in (RUN_DIR, *_PASSED_ON)
-                else with_texts(functools.partial(local_copy, name), value)
+                name: with_texts(functools.partial(local_copy, name), value)
                 for name, value in arguments.items()
             }
             if objects.is_url(arguments.get(RUN_DIR)):

@@ -29,7 +29,7 @@ from multiberts.runs.bucket.objects import Bucket, LocalCopyError, MirrorLostErr
 from multiberts.runs.directory import CONFIG, DONE, LOCK, UNFETCHED, RecordedFile, read_done
 from multiberts.runs.errors import UserError
 from multiberts.runs.lease_holder import UnixSeconds
-from multiberts.runs.preemption import ask_to_stop, num_open_blocks, preemption_notice
+from multiberts.runs.preemption import OPEN_BLOCKS, ask_to_stop, preemption_notice
 
 MANIFEST = "MANIFEST.json"
 SECONDS_BETWEEN_PUSHES = 30.0
@@ -356,7 +356,7 @@ class Mirror:
             except (LeaseLostError, MirrorLostError) as error:
                 self._lost = error
                 # The stage stops as on SIGTERM or, where it cannot save, as on Ctrl-C; then this is raised.
-                if num_open_blocks():
+                if OPEN_BLOCKS:
                     ask_to_stop()
                 elif not self._ended.is_set():
                     os.kill(os.getpid(), signal.SIGINT)

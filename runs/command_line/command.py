@@ -34,14 +34,10 @@ EXIT_OUTPUT_CLOSED = 141  # as a shell reports a process that SIGPIPE ended
 
 _GIN_FILE = flags.DEFINE_multi_string("gin_file", [], "Gin file; may be given several times.")
 _GIN_PARAM = flags.DEFINE_multi_string(
-    "gin_param", [], "Gin binding such as 'pretrain.num_steps = 100'; may be given several times."
+    "gin_param", [], "Gin binding such as 'pretrain.num_steps = 100'."
 )
-_ALLOW_GIN_IMPORTS = flags.DEFINE_bool(
-    "allow_gin_imports", False, "Let Gin files import modules, which runs their code."
-)
-_OVERWRITE = flags.DEFINE_bool(
-    "overwrite", False, "Overwrite output files that multiberts did not write."
-)
+_ALLOW_GIN_IMPORTS = flags.DEFINE_bool("allow_gin_imports", False, "Let Gin files import modules.")
+_OVERWRITE = flags.DEFINE_bool("overwrite", False, "Overwrite output files of other programs.")
 _FULL_HELP = {"-helpfull", "--helpfull"}
 _HELP = {"-h", "-help", "--help", "-helpshort", "--helpshort"} | _FULL_HELP
 _HELP_WIDTH = 100
@@ -450,7 +446,6 @@ def run_command(function: Callable[..., object], command: Command = Command("", 
 
     Args:
       function: a stage's entry, with keyword-only parameters; each is a flag, too, which wins.
-      command: the function's entry in `COMMANDS`, if any.
     """
     source: Arguments = load(command.arguments)(function)
     if asks_for_help(sys.argv[1:]):
@@ -631,8 +626,7 @@ def run_main(
 ) -> None:
     """Runs `main(arguments)` under absl; see `run_command` for how the process exits.
 
-    Args:
-      functions: functions of commands whose parameters error messages may name.
+    `functions`: those of commands whose parameters error messages may name.
     """
 
     def guarded(arguments: Sequence[str]) -> None:

@@ -25,7 +25,6 @@ from multiberts.runs.errors import UserError, nearest
 from multiberts.runs.files import decoded
 from multiberts.runs.parameters import expanded, with_texts
 
-_BINDING = re.compile(r"^(?:(?P<scope>[\w/]+)/)?(?P<stage>\w+)\.(?P<parameter>\w+) =")
 # Prefix of paths in the data folder, which the macro DATA names.
 IN_DATA = "data:"
 # Parameters, and keys of `engine_options`, that run code: modules, shell lines, an interpreter, options
@@ -352,13 +351,11 @@ def refuse_unknown_scopes(
 ) -> None:
     """Refuses bindings in scopes that are neither `known`, from the setting `where`, nor `unused`."""
     tolerated = {scope_of(name) for name in unused}
-    for line in gin.config_str(max_line_length=10**6).splitlines():
-        match = _BINDING.match(line)
-        if match is None or match["stage"] not in known or match["scope"] is None:
-            continue
-        names = sorted(known[match["stage"]])
-        if match["scope"] not in {*map(scope_of, names), *tolerated}:
+    bindings = re.findall(r"(?m)^([\w/]+)/(\w+)\.(\w+) =", gin.config_str(max_line_length=10**6))
+    for scope, stage, parameter in bindings:
+        names = sorted(known.get(stage, ()))
+        if stage in known and scope not in {*map(scope_of, names), *tolerated}:
             raise UserError(
-                f"{match['scope']}/{match['stage']}.{match['parameter']} is set, but the names there are "
+                f"{scope}/{stage}.{parameter} is set, but the names there are "
                 f"{', '.join(names) or 'none'}; correct it or add it to {where}"
             )

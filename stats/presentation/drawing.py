@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS, given_axes
+from multiberts.runs.figure_style import COLOURS, GIVEN_AXES, GREY, LINES, MARKERS
 from multiberts.stats.formats import with_minus
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def legend_below(
         handles, labels = axes.get_legend_handles_labels()
         entries |= dict(zip(labels, handles, strict=True))
     entries = {name: entries[name] for name in first if name in entries} | entries
-    if (axes_in_use := given_axes()) is not None:
+    if (axes_in_use := GIVEN_AXES.get()) is not None:
         axes_in_use.legend(list(entries.values()), list(entries), loc="best", fontsize="small")
         return
     for columns in range(ncols, 0, -1):
@@ -83,7 +83,7 @@ def legend_below(
 
 def title_above(figure: Figure, title: str) -> None:
     """Puts a title above all panels, unless it is empty."""
-    if title and (axes_in_use := given_axes()) is not None:
+    if title and (axes_in_use := GIVEN_AXES.get()) is not None:
         axes_in_use.set_title(title)
     elif title:
         figure.suptitle(title, x=0.01, ha="left", fontsize=11)
