@@ -38,7 +38,7 @@ class LeaseHeldError(UserError):
 
 @dataclasses.dataclass(eq=False)
 class Lease:
-    """The right to write below a URL; it is not acquired yet.
+    """The right to write below a URL, once it is acquired.
 
     Attributes:
       seconds_until_stale: time without renewal after which others may take the lease over; it is

@@ -120,7 +120,7 @@ class Mirror:
     """A run directory in a bucket, and `path`, its local copy while the block runs."""
 
     def __init__(self, url: str, url_of_path: Mapping[str, str] = MappingProxyType({})):
-        """Prepares a mirror; the frozen configuration in the bucket names URLs instead of local copies."""
+        """Prepares a mirror; `url_of_path`: URLs that the configuration there names for local copies."""
         self._bucket = Bucket(url)
         self.path = local_copy(self._bucket)
         # Where it is, the local copy was pushed: an empty bucket is then not that of a new run.
