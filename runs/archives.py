@@ -26,6 +26,7 @@ else:  # the same for older Pythons
 
 # By its number in PKWARE's APPNOTE.TXT, section 4.4.5.
 _STORED, _DEFLATED, _ZSTANDARD = 0, 8, 93
+_IS_ENCRYPTED = 1
 # Text is packed to a fifth, tables of few values to a fiftieth; zeros to a thousandth. What unpacks to more
 # bytes than the first and to more times its size than the second would fill the memory.
 _MOST_UNPACKED, _MOST_RATIO = 1 << 28, 200
@@ -62,14 +63,13 @@ def open_archive(path: PathLike) -> Iterator[Archive]:
             twice = next(name for name in names if names.count(name) > 1)
             raise UserError(f"{path} holds {twice} twice; write it again")
         for member in members:
-            if member.flag_bits & 1:
-                raise UserError(
-                    f"{path}: {member.filename} is encrypted; unpack the file and give what is in it"
-                )
+            where = f"{path}: {member.filename} is"
+            if member.flag_bits & _IS_ENCRYPTED:
+                raise UserError(f"{where} encrypted; unpack the file and give what is in it")
             if member.compress_type not in (_STORED, _DEFLATED, _ZSTANDARD):
                 raise UserError(
-                    f"{path}: {member.filename} is packed by method {member.compress_type} of zip, "
-                    "expected 0, 8 or 93; unpack the file and pack it with zip"
+                    f"{where} packed by method {member.compress_type} of zip, expected 0, 8 or 93; unpack "
+                    "the file and pack it with zip"
                 )
         most = max(_MOST_UNPACKED, _MOST_RATIO * os.path.getsize(path))
         if sum(member.file_size for member in members) > most:

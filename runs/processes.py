@@ -78,6 +78,6 @@ def code_digest_on_disk() -> str:
     return digest.hexdigest()
 
 
-# Of this process's code: the first digest, as a process keeps the modules that it has imported, whatever is
-# installed or pulled later.
+# Digest of this process's code: the first one, as a process keeps the modules that it has imported, whatever
+# is installed or pulled later.
 code_digest = functools.cache(code_digest_on_disk)

@@ -83,9 +83,8 @@ def push_finished(path: Path, url: str) -> None:
     for file in sorted(path.rglob("*")):
         name = str(file.relative_to(path))
         if file.is_file() and name not in (DONE, LOCK) and not name.startswith("state/"):
-            entries[name] = mirror.Entry(
-                bytes=file.stat().st_size, sha256=files.sha256_of_file(file), object=name
-            )
+            size, digest = file.stat().st_size, files.sha256_of_file(file)
+            entries[name] = mirror.Entry(bytes=size, sha256=digest, object=name)
     for name, recorded in read_done(path).items():
         if name not in entries or entries[name]["sha256"] != recorded["sha256"]:
             raise UserError(

@@ -378,9 +378,8 @@ def _holds(file: Path, entry: Entry | None) -> bool:
 def _parsed(bucket: Bucket, data: bytes) -> tuple[dict[str, Entry], float]:
     where = f"{bucket.url}/{MANIFEST}"
     cure = "put it back, or remove the whole folder to start again"
-    fields = files.parse_json_fields(
-        data, where, {"files": dict[str, Entry], "time": UnixSeconds}, cure
-    )
+    kinds = {"files": dict[str, Entry], "time": UnixSeconds}
+    fields = files.parse_json_fields(data, where, kinds, cure)
     entries: dict[str, Entry] = fields["files"]
     for name in [*entries, *(entry["object"] for entry in entries.values())]:
         if not files.is_name_inside(name):

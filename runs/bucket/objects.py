@@ -187,17 +187,12 @@ class Bucket:
             return hashlib.sha256(data).hexdigest()
         bucket, key = self._at(name).split("/", 1)
         uploads = self._filesystem.base.replace("/storage/v1/", "/upload/storage/v1/")
+        url, kind = f"{uploads}b/{bucket}/o", {"Content-Type": "application/json"}
+        query = {"uploadType": "media", "name": key, "ifGenerationMatch": version or "0"}
         with self._clear_errors():
             try:
                 answer = self._filesystem.call(
-                    "POST",
-                    f"{uploads}b/{bucket}/o",
-                    uploadType="media",
-                    name=key,
-                    ifGenerationMatch=version or "0",
-                    headers={"Content-Type": "application/json"},
-                    data=data,
-                    json_out=True,
+                    "POST", url, **query, headers=kind, data=data, json_out=True
                 )
                 return str(answer["generation"])
             except FileExistsError:
