@@ -289,7 +289,7 @@ def run_identity(call: Mapping[str, Any], data: FinetuningData) -> tuple[Values,
     """Returns the parameters of a run, which its directory and its run.json record, and its inputs."""
     counted, inputs = IDENTITY.of(call)
     of_task = data.parameters()
-    # What a task does not name among its parameters counts, too.
+    # Options that a task does not name among its parameters count, too.
     defaults = task_of(call).options
     options = {
         name: value

@@ -1,4 +1,4 @@
-"""What a run is: what its stage declares to count, and its inputs, opened once as values.
+"""Identity of a run: what its stage declares to count, and its inputs, opened once as values.
 
 An input's `identity` is what decides numbers and nothing else; `where` is its path, for reading and for
 messages, and is never compared. Text, tables, corpora and other finished runs are opened by `opened`, code by
