@@ -43,8 +43,8 @@ from multiberts.finetune.settings import (
     NAMED,
     FinetuningSettings,
     data_of,
-    run_identity,
     task_of,
+    with_data,
 )
 from multiberts.runs.console import progress
 from multiberts.runs.directory import RunDirectory
@@ -82,8 +82,8 @@ def finetune(settings: FinetuningSettings) -> None:
     task = task_of(call)
     settings.check_task(task)
     data = data_of(call)
-    parameters, paths = run_identity(call, data)
-    inputs = IDENTITY.open(paths)
+    parameters, paths = with_data(*IDENTITY.of(call), data)
+    inputs = IDENTITY.open(paths, settings.run_dir)
     run = RunDirectory(
         settings.run_dir, stage="finetune", parameters=parameters, inputs=inputs, call=call
     )

@@ -70,7 +70,9 @@ def predict(
                 is_shown = console.printable(text) == text
                 console.report(text if is_shown else json.dumps(line, default=str))
             return
-        files_of_data = IDENTITY.open({**data.inputs(), "task_modules": list(task_modules)})
+        files_of_data = IDENTITY.open(
+            {**data.inputs(), "task_modules": list(task_modules)}, run_dir
+        )
         run = RunDirectory(
             run_dir,
             stage="predict",

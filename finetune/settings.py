@@ -249,7 +249,7 @@ def _find_files(
     given = json.dumps({name: arguments.get(name) for name in _OF_DATA})
     if given not in memory:
         memory[given] = data_of(arguments)
-    of_data = run_identity(arguments, memory[given])
+    of_data = with_data(parameters, inputs, memory[given])
     for values, of_run in zip((parameters, inputs), of_data, strict=True):
         values.clear()
         values.update(of_run)
@@ -285,19 +285,18 @@ IDENTITY = Identity(
 )
 
 
-def run_identity(call: Mapping[str, Any], data: FinetuningData) -> tuple[Values, Values]:
+def with_data(counted: Values, inputs: Values, data: FinetuningData) -> tuple[Values, Values]:
     """Returns the parameters of a run, which its directory and its run.json record, and its inputs."""
-    counted, inputs = IDENTITY.of(call)
     of_task = data.parameters()
     # Options that a task does not name among its parameters count, too.
-    defaults = task_of(call).options
+    defaults = task_of({**counted, **inputs}).options
     options = {
         name: value
         for name, value in counted["options"].items()
         if name not in of_task and value != defaults[name]
     }
     parameters = {
-        "task": call["task"],
+        "task": counted["task"],
         **({"options": options} if options else {}),
         **of_task,
         **{name: value for name, value in counted.items() if name in _TRAINING},

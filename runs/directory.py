@@ -24,6 +24,7 @@ from multiberts.runs.files import (
 from multiberts.runs.identity import CONFIG as CONFIG
 from multiberts.runs.identity import DONE as DONE
 from multiberts.runs.identity import (
+    INPUTS,
     Opened,
     RecordedFile,
     check_promise,
@@ -45,8 +46,6 @@ LOCK = ".lock"
 # Lists the outputs of a run in a bucket that are not fetched while it resumes.
 UNFETCHED = ".unfetched.json"
 
-# Checksums of large input files, by which the inputs of a finished run are not read again.
-INPUTS = ".inputs.json"
 LARGE_INPUT_BYTES = 64 << 20
 
 # Marks the lines of a frozen configuration that are compared, if only some are.

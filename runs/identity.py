@@ -36,6 +36,8 @@ _Memory = dict[Any, Any]
 
 CONFIG = "config.gin"
 DONE = "DONE"
+# Digests of a finished run's large inputs, which are then not read again.
+INPUTS = ".inputs.json"
 
 # Metadata that marks a field added later: at its default it is left out of the identity, so that existing
 # runs keep theirs, and a training of days goes on after an update.
@@ -135,19 +137,21 @@ def opened(path: PathLike) -> Input:
 
 
 def check_unchanged(*inputs: Opened) -> None:
-    """Refuses files that were written since they were opened: what was read may be a half of each."""
+    """Refuses files that changed since they were opened: what was read may be a half of each."""
     for each in inputs:
         if not isinstance(each, Input) or each.stamp is None:
             continue
         file = _marker(each.where)
-        # A file may only have been touched, or be another machine's copy.
-        if _stamp(file)[:2] != each.stamp[:2] and digest_of_file(file)[0] != each.identity:
-            raise _written(each.where)
+        with contextlib.suppress(OSError):  # it was removed
+            # A file may only have been touched, or be another machine's copy.
+            if _stamp(file)[:2] == each.stamp[:2] or digest_of_file(file)[0] == each.identity:
+                continue
+        raise _changed(each.where)
 
 
-def _written(path: Path) -> UserError:
+def _changed(path: Path) -> UserError:
     return UserError(
-        f"{path} was written while it was read; leave it alone, and run the same command again"
+        f"{path} changed while it was read; leave it alone, and run the same command again"
     )
 
 
@@ -163,7 +167,7 @@ def digest_of_file(file: Path) -> tuple[str, _Stamp]:
         return str(remembered[-1]), stamp
     digest = sha256_of_file(file)
     if _stamp(file) != stamp:
-        raise _written(file)
+        raise _changed(file)
     if time.time_ns() - stamp[1] > SECONDS_UNTIL_SETTLED * 1e9:
         _REMEMBERED[name] = [*stamp, digest]
     return digest, stamp
@@ -191,11 +195,8 @@ def keep(memory: Path, files: Iterable[PathLike] | None = None, least_bytes: int
     kept = {name: entry for name, entry in entries.items() if entry[0] >= least_bytes}
     text = json.dumps(kept) + "\n"
     with contextlib.suppress(UserError, OSError):  # a lost memory only costs time
-        if (
-            kept
-            and memory.parent.is_dir()
-            and not (memory.is_file() and memory.read_text() == text)
-        ):
+        there = memory.read_text(errors="replace") if memory.is_file() else ""
+        if kept and memory.parent.is_dir() and there != text:
             write_atomically(memory, text)
 
 
@@ -297,11 +298,13 @@ class Identity:
         parameters, inputs = self.of(arguments)
         memory = {} if memory is None else memory
         self.find_files(arguments, parameters, inputs, memory)
-        return parameters, self.open(inputs, memory)
+        return parameters, self.open(inputs, arguments.get("run_dir"), memory)
 
-    def open(self, inputs: Values, memory: _Memory | None = None) -> Values:
+    def open(self, inputs: Values, run_dir: str | None, memory: _Memory | None = None) -> Values:
         """Returns inputs opened, each path by the opener of its name; see `on_disk`."""
         known = {} if memory is None else memory
+        if run_dir is not None:
+            recall(Path(run_dir) / INPUTS)
 
         def open_leaf(name: str, leaf: Any) -> Any:
             if not isinstance(leaf, (str, Path)):

@@ -19,7 +19,7 @@ from multiberts.runs.identity import LATER, check_unchanged, opened, opened_code
 from multiberts.runs.parameters import typed
 
 
-def test_a_file_that_is_written_while_it_is_read_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("one")
     before = opened(text)
@@ -27,7 +27,10 @@ def test_a_file_that_is_written_while_it_is_read_is_refused(tmp_path: Path) -> N
     os.utime(text, (1, 1))
     check_unchanged(before)  # touched, with the same content
     text.write_text("two")
-    with pytest.raises(UserError, match=r"text\.txt was written while it was read"):
+    with pytest.raises(UserError, match=r"text\.txt changed while it was read"):
+        check_unchanged(before)
+    text.unlink()
+    with pytest.raises(UserError, match=r"text\.txt changed while it was read"):
         check_unchanged(before)
 
 
@@ -42,7 +45,7 @@ def test_a_file_that_is_written_while_it_is_hashed_is_refused(
         return "half of each"
 
     monkeypatch.setattr(identity, "sha256_of_file", written_meanwhile)
-    with pytest.raises(UserError, match="was written while it was read"):
+    with pytest.raises(UserError, match="changed while it was read"):
         opened(text)
 
 

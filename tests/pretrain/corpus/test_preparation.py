@@ -25,7 +25,9 @@ from multiberts.pretrain.corpus.instances import InstanceTable
 from multiberts.pretrain.corpus.preparation import prepare
 from multiberts.pretrain.corpus.shards import SHARD_BYTES, tokens_path
 from multiberts.pretrain.corpus.token_store import TokenStore
+from multiberts.runs import identity
 from multiberts.runs.errors import UserError
+from multiberts.runs.files import sha256_of_file
 from multiberts.tests import warm
 
 pytestmark = pytest.mark.seconds
@@ -333,7 +335,7 @@ def test_a_source_that_is_written_while_it_is_read_makes_nothing_of_both(
         return made(*arguments, **of_step)
 
     monkeypatch.setattr(prepare_module, step, written_meanwhile)
-    with pytest.raises(UserError, match=r"was written while it was read|has no documents"):
+    with pytest.raises(UserError, match=r"changed while it was read|has no documents"):
         run_prepare(tmp_path / "run", str(source), **options)
     monkeypatch.setattr(prepare_module, step, made)
     # The text is another now: the run of the one before is refused, and goes on once that is back.
@@ -668,3 +670,18 @@ def test_damaged_parts_of_a_killed_run_are_told(tmp_path, plain, monkeypatch):
         with pytest.raises(UserError, match=message):
             run_prepare(run_dir, plain, shard_bytes=3000, num_workers=1)
         shutil.rmtree(run_dir)
+
+
+def test_the_large_sources_of_a_finished_corpus_are_not_read_again(tmp_path, source, monkeypatch):
+    monkeypatch.setattr("multiberts.runs.directory.LARGE_INPUT_BYTES", 1)
+    os.utime(source, (1e9, 1e9))
+    run_prepare(tmp_path / "corpus", source)
+    monkeypatch.setattr(identity, "_REMEMBERED", {})  # as in another process
+    read = []
+    monkeypatch.setattr(
+        identity,
+        "sha256_of_file",
+        lambda path: read.append(Path(path).name) or sha256_of_file(path),
+    )
+    run_prepare(tmp_path / "corpus", source)
+    assert Path(source).name not in read
