@@ -32,6 +32,7 @@ quick: $(VENV)/installed-for-tests
 # cost is written to results/test_costs.md.
 test-all: lint
 	$(TESTS) --costs=results/test_costs.md
+	$(BIN)/python -O -m pytest -n 2 --quick -m "not slow"  # without asserts: none of them may be a guard
 
 # The same pipeline on real text and real tasks: make real DATA=folder.
 real: check-data $(VENV)/installed
