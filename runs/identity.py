@@ -1,4 +1,4 @@
-"""Identity of a run: what its stage declares to count, and its inputs, opened once as values.
+"""Identity of a run: the settings that count, and its inputs, each opened once.
 
 An input's `identity` is what decides numbers and nothing else; `where` is its path, for reading and for
 messages, and is never compared. Text, tables, corpora and other finished runs are opened by `opened`, code by
@@ -40,7 +40,7 @@ DONE = "DONE"
 INPUTS = ".inputs.json"
 
 # Metadata that marks a field added later: at its default it is left out of the identity, so that existing
-# runs keep theirs, and a training of days goes on after an update.
+# runs keep theirs, and a training of several days can go on after an update.
 LATER: Mapping[str, bool] = {"later": True}
 
 # A file that changed this recently may change again within the clock's resolution.
@@ -50,7 +50,7 @@ SECONDS_UNTIL_SETTLED = 2.0
 _Stamp = tuple[int, int, int, int]
 # Digests of files by absolute path, each after its stamp.
 _REMEMBERED: dict[str, list[Any]] = {}
-# Identities by path in the plan of the run in progress; see `promised`.
+# Planned identities of the current run's inputs, by path; see `promised`.
 _PROMISED: dict[str, str] = {}
 
 
@@ -137,7 +137,7 @@ def opened(path: PathLike) -> Input:
 
 
 def check_unchanged(*inputs: Opened) -> None:
-    """Refuses files that changed since they were opened: what was read may be a half of each."""
+    """Refuses files that changed since they were opened: what was read may mix two versions."""
     for each in inputs:
         if not isinstance(each, Input) or each.stamp is None:
             continue
@@ -202,7 +202,7 @@ def keep(memory: Path, files: Iterable[PathLike] | None = None, least_bytes: int
 
 @functools.cache  # a process keeps the modules that it has imported, whatever is written later
 def opened_code(module: str) -> Input:
-    """Opens a module of the user's: its source and those of the modules beside it that it imports."""
+    """Opens a user's module: its source, and those of the modules that it imports from the same folder."""
     spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None:
         raise UserError(f"there is no module {module}; put its folder in PYTHONPATH")
@@ -210,7 +210,10 @@ def opened_code(module: str) -> Input:
         module.count(".") + (spec.submodule_search_locations is not None)
     ]
     top = folder / module.partition(".")[0]
-    if folder.name in ("site-packages", "dist-packages"):  # others that are installed do not count
+    if folder.name in (
+        "site-packages",
+        "dist-packages",
+    ):  # of installed code its own package counts
         paths = {str(path.relative_to(folder)): path for path in top.rglob("*.py")}
     else:
         finder = ModuleFinder([str(folder)], excludes=[__package__.partition(".")[0]])
@@ -236,12 +239,12 @@ def promises(inputs: Iterable[Opened]) -> dict[str, str]:
 
 
 def check_promise(each: Opened) -> None:
-    """Refuses an input that is another than when the run was planned, and its directory named."""
+    """Refuses an input that changed after the plan named the run's directory by it."""
     if each.identity != _PROMISED.get(str(each.where), each.identity):
         is_code = isinstance(each, Input) and each.stamp is None
         raise UserError(
-            f"{each.where} is not what it was when this run was planned; "
-            f"{'start workers anew that imported it before, and ' * is_code}give the same command again"
+            f"{each.where} changed after this run was planned; "
+            f"{'restart workers that imported the old code, and ' * is_code}give the same command again"
         )
 
 

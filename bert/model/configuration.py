@@ -23,8 +23,8 @@ GELUS: dict[Gelu, str] = {"tanh": "gelu", "exact": "gelu_exact"}
 _Size = Annotated[int, Range(least=1, most=2**16)]
 _Rate = Annotated[float, Range(least=0, below=1)]
 
-# Fields of configurations elsewhere that change what a model computes, with the values of the model here;
-# null and absence mean the same.
+# Fields of others' configurations that change what a model computes, with the only values supported here;
+# null or a missing field means the same.
 REQUIRED: dict[str, Any] = {
     "add_cross_attention": False, "attention_type": "original_full", "classifier_dropout": None,
     "cross_attention_hidden_size": None, "is_decoder": False, "is_encoder_decoder": False,

@@ -36,7 +36,7 @@ _NAME = re.compile(r"step_(\d+)\.npz")
 
 
 class DeviceWeights(Arrays):
-    """Weights, not to be changed, whose copy on the device is made once and ends with them."""
+    """Read-only weights with one copy on the device, made on first use and released with them."""
 
     _copy: Mapping[str, Any] | None = None
 

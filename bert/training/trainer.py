@@ -72,7 +72,7 @@ class TrainerSettings(AdamSettings):
 class Trainer(contextlib.AbstractContextManager["Trainer"]):
     """Turns a state and a batch into the next state, compiled once for each batch shape.
 
-    `with trainer:` is a run, at whose end the weights go; see `Trainers`.
+    `with trainer:` spans a run, whose weights are released at its end; see `Trainers`.
 
     A batch is cut into `gradient_shards` equal parts. Each part's gradient is clipped to global norm 1, and
     the clipped gradients are summed, as on the original's replicas: the number of shards is part of the
@@ -367,7 +367,7 @@ class Trainer(contextlib.AbstractContextManager["Trainer"]):
 
 
 class Trainers:
-    """The trainers of one network; those that no run uses have no weights, but are compiled."""
+    """Trainers of one network. Idle ones keep their compiled programs, not their weights."""
 
     def __init__(self, make: Callable[[], Trainer]):
         self._make = make

@@ -347,17 +347,17 @@ def _misnamed(name: str) -> str | None:
 
 
 def check_set_names(names: Sequence[str]) -> None:
-    """Refuses evaluation sets of one name, and names that files cannot have.
+    """Refuses evaluation sets with the same name, and names that files cannot have.
 
     Raises:
       UserError: a name is repeated or unfit.
     """
-    cure = "choose another name for it, in finetune.evaluation_files or of the file to predict or import"
+    cure = "rename it in finetune.evaluation_files, or the file to predict or import"
     for number, name in enumerate(names):
         if problem := _misnamed(name):
             raise UserError(f"evaluation set {name!r} {problem}; {cure}")
         if name in names[:number]:
             raise UserError(
-                f"evaluation sets {names.index(name) + 1} and {number + 1} of {', '.join(names)} have one "
-                f"name, so that the predictions of one would replace the other's; {cure}"
+                f"evaluation sets {names.index(name) + 1} and {number + 1} of {', '.join(names)} have the "
+                f"same name, so that the predictions of one would replace the other's; {cure}"
             )

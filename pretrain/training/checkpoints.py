@@ -74,8 +74,8 @@ def advice_for_another_run(run_dir: PathLike, differences: Collection[str]) -> s
     if not newest or {name.partition(".")[2] for name in differences} - _OF_A_PHASE:
         return "choose another run_dir"
     return (
-        f"choose another run_dir, where --initial_checkpoint={checkpoint_path(run_dir, newest)} makes "
-        "these steps after the last one here (a further phase of the training),"
+        f"choose another run_dir, with --initial_checkpoint={checkpoint_path(run_dir, newest)} to go on "
+        "from the newest checkpoint here (a further phase of the training),"
     )
 
 

@@ -141,7 +141,7 @@ def test_what_cannot_be_predicted_gets_one_line_and_leaves_nothing(
         (no_model, {"model": str(bare / "model"), "files": [dev]}),
         (no_model, {"model": str(bare), "files": [dev]}),
         ("nowhere.tsv does not exist", {"files": ["nowhere.tsv"]}),
-        ("sets 1 and 2 of dev, dev have one name", {"files": [dev, dev]}),
+        ("sets 1 and 2 of dev, dev have the same name", {"files": [dev, dev]}),
         ("of no known form", {"files": [file("new.doc", "text")]}),
         (
             "found the columns 'a', 'b', expected 'sentence1' and 'sentence2', as the model takes "

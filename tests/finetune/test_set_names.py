@@ -59,11 +59,13 @@ def test_names_are_refused_while_the_data_are_sought(
     call: Callable[..., dict[str, Any]], task: str
 ) -> None:
     for name in UNFIT:
-        with pytest.raises(UserError, match="unfit name, expected 1 to 200 bytes .*; choose anoth"):
+        with pytest.raises(UserError, match="unfit name, expected 1 to 200 bytes .*; rename it"):
             data_of(call(task, name))
-    with pytest.raises(UserError, match="sets 1 and 3 of dev, hard, dev have one name"):
+    with pytest.raises(UserError, match="sets 1 and 3 of dev, hard, dev have the same name"):
         data_of(call(task, "hard", "dev"))
-    with pytest.raises(UserError, match="sets 2 and 3 of dev, held_out, held_out have one name"):
+    with pytest.raises(
+        UserError, match="sets 2 and 3 of dev, held_out, held_out have the same name"
+    ):
         data_of(call(task, "held_out", held_out_fold=0))
     # Without a fold it is a name like any other, and names are in any language.
     names = ["held_out", "größe 1-2_c.d", "é" * 100]
@@ -81,7 +83,9 @@ def test_no_model_writes_over_its_sets_or_outside_its_run(tmp_path: Path, names:
     """The sets of a custom task are known when it predicts them."""
     run = tmp_path / "a" / "b"
     for epochs in (None, 2.5):
-        with pytest.raises(UserError, match="sets 1 and 2 of dev, dev have one|has an unfit name"):
+        with pytest.raises(
+            UserError, match="sets 1 and 2 of dev, dev have the same|has an unfit name"
+        ):
             write_sets(run, map(answers, ["first", *names][-2:]), epochs=epochs)
     assert not [*tmp_path.iterdir()]
 
@@ -105,8 +109,8 @@ def test_a_refused_run_has_not_begun(
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        (["new.tsv", "b/new.tsv"], "sets 1 and 2 of new, new have one name"),
-        (["new.tsv", "new=b/new.tsv"], "sets 1 and 2 of new, new have one name"),
+        (["new.tsv", "b/new.tsv"], "sets 1 and 2 of new, new have the same name"),
+        (["new.tsv", "new=b/new.tsv"], "sets 1 and 2 of new, new have the same name"),
         ([".tsv"], "set '' has an unfit name"),
         (["=new.tsv"], "set '' has an unfit name"),
         (["..=new.tsv"], r"set '\.\.' has an unfit name"),

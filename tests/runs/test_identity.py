@@ -115,7 +115,7 @@ def test_an_input_that_is_not_the_planned_one_is_refused(tmp_path: Path) -> None
     with promised(planned):
         run("before")
         text.write_text("two")
-        with pytest.raises(UserError, match="is not what it was when this run was planned"):
+        with pytest.raises(UserError, match="changed after this run was planned"):
             run("later")
     run("by itself")
 

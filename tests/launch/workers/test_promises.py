@@ -70,7 +70,7 @@ def test_a_file_that_is_edited_after_the_plan_is_named(
     assert outcome == "failed" and error is not None
     assert not (tmp_path / "root" / planned.path / "DONE").exists()
     if not file.startswith("start"):  # that has a record with checksums
-        said = f"{path} is not what it was when this run was planned; give the same command again"
+        said = f"{path} changed after this run was planned; give the same command again"
         assert error == {"kind": "UserError", "message": said}
 
 
@@ -84,8 +84,8 @@ def test_a_worker_that_imported_other_code_says_so(planned: PlannedRun, tmp_path
     )
     assert outcome == "failed" and error is not None
     assert error["message"] == (
-        "their_task is not what it was when this run was planned; start workers anew that imported it "
-        "before, and give the same command again"
+        "their_task changed after this run was planned; restart workers that imported the old code, and give "
+        "the same command again"
     )
 
 

@@ -132,7 +132,7 @@ def test_a_further_phase_starts_from_the_first_as_the_refusal_says(
     second = _arguments(tmp_path / "run", corpus, **{**first, "checkpoint_steps": [], **phase})
     with pytest.raises(UserError, match="was made with other parameters") as error:
         pretrain(**second)
-    start = re.search(r"another run_dir, where --initial_checkpoint=(\S+) ", str(error.value))
+    start = re.search(r"another run_dir, with --initial_checkpoint=(\S+) ", str(error.value))
     assert start is not None
     pretrain(**second | {"run_dir": str(tmp_path / "next"), "initial_checkpoint": start[1]})
     last = read_checkpoint(checkpoint_path(tmp_path / "next", phase["num_steps"]))
