@@ -253,9 +253,11 @@ def read_plan(directory: Path, sources: Sequence[Piece]) -> list[Shard] | None:
     cure = f"remove {directory} and run the same command again"
     shards = read_json_fields(path, {"shards": list[list]}, cure)["shards"]
 
-    def found(source: int | str, *rest: Any) -> Piece:
-        path = sources[source].source if isinstance(source, int) else str(directory / source)
-        return Piece(path, *rest)
+    def found(source: Any, *rest: Any) -> Piece:
+        is_given = isinstance(source, int)
+        return Piece(
+            sources[source].source if is_given else str(directory / Path(source).name), *rest
+        )
 
     return [
         Shard(number, tuple(found(*piece) for piece in pieces), first_document, alone)
