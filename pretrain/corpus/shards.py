@@ -237,7 +237,6 @@ def write_plan(directory: Path, shards: Sequence[Shard], sources: Sequence[Piece
     A piece has its source's number, or the name of an unpacked file: sources and the run may be moved.
     """
     numbers = {piece.source: number for number, piece in enumerate(sources)}
-
     planned = [
         (number, [[numbers.get(each[0], Path(each[0]).name), *each[1:]] for each in pieces], *rest)
         for number, pieces, *rest in shards
@@ -253,11 +252,10 @@ def read_plan(directory: Path, sources: Sequence[Piece]) -> list[Shard] | None:
     cure = f"remove {directory} and run the same command again"
     shards = read_json_fields(path, {"shards": list[list]}, cure)["shards"]
 
-    def found(source: Any, *rest: Any) -> Piece:
-        is_given = isinstance(source, int)
-        return Piece(
-            sources[source].source if is_given else str(directory / Path(source).name), *rest
-        )
+    known: dict[Any, str] = {k: s.source for n, s in enumerate(sources) for k in (n, s.source)}
+
+    def found(source: Any, *rest: Any) -> Piece:  # earlier versions wrote paths of sources
+        return Piece(known.get(source, str(directory / Path(str(source)).name)), *rest)
 
     return [
         Shard(number, tuple(found(*piece) for piece in pieces), first_document, alone)

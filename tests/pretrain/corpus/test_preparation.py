@@ -346,6 +346,23 @@ def test_a_source_that_is_written_while_it_is_read_makes_nothing_of_both(
     assert run_prepare(tmp_path / "run", str(source), **options)["sha256"] == whole["sha256"]
 
 
+def test_a_plan_of_shards_by_paths_as_earlier_versions_wrote_it_goes_on(
+    tmp_path, monkeypatch, plain
+):
+    options = {"shard_bytes": 2000, "num_workers": 1}
+    whole = run_prepare(tmp_path / "whole", plain, **options)
+    killed_after(monkeypatch, "write_plan")
+    with pytest.raises(Killed):
+        run_prepare(tmp_path / "run", plain, **options)
+    plan = tmp_path / "run" / "shards" / "plan.json"
+    written = json.loads(plan.read_text())
+    for _, pieces, *_ in written["shards"]:
+        for piece in pieces:
+            piece[0] = plain
+    plan.write_text(json.dumps(written))
+    assert run_prepare(tmp_path / "run", plain, **options)["sha256"] == whole["sha256"]
+
+
 def test_a_packed_source_that_is_cut_between_two_tries_is_refused(tmp_path, monkeypatch, source):
     killed_after(monkeypatch, "write_plan")
     with pytest.raises(Killed):
