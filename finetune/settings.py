@@ -174,7 +174,7 @@ class FinetuningSettings(TrainingOptions, DataArguments):
     def call(self) -> dict[str, Any]:
         """Returns the arguments that make the run again, as values that Gin can spell."""
         names = [name for name in ordered_fields(type(self)) if name != "run_dir"]
-        call = {name: _literal(getattr(self, name)) for name in names}
+        call = {name: getattr(self, name) for name in names}
         if not self.task_modules:  # a file that names modules is refused, as their code would run
             del call["task_modules"]
         return without_later_defaults(call, type(self))
@@ -195,15 +195,6 @@ class FinetuningSettings(TrainingOptions, DataArguments):
     def training_options(self) -> TrainingOptions:
         names = [field.name for field in dataclasses.fields(TrainingOptions)]
         return TrainingOptions(**{name: getattr(self, name) for name in names})
-
-
-def _literal(value: Any) -> Any:
-    """Returns an argument as the plain Python value that Gin can spell."""
-    if isinstance(value, Mapping):
-        return {key: _literal(item) for key, item in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_literal(item) for item in value]
-    return value
 
 
 def _names(settings: type, role: str | None) -> tuple[str, ...]:
@@ -237,7 +228,7 @@ def _settle(parameters: Values, inputs: Values) -> None:
 
 def _find_files(
     arguments: Mapping[str, Any], parameters: Values, inputs: Values, memory: dict[Any, Any]
-) -> None:
+) -> tuple[Values, Values]:
     """Takes what the data say, where they are all on this machine, as the run itself does."""
     data = {name: inputs[name] for name in _FILES_OF_DATA if name in inputs}
     named = (
@@ -245,14 +236,11 @@ def _find_files(
         or data.get("evaluation_files") != arguments["evaluation_files"]
     )
     if named or not all(isinstance(leaf, str) for leaf in leaves([*data.values()])):
-        return
+        return parameters, inputs
     given = json.dumps({name: arguments.get(name) for name in _OF_DATA})
     if given not in memory:
         memory[given] = data_of(arguments)
-    of_data = with_data(parameters, inputs, memory[given])
-    for values, of_run in zip((parameters, inputs), of_data, strict=True):
-        values.clear()
-        values.update(of_run)
+    return with_data(parameters, inputs, memory[given])
 
 
 def task_of(arguments: Mapping[str, Any]) -> Task:

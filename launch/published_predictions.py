@@ -14,18 +14,21 @@ from multiberts.runs.identity import Identity, Values, opened
 from multiberts.runs.parameters import ordered_fields, takes_fields_of
 
 
-def _find_files(_: Mapping[str, Any], parameters: Values, inputs: Values, *__: Any) -> None:
+def _find_files(
+    _: Mapping[str, Any], parameters: Values, inputs: Values, __: Any
+) -> tuple[Values, Values]:
     """Replaces the source by its files; their names count, as layouts read seeds and tasks from them."""
-    if isinstance(inputs["source"], str):
-        source = Path(inputs.pop("source"))
-        inputs["files"] = files = [source]
-        if source.is_dir():
-            inputs["files"] = files = [
-                file
-                for file in sorted(source.rglob("*"))
-                if file.is_file() and not file.name.startswith((".", "README"))
-            ]
-        parameters["names"] = [os.path.relpath(file, source.parent) for file in files]
+    if not isinstance(inputs["source"], str):
+        return parameters, inputs
+    source = Path(inputs["source"])
+    below = sorted(filter(Path.is_file, source.rglob("*")))
+    names = [
+        os.path.relpath(file, source.parent) for file in (below if source.is_dir() else [source])
+    ]
+    names = [name for name in names if "/." not in name]  # no layout reads hidden files
+    files = [source.parent / name for name in names]
+    others = {name: each for name, each in inputs.items() if name != "source"}
+    return {**parameters, "names": names}, {**others, "files": files}
 
 
 IDENTITY = Identity({"source": opened, "questions": opened}, find_files=_find_files)

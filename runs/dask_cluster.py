@@ -80,8 +80,8 @@ def connect(address: str, setting: str) -> Any:
             thread.submit(asyncio.run, ask()).result()
         if not _IS_PRIVATE.match(distributed.comm.resolve_address(address)):
             _warn_once(
-                f"{setting} is {address!r}, which has no TLS: whoever reaches it runs code as you; start "
-                "the cluster with keys, and give its tls:// address (docs/clusters.md)"
+                f"{setting} is {address!r}, which has no TLS: anyone who can reach it can run code in your "
+                "name; start the cluster with keys, and give its tls:// address (docs/clusters.md)"
             )
         return distributed.Client(address, set_as_default=False)
     except Exception as error:  # each protocol has its own

@@ -32,6 +32,7 @@ from multiberts.runs.files import (
 from multiberts.runs.parameters import with_leaves
 
 Values = dict[str, Any]
+_Counted = tuple[Values, Values]
 _Memory = dict[Any, Any]
 
 CONFIG = "config.gin"
@@ -151,7 +152,8 @@ def check_unchanged(*inputs: Opened) -> None:
 
 def _changed(path: Path) -> UserError:
     return UserError(
-        f"{path} changed while it was read; leave it alone, and run the same command again"
+        f"{path} changed while it was read; put it back and run the same command again, or choose another "
+        "run_dir for what it is now"
     )
 
 
@@ -261,9 +263,9 @@ class Identity:
       settings: class of the arguments, whose `LATER` fields do not count at their defaults.
       settle: called with the parameters and inputs that count, which it changes in place: it removes
         what has no effect in this call, and gives equal calls equal values. It reads no file.
-      find_files: called with all arguments, the parameters, the inputs and the memory of `on_disk`; it
-        changes parameters and inputs in place, such as patterns to the files that fit them. Outputs of
-        planned runs are passed through.
+      find_files: called with all arguments, the parameters, the inputs and the memory of `on_disk`; returns
+        parameters and inputs as files decide them, such as the files that fit a pattern. Outputs of planned
+        runs are passed through.
     """
 
     inputs: Mapping[str, Callable[[str], Opened]] = field(default_factory=dict)
@@ -271,9 +273,9 @@ class Identity:
     speed: tuple[str, ...] = ()
     settings: type | None = None
     settle: Callable[[Values, Values], None] = lambda *_: None
-    find_files: Callable[[Mapping[str, Any], Values, Values, _Memory], None] = lambda *_: None
+    find_files: Callable[[Mapping[str, Any], Values, Values, _Memory], _Counted] = lambda *a: a[1:3]
 
-    def of(self, arguments: Mapping[str, Any]) -> tuple[Values, Values]:
+    def of(self, arguments: Mapping[str, Any]) -> _Counted:
         """Returns the parameters and the inputs that identify a call.
 
         Args:
@@ -290,17 +292,14 @@ class Identity:
             parameters = without_later_defaults(parameters, self.settings)
         return parameters, {n: each for n, each in inputs.items() if each not in (None, [], ())}
 
-    def on_disk(
-        self, arguments: Mapping[str, Any], memory: _Memory | None = None
-    ) -> tuple[Values, Values]:
+    def on_disk(self, arguments: Mapping[str, Any], memory: _Memory | None = None) -> _Counted:
         """Returns the result of `of` with inputs opened, as `runs.directory.RunDirectory` takes them.
 
         Args:
           memory: what a plan has opened, by argument and path; what this call opens is added.
         """
-        parameters, inputs = self.of(arguments)
         memory = {} if memory is None else memory
-        self.find_files(arguments, parameters, inputs, memory)
+        parameters, inputs = self.find_files(arguments, *self.of(arguments), memory)
         return parameters, self.open(inputs, arguments.get("run_dir"), memory)
 
     def open(self, inputs: Values, run_dir: str | None, memory: _Memory | None = None) -> Values:

@@ -151,6 +151,13 @@ def released(**fields: str) -> Callable[[Path], None]:
     return write
 
 
+def released_constant(folder: Path, value: float) -> None:
+    """Removes our record, and changes the constant of layer normalisation, which only other models have."""
+    (folder / "model" / "checkpoint.json").unlink()
+    path = folder / "model" / "bert_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "layer_norm_eps": value}))
+
+
 def training(
     task: str,
     labels: str = "",
@@ -256,6 +263,12 @@ ATTEMPTS = {
         files(), "world --run_dir='$NO_SUCH/world' --num_documents=40", "^world: 13 files", {},
         {"write the path without it": lambda folder: "world --run_dir=world --num_documents=40"},
     ),
+    "a seed as PyTorch draws it": Attempt(
+        files(), "world --run_dir=world --num_documents=40 --world_seed=17835713423412341234",
+        "^world: 13 files", {},
+        {r"\(seed % 2\*\*63 fits\)": lambda _:
+            f"world --run_dir=world --num_documents=40 --world_seed={17835713423412341234 % 2**63}"},
+    ),
     "an include beside its file": Attempt(
         lambda folder: [(folder / "exp").mkdir(), files(
             exp_a__gin="")(folder), (folder / "exp" / "base.gin").write_text("make_world.num_documents = 40"),
@@ -292,6 +305,17 @@ ATTEMPTS = {
         training("twice", kind=CLASSIFICATION, columns="text other"),
         r"labels of twice: 0 against \(8\), 1 for \(8\)", {},
         {"or a task of single texts": lambda _: training("twice", kind=CLASSIFICATION)},
+    ),
+    "another set called dev": Attempt(
+        labelled(["for", "against"] * 8),
+        training("again", kind=CLASSIFICATION) + " --evaluation_files='{\"dev\": \"train.csv\"}'",
+        r"^  more +accuracy", {},
+        {"rename it in finetune.evaluation_files": lambda _: training("again", kind=CLASSIFICATION)
+            + " --evaluation_files='{\"more\": \"train.csv\"}'"},
+    ),
+    "a configuration with another constant": Attempt(
+        lambda folder: [labelled(["for", "against"] * 8)(folder), released_constant(folder, 1e-5)],
+        training("constant", kind=CLASSIFICATION), "layer_norm_eps is 1e-05, expected 1e-12", ends="refusal",
     ),
     # Tokenisers of other programs.
     "accents that a tokeniser keeps, by mistake": Attempt(

@@ -159,8 +159,8 @@ def compare_checkpoints(*, first: str, second: str, strict: bool = False) -> int
     paths = [vocabulary_file(each.directory / VOCABULARY) for each in opened]
     # Vocabularies can only be compared if both directories have one (a model saved alone has none).
     if all(map(Path.is_file, paths)):
-        contents = {Vocabulary.open(path).checksum for path in paths}
-        lines += [f"{VOCABULARY}: the files differ"] * (len(contents) > 1)
+        vocabulary, other = map(Vocabulary.open, paths)
+        lines += [differ] if (differ := vocabulary.difference(other)) else []
     variables, others = (checkpoint.variables for checkpoint in opened)
     names = sorted(variables.keys() | others.keys())
     rows = [

@@ -69,7 +69,9 @@ class Graph:
             locate = functools.partial(located, folders=folders, name=f"{stage}.{parameter}")
             arguments[parameter] = with_leaves(locate, arguments[parameter])
         parameters, inputs = declared.on_disk(arguments, self._opened)
-        for each in inputs.keys() & arguments.keys():  # such as the files that match a pattern now
+        # The run gets the inputs as found now: the files that match a pattern, the commit of a name on the
+        # Hub. An argument of another form (a folder, sets by name) has its files found again by its stage.
+        for each in inputs.keys() & arguments.keys():
             if isinstance(arguments[each], (list, tuple)) == isinstance(inputs[each], list):
                 arguments[each] = with_leaves(_argument, inputs[each])
         if module := stage.rpartition(":")[0]:

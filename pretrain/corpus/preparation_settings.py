@@ -124,14 +124,14 @@ def _settle(parameters: Values, inputs: Values) -> None:
         parameters["sources"] = inputs.pop("sources")
 
 
-def _find_files(arguments: Mapping[str, Any], _: Values, inputs: Values, *__: Any) -> None:
+def _find_files(
+    arguments: Mapping[str, Any], parameters: Values, inputs: Values, _: Any
+) -> tuple[Values, Values]:
     """Replaces patterns by the files that fit them."""
-    if "sources" in inputs and "store" not in arguments["source_format"]:
-        inputs["sources"] = [
-            found
-            for source in inputs["sources"]
-            for found in (expand_source(source) if isinstance(source, str) else [source])
-        ]
+    if "sources" not in inputs or "store" in arguments["source_format"]:
+        return parameters, inputs
+    files = [expand_source(each) if isinstance(each, str) else [each] for each in inputs["sources"]]
+    return parameters, {**inputs, "sources": [file for found in files for file in found]}
 
 
 IDENTITY = Identity(

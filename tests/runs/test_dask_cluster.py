@@ -126,7 +126,7 @@ def test_a_scheduler_without_tls_on_the_network_is_told_of_once(
         address = f"{protocol}{host}:{cluster.scheduler_address.rpartition(':')[2]}"
         for _ in range(2):
             connect(address, "prepare.scheduler").close()
-    line = f"warning: prepare.scheduler is '{address}', which has no TLS: whoever reaches it runs"
+    line = f"warning: prepare.scheduler is '{address}', which has no TLS: anyone who can reach it can run"
     assert capsys.readouterr().err.count(line) == is_told
 
 

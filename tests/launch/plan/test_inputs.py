@@ -250,6 +250,14 @@ def asked(
     return ask
 
 
+def made(setting: str, tmp_path: Path) -> tuple[str, Path, dict[str, Any]]:
+    """The stage of a setting, the folder of its inputs, and its arguments."""
+    stage, make = SETTINGS[setting]
+    folder = tmp_path / "inputs"
+    folder.mkdir()
+    return stage, folder, make(folder)
+
+
 @pytest.mark.parametrize(("setting", "name"), ROWS, ids=lambda part: part)
 def test_what_decides_numbers_counts_and_nothing_else(
     setting: str,
@@ -257,10 +265,7 @@ def test_what_decides_numbers_counts_and_nothing_else(
     tmp_path: Path,
     asked: Callable[[str, dict[str, Any]], tuple[str, str]],
 ) -> None:
-    stage, make = SETTINGS[setting]
-    folder = tmp_path / "inputs"
-    folder.mkdir()
-    arguments = make(folder)
+    stage, folder, arguments = made(setting, tmp_path)
     taken, before = asked(stage, arguments)
     assert taken == "taken" and not before.startswith("error"), (taken, before)
     change, counts = CHANGES[setting][name]
@@ -286,10 +291,7 @@ def test_a_run_goes_on_wherever_its_inputs_lie(
     asked: Callable[[str, dict[str, Any]], tuple[str, str]],
 ) -> None:
     """In another folder, under another name, by a path from another working directory."""
-    stage, make = SETTINGS[setting]
-    folder = tmp_path / "inputs"
-    folder.mkdir()
-    arguments = make(folder)
+    stage, folder, arguments = made(setting, tmp_path)
     first = asked(stage, arguments)
     moved = json.loads(json.dumps(arguments).replace(str(folder), str(tmp_path / "moved")))
     shutil.move(folder, tmp_path / "moved")

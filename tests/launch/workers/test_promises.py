@@ -51,7 +51,7 @@ def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlannedRun:
 def carry_out(run: PlannedRun, root: Path) -> Outcome:
     call = Call(run.path, run.stage, run.arguments(root), "log.txt", 1, run.promises)
     context = LaunchContext(str(root), "local", owner="owner")
-    file_of_journal(root, "journal").parent.mkdir(parents=True)
+    file_of_journal(root, "journal").parent.mkdir(parents=True, exist_ok=True)
     return carry_out_calls([call], context, 0, "journal")[0][run.path]
 
 
@@ -72,6 +72,10 @@ def test_a_file_that_is_edited_after_the_plan_is_named(
     if not file.startswith("start"):  # that has a record with checksums
         said = f"{path} changed after this run was planned; give the same command again"
         assert error == {"kind": "UserError", "message": said}
+        # Which plans a run of its own for the file as it is now.
+        again = Graph().add("finetune", "theirs", "theirs", planned.parameters)
+        assert again.path != planned.path
+        assert carry_out(again, tmp_path / "root") == ("done", None)
 
 
 def test_a_worker_that_imported_other_code_says_so(planned: PlannedRun, tmp_path: Path) -> None:

@@ -321,27 +321,30 @@ def test_a_killed_run_goes_on_wherever_the_text_and_the_run_lie(tmp_path, monkey
 def test_a_source_that_is_written_while_it_is_read_makes_nothing_of_both(
     tmp_path, monkeypatch, step
 ):
-    name = "text.txt.gz" if step == "unpack_shard" else "text.txt"
-    source, kept = tmp_path / name, tmp_path / "kept.gz"
-    write_text(kept)
-    content = kept.read_bytes() if source.suffix == ".gz" else gzip.decompress(kept.read_bytes())
+    is_packed = step == "unpack_shard"
+    source = tmp_path / f"text.txt{'.gz' * is_packed}"
+    packed = [Path(write_text(tmp_path / f"{seed}.gz", text_seed=seed)) for seed in (0, 1)]
+    read = Path.read_bytes if is_packed else lambda path: gzip.decompress(path.read_bytes())
+    content, other = map(read, packed)
     source.write_bytes(content)
     options = {"shard_bytes": 2000, "num_workers": 1}
     whole = run_prepare(tmp_path / "whole", str(source), **options)
     made = getattr(prepare_module, step)
 
     def written_meanwhile(*arguments, **of_step):
-        source.write_bytes(gzip.compress(b"other .\n") if source.suffix == ".gz" else content[:-9])
+        source.write_bytes(other)
         return made(*arguments, **of_step)
 
     monkeypatch.setattr(prepare_module, step, written_meanwhile)
-    with pytest.raises(UserError, match=r"changed while it was read|has no documents"):
+    with pytest.raises(UserError, match="changed while it was read; put it back and"):
         run_prepare(tmp_path / "run", str(source), **options)
     monkeypatch.setattr(prepare_module, step, made)
-    # The text is another now: the run of the one before is refused, and goes on once that is back.
+    # The text is another now, for another directory; the run goes on once the one before is back.
     if (tmp_path / "run").exists():
         with pytest.raises(UserError, match=r"prepare\.sources \(there content"):
             run_prepare(tmp_path / "run", str(source), **options)
+    anew = run_prepare(tmp_path / "another", str(source), **options)["sha256"]
+    assert anew["tokens.npy"] != whole["sha256"]["tokens.npy"]
     source.write_bytes(content)
     assert run_prepare(tmp_path / "run", str(source), **options)["sha256"] == whole["sha256"]
 
