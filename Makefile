@@ -152,7 +152,7 @@ bench-preemption: $(VENV)/installed
 	$(BIN)/python -m benchmarks.preemption_saving
 
 # Rooms for mypy and import-linter, which look for `multiberts` in a folder of that name.
-ROOMS = runs bert pretrain finetune evaluate stats launch benchmarks
+ROOMS = $(shell sed -n 's/^ROOMS = (\(.*\))/\1/p' runs/__init__.py | tr -d '",') benchmarks
 
 # Style, which folder may import which, stale generated lists, folders above their budgets, and types.
 lint: style types

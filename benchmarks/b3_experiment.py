@@ -28,16 +28,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from multiberts.runs import console
-from multiberts.runs.command_line.command import run_command
-from multiberts.runs.files import write_atomically
-from multiberts.stats.b3.fit import Regularisation, solve
-from multiberts.stats.b3.leakage import (
+from multiberts.papers.b3.fit import Regularisation, solve
+from multiberts.papers.b3.leakage import (
     LeakageDesign,
     LeakageSampling,
     binomial_matrix,
     leakage_levels,
 )
+from multiberts.runs import console
+from multiberts.runs.command_line.command import run_command
+from multiberts.runs.files import write_atomically
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]

@@ -32,12 +32,12 @@ from scipy.optimize import brentq
 from scipy.special import expit, ndtri
 
 from multiberts import stats
+from multiberts.report.presentation.table_writer import Table
 from multiberts.runs import console
 from multiberts.runs.command_line.command import run_command
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import write_atomically
-from multiberts.stats.presentation.table_writer import Table
 
 WANTED, LEVEL = 0.93, 0.05
 DRAWS = 39  # the minimum, as recommended intervals use no bootstrap samples
@@ -518,7 +518,12 @@ def calibrate(
         )
     root = Path(stats.__file__).parents[1]
     code = sorted(
-        [*root.glob("stats/**/*.py"), *root.glob("evaluate/metrics/*.py"), Path(__file__)]
+        [
+            *root.glob("stats/**/*.py"),
+            *root.glob("report/answers/*.py"),
+            *root.glob("evaluate/metrics/*.py"),
+            Path(__file__),
+        ]
     )
     parameters = {
         "simulation_seed": simulation_seed,

@@ -17,14 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
+from multiberts.papers.zhong.analysis import ZERO_ONE, FewerSeeds, analyse_sizes
+from multiberts.papers.zhong.decomposition import decompose
+from multiberts.papers.zhong.ensembles import ensemble
+from multiberts.papers.zhong.instance_level import decay_bound
+from multiberts.papers.zhong.size_momentum import momentum_index
+from multiberts.report.presentation.table_writer import Table
 from multiberts.runs import console
 from multiberts.runs.command_line.command import run_command
-from multiberts.stats.presentation.table_writer import Table
-from multiberts.stats.zhong.analysis import ZERO_ONE, FewerSeeds, analyse_sizes
-from multiberts.stats.zhong.decomposition import decompose
-from multiberts.stats.zhong.ensembles import ensemble
-from multiberts.stats.zhong.instance_level import decay_bound
-from multiberts.stats.zhong.size_momentum import momentum_index
 
 Array = NDArray[np.float64]
 SIZES = ("mini", "medium", "large")

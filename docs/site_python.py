@@ -37,7 +37,7 @@ def index(markdown: str) -> Iterator[str]:
 
 def short_name(name: str) -> str:
     """Returns a public name as code has it after its import: `stats.compare`, `Predictor`."""
-    return re.sub(r"^(stats\.)compare\.question\.|^(?:evaluate|finetune|runs)\..*\.", r"\1", name)
+    return re.sub(r"^(stats\.)compare\.two_arms\.|^(?:evaluate|finetune|runs)\..*\.", r"\1", name)
 
 
 class Docstrings(griffe.Extension):

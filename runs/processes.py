@@ -10,8 +10,9 @@ import re
 from pathlib import Path
 from resource import RLIMIT_AS, getpagesize, getrlimit
 
+from multiberts.runs import ROOMS
+
 _PACKAGE = Path(__file__).resolve().parents[1]
-_ROOMS = ("bert", "evaluate", "finetune", "launch", "pretrain", "runs", "stats")
 
 # Times are rounded to the ticks of the kernel's clock.
 _SECONDS_OF_ROUNDING = 0.02
@@ -72,7 +73,7 @@ def available_bytes() -> int:
 def code_digest_on_disk() -> str:
     """Returns the SHA-256, in hexadecimal, of the names and bytes of all Python files of this package."""
     digest = hashlib.sha256()
-    for path in sorted(path for room in _ROOMS for path in (_PACKAGE / room).rglob("*.py")):
+    for path in sorted(path for room in ROOMS for path in (_PACKAGE / room).rglob("*.py")):
         digest.update(f"{path.relative_to(_PACKAGE).as_posix()}\n".encode())
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()

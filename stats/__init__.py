@@ -13,20 +13,21 @@ from multiberts.stats.public_names import LazyPackage
 
 if TYPE_CHECKING:
     from multiberts.evaluate.metrics.register import METRICS
-    from multiberts.stats import b3, zhong
-    from multiberts.stats.answers.borrowed_spread import SeedSpread, one_seed
-    from multiberts.stats.answers.published_number import reproduce
-    from multiberts.stats.answers.sameness import same
-    from multiberts.stats.answers.slicing import slices
+    from multiberts.papers import b3, zhong
+    from multiberts.report.answers.borrowed_spread import SeedSpread, one_seed
+    from multiberts.report.answers.published_number import reproduce
+    from multiberts.report.answers.sameness import same
+    from multiberts.report.answers.slicing import slices
+    from multiberts.report.arms_of_files import read
+    from multiberts.report.page import write_html
     from multiberts.stats.bootstrap.published import multibootstrap, report_ci
     from multiberts.stats.compare.arms import compare_arms
-    from multiberts.stats.compare.question import TaskData, compare
+    from multiberts.stats.compare.prepared_arms import TaskData
     from multiberts.stats.compare.ranking import ArmComparisons
     from multiberts.stats.compare.result import Comparison
     from multiberts.stats.compare.tasks import TaskComparisons, compare_tasks
+    from multiberts.stats.compare.two_arms import compare
     from multiberts.stats.intervals import ConfidenceInterval, PValues
-    from multiberts.stats.report.arms_of_files import read
-    from multiberts.stats.report.page import write_html
     from multiberts.stats.significance import adjusted_p_values
     from multiberts.stats.variance.components import (
         VarianceComponents,

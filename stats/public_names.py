@@ -8,6 +8,7 @@ import inspect
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
+from pkgutil import resolve_name
 from types import ModuleType
 from typing import Any
 
@@ -22,27 +23,26 @@ class LazyPackage(ModuleType):
     __all__: list[str]
 
     def __getattr__(self, name: str) -> Any:
-        """Imports a public name or subpackage."""
+        """Imports a public name, or a package of another room."""
         modules = modules_of(self.__name__)
         if name in modules:
-            value = getattr(import_module(modules[name]), name)
+            value = resolve_name(f"{modules[name]}.{name}")
             if inspect.isfunction(value):
                 value = _with_checked_keywords(value, self.__name__)
             setattr(self, name, value)
             return value
-        if name in self.__all__:
-            return import_module(f"{self.__name__}.{name}")
         from multiberts.runs.errors import nearest  # only needed for unknown names
 
-        folders = [each for each in self.__all__ if each not in modules]
+        packages = {each: room for each, room in modules.items() if room.count(".") == 1}
         inside = [
-            f"{folder}.{each}"
-            for folder in folders
-            for each in modules_of(f"{self.__name__}.{folder}")
+            f"{package}.{each}"
+            for package, room in packages.items()
+            for each in modules_of(f"{room}.{package}")
         ]
-        there_is = f"dir({self.__name__.partition('.')[2]}) lists what there is"
+        here = self.__name__.replace(".papers.", ".stats.")  # where users find it
+        there_is = f"dir({here.partition('.')[2]}) lists what there is"
         cure = nearest(name, [*self.__all__, *inside], there_is)
-        raise AttributeError(f"{self.__name__} has no attribute {name}; {cure}")
+        raise AttributeError(f"{here} has no attribute {name}; {cure}")
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Sets an attribute, unless a subpackage would replace a function with the same name (`compare`)."""
@@ -76,9 +76,14 @@ def public(name: str) -> Any:
     return getattr(import_module("multiberts.stats"), name)
 
 
+def printing() -> Any:
+    """Returns the module that prints results, by name: numbers import no words."""
+    return import_module("multiberts.report.printing")
+
+
 @functools.cache
 def modules_of(package: str) -> dict[str, str]:
-    """Returns the module of each public name, without subpackages."""
+    """Returns the module of each public name; of a package, its room."""
     source = find_spec(package).loader.get_source(package)  # type: ignore[union-attr]
     return {
         alias.name: str(node.module)

@@ -1,30 +1,39 @@
-"""Results of comparisons, arms and rankings as data: equal by content and convertible to JSON."""
+"""What results share: equality by content, JSON, printing by name; and the summary of one arm."""
 
 from __future__ import annotations
 
 import dataclasses
+import html
 import math
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.runs.errors import nearest
-from multiberts.stats.errors import DataError
-from multiberts.stats.interval_rule import AnswerPairs, ScoreKind
-from multiberts.stats.intervals import ConfidenceInterval, Interval, PValues
-from multiberts.stats.settings import Design, Resample
-from multiberts.stats.variance.crossing import Crossing, VarianceParts
-from multiberts.stats.variance.needs import Needs, needs_of, opposite_chance
-from multiberts.stats.variance.plan import TARGET_POWER, Plan, estimated_plan, too_few_to_plan
+from multiberts.stats.interval_rule import percentile_interval
+from multiberts.stats.intervals import ConfidenceInterval, Interval
+from multiberts.stats.public_names import printing, public
 
-Pairing = Literal["parent", "seed number"]
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pandas
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 class EqualByContent:
-    """Makes dataclasses with arrays comparable by content, hashable and convertible to JSON."""
+    """Makes dataclasses with arrays comparable by content, hashable and convertible to JSON.
+
+    Their numbers are the fields, but for those with `compare=False`, and what `cached_property` computes.
+    """
+
+    # Fields that stay behind when a result is pickled: they hold functions.
+    _not_pickled: ClassVar[tuple[str, ...]] = ()
 
     if not TYPE_CHECKING:  # otherwise mypy and editors accept any attribute
 
@@ -35,12 +44,17 @@ class EqualByContent:
                 line += f"; {nearest(name, names, 'to_dict() has every number')}"
             raise AttributeError(line)
 
+    @classmethod
+    def _numbers(cls) -> list[str]:
+        """Returns the names of the numbers: fields first, then what is computed, as the class lists them."""
+        names = [each.name for each in dataclasses.fields(cast("Any", cls)) if each.compare]
+        for base in reversed(cls.__mro__):
+            computed = [name for name, it in vars(base).items() if isinstance(it, cached_property)]
+            names += [name for name in computed if not name.startswith("_")]
+        return names
+
     def _content(self) -> tuple:
-        return type(self), *(
-            _hashable(getattr(self, f.name))
-            for f in dataclasses.fields(cast("Any", self))
-            if f.compare
-        )
+        return type(self), *(_hashable(getattr(self, name)) for name in self._numbers())
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, EqualByContent):
@@ -50,18 +64,20 @@ class EqualByContent:
     def __hash__(self) -> int:
         return hash(self._content())
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns the state with every number computed, as the data that it comes from stay behind."""
+        if not self._not_pickled:
+            return self.__dict__
+        numbers = {name: getattr(self, name) for name in self._numbers()}
+        return self.__dict__ | numbers | dict.fromkeys(self._not_pickled)
+
     def to_dict(self) -> dict[str, Any]:
         """Returns all numbers except the bootstrap samples, in JSON types.
 
         Intervals have the keys low, high, level and method; infinite limits become None.
         """
-        names = [each.name for each in dataclasses.fields(cast("Any", self)) if each.compare]
-        names += [
-            name
-            for name in ("statistic", "p_value", "p_same", "p_not_worse", "needs")
-            if hasattr(type(self), name)
-        ]
-        return {name: plain_value(getattr(self, name)) for name in names if name != "samples"}
+        names = [name for name in self._numbers() if name != "samples"]
+        return {name: plain_value(getattr(self, name)) for name in names}
 
 
 def plain_value(value: Any) -> Any:
@@ -109,6 +125,105 @@ def _hashable(value: Any) -> Any:
     return value
 
 
+class PrintedTable(Protocol):
+    """A table for readers."""
+
+    def markdown(self) -> str: ...
+
+    def latex(self) -> str: ...
+
+    def csv(self) -> str: ...
+
+    def html(self) -> str: ...
+
+
+class Readable:
+    """Methods of results that make output for readers.
+
+    What prints is in `multiberts.report.printing`, which each method calls by name.
+    """
+
+    def comparisons_shown(self) -> Sequence[Any]:
+        """Returns the `Comparison`s of the result in display order."""
+        return [self]
+
+    @property
+    def _printing(self) -> Any:
+        return printing()
+
+    def table(self) -> PrintedTable:
+        """Returns estimates with intervals and the recommended p, first of the arms, then of the difference.
+
+        Shares are shown in per cent unless the table has other metrics; `csv()` writes them from 0 to 1.
+        """
+        return cast("PrintedTable", self._printing.table(self))
+
+    def __str__(self) -> str:
+        """Returns the finding in words, short answers, a small table and notes."""
+        words, notes = self._printing.texts(self)
+        return "\n\n".join([*words, self.table().markdown().rstrip("\n"), *notes])
+
+    def __repr__(self) -> str:
+        """Returns the result's type and estimates; `print` shows the finding."""
+        lines = [
+            f"{item.name or item.metric}: {item.estimate:.4g} ({item.ci.low:.4g} to {item.ci.high:.4g})"
+            for item in self.comparisons_shown()
+        ]
+        return f"<{type(self).__name__} {'; '.join(lines)}>"
+
+    def _repr_html_(self) -> str:
+        """Returns the printed text as HTML for notebooks."""
+        words, notes = (
+            [f"<p>{html.escape(text)}</p>" for text in part] for part in self._printing.texts(self)
+        )
+        return "\n".join([*words, self.table().html(), *notes])
+
+    def latex(self) -> str:
+        """Returns the table in LaTeX with booktabs rules."""
+        return self.table().latex()
+
+    def methods(self) -> str:
+        """Returns the paragraph on methods for a paper, with references."""
+        return str(self._printing.methods(self))
+
+    def plot(self, ax: Axes | None = None) -> Figure | Axes:
+        """Draws the arms and their difference with its intervals, or one row per comparison.
+
+        Args:
+          ax: Matplotlib axes to draw into, which are returned; for two arms only the difference is drawn.
+
+        Examples:
+          >>> from matplotlib.figure import Figure
+          >>> from multiberts import stats
+          >>> result = stats.compare([[1, 0, 1], [1, 1, 0]], [[1, 1, 1], [0, 1, 1]])
+          >>> result.plot(ax=Figure().subplots()).get_xlabel()
+          'mean (points): experiment - base'
+        """
+        return cast("Figure | Axes", self._printing.plot(self, ax))
+
+    def to_html(self, path: str | Path) -> None:
+        """Writes one HTML file with the answer, figures and all numbers, as `compare --html` does."""
+        public("write_html")(self, path)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """Returns a data frame with one row per comparison and one column per number."""
+        import pandas
+
+        return pandas.DataFrame([flat_values(item.to_dict()) for item in self.comparisons_shown()])
+
+
+def percentile_interval_of(
+    samples: NDArray[np.float64], confidence_level: float
+) -> ConfidenceInterval:
+    ends = percentile_interval(samples, confidence_level)
+    return ConfidenceInterval(*ends, confidence_level, "percentile")
+
+
+def seed_names(seeds: Sequence) -> str:
+    """Returns the names of seeds, such as `seeds 3, 5`."""
+    return f"seed{'s' * (len(seeds) != 1)} {', '.join(map(str, seeds))}"
+
+
 @dataclass(frozen=True, eq=False)
 class ArmSummary(EqualByContent):
     """One arm of a comparison.
@@ -116,7 +231,6 @@ class ArmSummary(EqualByContent):
     Attributes:
       estimate: mean over seeds of the mean over runs of the score on all examples.
       ci: recommended interval for the drawn units of the comparison.
-      intervals: other intervals by name, such as `percentile` of the bootstrap.
       seeds: pre-training seeds [R].
       seed_scores: score of each seed, averaged over its runs [R].
       num_runs: total number of runs; for a mean over tasks, the number for one task.
@@ -136,12 +250,14 @@ class ArmSummary(EqualByContent):
         positives for recall (`evaluate.metrics.column_metric.Metric.scored`).
       num_missing: number of missing predictions, left out of the scores of their runs.
       repeats: whether the seeds are repeated evaluations of one model, ordered by time.
+      draw: returns the bootstrap scores [replicates]; None if nothing is drawn.
     """
+
+    _not_pickled = ("draw",)
 
     name: str
     estimate: float
     ci: ConfidenceInterval
-    intervals: dict[str, ConfidenceInterval]
     seeds: tuple
     seed_scores: NDArray[np.float64]
     num_runs: int
@@ -158,6 +274,20 @@ class ArmSummary(EqualByContent):
     num_scored: float = math.inf
     num_missing: int = 0
     repeats: bool = False
+    draw: Callable[[], NDArray[np.float64]] | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def intervals(self) -> dict[str, ConfidenceInterval]:
+        """Other intervals by name: `percentile` of the bootstrap, which is drawn when it is asked for."""
+        if self.draw is None:
+            return {}
+        return {"percentile": percentile_interval_of(self.draw(), self.ci.level)}
+
+    @classmethod
+    def _numbers(cls) -> list[str]:
+        names = super()._numbers()
+        names.insert(names.index("ci") + 1, names.pop(names.index("intervals")))
+        return names
 
     @property
     def num_units(self) -> int:
@@ -171,175 +301,6 @@ class WithoutFailed:
     estimate: float
     ci: ConfidenceInterval
     p_value: float
-
-
-@dataclass(frozen=True)
-class Origin:
-    """The tables and data behind a comparison, for further answers.
-
-    Attributes:
-      crossing: tables whose sum is the estimate.
-      pairs: paired answers of the arms to the same examples; None if they are not paired.
-      spec: `ComparisonSpec` of the arms; None for a mean over tasks.
-      data: data of the base, with the columns for slices.
-    """
-
-    kind: ScoreKind
-    crossing: Crossing
-    pairs: AnswerPairs | None = None
-    spec: Any = None
-    data: Any = None
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class ComparisonResult(EqualByContent):
-    """The numbers of a `stats.Comparison`, which adds words, tables and figures. The attributes are
-    described there.
-    """
-
-    name: str
-    evaluation_set: str
-    metric: str
-    design: Design
-    resample: Resample
-    base: ArmSummary
-    experiment: ArmSummary | None
-    num_examples: int
-    estimate: float
-    ci: ConfidenceInterval
-    standard_error: float
-    df: float
-    intervals: dict[str, ConfidenceInterval]
-    p_values: dict[str, PValues]
-    bootstrap_mean: float
-    bias: float
-    bootstrap_standard_error: float
-    hedges_g: float | None
-    seed_floor: float | None
-    below_seed_floor: bool
-    n_resamples: int
-    rng: int
-    samples: NDArray[np.float64]
-    degenerate_replicates: int
-    pairing: Pairing | None = None
-    variance_parts: VarianceParts | None = None
-    without_failed: WithoutFailed | None = None
-    pooled_seeds: bool = False
-    notes: tuple[str, ...] = ()
-    over_labels: tuple[float, ...] = ()
-    tasks: tuple[str, ...] = ()
-    origin: Origin | None = field(default=None, repr=False, compare=False)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Returns the state without the origin, which contains functions."""
-        return {**self.__dict__, "origin": None}
-
-    def computed_from(self) -> Origin:
-        """Returns the origin for further answers."""
-        if self.origin is None:
-            raise DataError(
-                "found a result that was unpickled, which no longer has its data; compare the arms again"
-            )
-        return self.origin
-
-    def plan(
-        self,
-        num_seeds: int | None = None,
-        num_examples: int | None = None,
-        effect: float | None = None,
-        target_power: float = TARGET_POWER,
-        sides: int = 2,
-    ) -> Plan:
-        """Plans a study like this one: power, detectable difference, and seeds or examples needed.
-
-        Args:
-          num_seeds: number of seeds per arm (of the arm with fewer); None: the present number.
-          num_examples: number of examples; None: the present number.
-          effect: true difference to detect; None: the estimate, unless it is within one standard error of 0,
-            so that even its sign is unknown.
-          target_power: required probability of detection.
-          sides: sides of the test, 1 or 2.
-
-        Raises:
-          DataError: fewer than three seeds in an arm whose seeds are drawn, or an invalid number.
-
-        Examples:
-          >>> import numpy as np
-          >>> from multiberts import stats
-          >>> base, experiment = np.random.default_rng(0).normal(0, 1, (2, 5, 100))
-          >>> plan = stats.compare(base, experiment, "mean").plan(num_seeds=10, effect=0.2)
-          >>> 0 < plan.power() < 1
-          True
-        """
-        if self.variance_parts is None:
-            raise DataError(
-                "found a comparison with a borrowed spread of seeds, from which nothing is planned; add seeds"
-            )
-        drawn = self._drawn_arms()
-        here = estimated_plan(
-            self.variance_parts,
-            min(len(arm.seeds) for arm in drawn),
-            self.num_examples,
-            self.design,
-            1 - self.ci.level,
-            self.estimate,
-            round(sum(arm.num_runs for arm in drawn) / sum(len(arm.seeds) for arm in drawn)),
-        )
-        return replace(
-            here.at(num_seeds, num_examples),
-            sides=sides,
-            target_power=target_power,
-            effect=here.effect if effect is None else effect,
-        )
-
-    def _drawn_arms(self) -> list[ArmSummary]:
-        if self.experiment is None:
-            return [self.base]
-        return (
-            [self.experiment] if self.design == "fixed_baseline" else [self.base, self.experiment]
-        )
-
-    @cached_property
-    def needs(self) -> Needs | None:
-        """Returns the power of these data and the seeds or examples needed, as printed; None for one arm."""
-        if self.experiment is None or self.variance_parts is None:
-            return None
-        base, scores = self.base.seed_scores, self.experiment.seed_scores
-        by_design = {
-            "paired": [scores - base] if len(scores) == len(base) else [],
-            "unpaired": [base, scores],
-            "fixed_baseline": [scores],
-        }
-        opposite = opposite_chance(self.estimate, by_design[self.design])
-        if too_few_to_plan(self.variance_parts):
-            fewest = min(len(arm.seeds) for arm in self._drawn_arms())
-            return Needs(opposite, fewest, self.num_examples)
-        return needs_of(self.plan(), opposite, self.significant)
-
-    @property
-    def differences(self) -> NDArray[np.float64]:
-        """Returns the bootstrap samples of `estimate` [replicates]."""
-        return self.samples[:, -1] - self.samples[:, 0] if self.experiment else self.samples[:, 0]
-
-    @property
-    def confidence_level(self) -> float:
-        """Returns the level of all intervals."""
-        return self.ci.level
-
-    @property
-    def statistic(self) -> float | None:
-        """Returns estimate / standard_error; None if nothing varies."""
-        return self.estimate / self.standard_error if self.standard_error else None
-
-    @property
-    def p_value(self) -> float | None:
-        """Returns the recommended p, two-sided; None in a `single` design."""
-        return self.p_values["t"].two_sided if "t" in self.p_values else None
-
-    @property
-    def significant(self) -> bool:
-        """Returns whether the recommended two-sided p is below 1 - confidence level."""
-        return self.p_value is not None and self.p_value < 1 - self.confidence_level
 
 
 @dataclass(frozen=True)
@@ -388,34 +349,3 @@ class RankedArm(ArmSummary):
     rank_low: int = 1
     rank_high: int = 1
     groups: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class RankingResult(EqualByContent):
-    """The numbers of `stats.ArmComparisons`, which adds words, tables and figures. The
-    attributes are described there.
-    """
-
-    name: str
-    evaluation_set: str
-    metric: str
-    higher_is_better: bool | None
-    design: Design
-    resample: Resample
-    against: str | None
-    arms: tuple[RankedArm, ...]
-    differences: tuple[ArmDifference, ...]
-    confidence_level: float
-    shared_degrees_of_freedom: float
-    pairing: Pairing | None
-    n_resamples: int
-    rng: int
-    notes: tuple[str, ...] = ()
-
-    @property
-    def groups(self) -> tuple[tuple[str, ...], ...]:
-        """Returns the largest sets of arms without a clear difference, by name, best first."""
-        letters = dict.fromkeys(letter for arm in self.arms for letter in arm.groups)
-        return tuple(
-            tuple(arm.name for arm in self.arms if letter in arm.groups) for letter in letters
-        )

@@ -15,6 +15,8 @@ DrawOrder = Literal["keyed", "published"]
 # Resampled units; the other units are held fixed.
 Resample = Literal["both", "seeds", "examples"]
 Missing = Literal["refuse", "omit"]
+# How it is known that runs of one seed belong together.
+Pairing = Literal["parent", "seed number"]
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.prediction import predict
 from multiberts.launch.status.command import show_status
 from multiberts.pretrain.corpus.preparation import prepare
-from multiberts.stats.report.compare_command import compare_files
+from multiberts.report.compare_command import compare_files
 
 SAMPLES = Path(__file__).with_name("samples")
 WORDS = "the cat dog house sees finds likes is good bad she he told was late mary anna ."

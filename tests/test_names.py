@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import multiberts
+from multiberts.runs import ROOMS
 
 pytestmark = pytest.mark.seconds
 
 ROOT = Path(multiberts.__file__).resolve().parent
-ROOMS = ("runs", "bert", "pretrain", "finetune", "evaluate", "stats", "launch")
 NOUNS = "The|What|Whether|Which"
 
 

@@ -688,7 +688,7 @@ def test_a_person_who_does_what_is_said_gets_there(tmp_path: Path, name: str) ->
 
 def test_a_message_has_the_form_of_its_door() -> None:
     """Statistics raise in Python's words, which commands translate; readers in flags, which Python does."""
-    of_commands = ("evaluate/", "stats/report/", "stats/paper/reproduction.py")
+    of_commands = ("evaluate/", "report/", "papers/multiberts/reproduction.py")
     for path in (path for room in ("stats", "evaluate") for path in (ROOT / room).rglob("*.py")):
         name = path.relative_to(ROOT).as_posix()
         other = r"\b[a-z_]+='" if name.startswith(of_commands) else r"--[a-z]"

@@ -45,7 +45,7 @@ _COMMANDS = (
     "launch.running",
     "launch.command",
     "launch.status.plan_report",
-    "stats.report.reporting",
+    "report.reporting",
 )
 _PLAIN = ("scipy.stats", "pandas", "xarray", "matplotlib.figure", "distributed", "dask.config")
 _TRAINING = (

@@ -26,8 +26,8 @@ STAGES = {
     "finetune": "multiberts.finetune.finetuning",
     "import_predictions": "multiberts.launch.published_predictions",
     "score": "multiberts.evaluate.scoring",
-    "report": "multiberts.stats.report.reporting",
-    "paper": "multiberts.stats.paper.reproduction",
+    "report": "multiberts.report.reporting",
+    "paper": "multiberts.papers.multiberts.reproduction",
 }
 
 

@@ -87,7 +87,7 @@ _EXPERIMENT = (
 PURPOSES = {
     "Compare models": {
         "compare": Command(
-            "stats.report.compare_command:compare_files",
+            "report.compare_command:compare_files",
             "compare models by their predictions: files in, an answer out",
             "world/predictions/base.csv world/predictions/new.csv --html=comparison.html",
             ("results", "experiment..."),
@@ -97,35 +97,35 @@ PURPOSES = {
             ),
         ),
         "reproduce": Command(
-            "stats.report.reproduce_command:reproduce_files",
+            "report.reproduce_command:reproduce_files",
             "say how probable a published number is, given runs of your own",
             "world/predictions/new.csv --published=0.8 --of=best:5",
             ("results",),
         ),
         "stats": Command(
-            "stats.report.reporting:report",
+            "report.reporting:report",
             "compare fine-tuned runs: a page, tables and figures",
             "--run_dir=comparison --predictions=demo",
-            report="stats.report.reporting:describe_report",
+            report="report.reporting:describe_report",
         ),
         "stats rates": Command(
-            "stats.report.selection:learning_rates",
+            "report.selection:learning_rates",
             "print the best learning rate of each task",
             "--predictions=sweep",
             gin_name="learning_rates",
         ),
         "stats instances": Command(
-            "stats.report.size_comparison:instances",
+            "papers.zhong.size_comparison:instances",
             "compare model sizes example by example, as Zhong et al. (2021)",
             "--run_dir=sizes --predictions=sweep --sizes=mini,base",
-            report="stats.report.page_run:describe",
+            report="report.page_run:describe",
             gin_name="instances",
         ),
         "paper": Command(
-            "stats.paper.reproduction:paper",
+            "papers.multiberts.reproduction:paper",
             "make the tables and figures of the MultiBERTs paper from runs",
             "--run_dir=paper --predictions=demo",
-            report="stats.report.page_run:describe",
+            report="report.page_run:describe",
         ),
     },
     "Predictions of others": {

@@ -24,24 +24,27 @@ from numpy.typing import ArrayLike
 from multiberts.evaluate.readers.rows import ArmTable
 from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.answer_pairs import paired_answers
-from multiberts.stats.bootstrap.replicates import ScoreJob, bootstrap, draws_of
+from multiberts.stats.bootstrap.replicates import ScoreJob
 from multiberts.stats.compare.checks import (
+    calibrated_scores,
     check_defined,
     check_tables,
-    notes_of_calibration,
     settings_of,
 )
-from multiberts.stats.compare.question import (
-    TaskData,
-    bounded_mean,
-    check_finite,
-    check_seeds,
+from multiberts.stats.compare.comparison_spec import (
+    ArmDraws,
+    FamilyDraws,
     kind_of,
-    named_notes,
     pairing_of,
     part_of,
-    prepare_arms,
     summarise_arm,
+)
+from multiberts.stats.compare.prepared_arms import (
+    TaskData,
+    bounded_mean,
+    check_seeds,
+    named_notes,
+    prepare_arms,
 )
 from multiberts.stats.compare.ranking import ArmComparisons, corrected, level_of_each, ranked
 from multiberts.stats.compare.shared import SharedArms
@@ -163,13 +166,11 @@ def compare_named_arms(
     settings = settings_of([*tables.values()], settings)
     arms, metric, notes = _prepared(tables, task, settings, shared)
     scored = _scored_arms(arms, metric, settings, shared)
-    replicates = bootstrap(
-        [arm.job for arm in scored.values()], draws_of(settings), settings.n_resamples
-    )
-    check_finite(replicates, [metric])
+    family = FamilyDraws([arm.job for arm in scored.values()], settings)
+    draws = ArmDraws(family, slice(None))
     summaries = {
-        name: summarise_arm(arm.job, Crossing([arm.part]), drawn, name, settings)
-        for (name, arm), drawn in zip(scored.items(), replicates.scores.T, strict=True)
+        name: summarise_arm(arm.job, Crossing([arm.part]), name, settings, draws, column)
+        for column, (name, arm) in enumerate(scored.items())
     }
     higher = getattr(metric, "higher_is_better", True)
     sign = 1 if higher is False else -1
@@ -193,7 +194,8 @@ def compare_named_arms(
         pairing=pairing_of(list(arms.values()), settings),
         n_resamples=settings.n_resamples,
         rng=settings.rng,
-        notes=notes,
+        data_notes=notes,
+        calibrated_scores=[*zip(arms, calibrated_scores(metric, [*arms.values()]), strict=False)],
     )
 
 
@@ -279,7 +281,6 @@ def _prepared(
     check_seeds(arms, settings)
     every = list(arms.values())
     score = named_metric(task.metric or "mean", every)
-    notes += notes_of_calibration(score, every, [*arms])
     return arms, bounded_mean(score, every), (*dict.fromkeys(notes),)
 
 

@@ -1,6 +1,6 @@
 """Checks that the arms of a comparison are comparable, and writes notes for readers.
 
-`stats.compare.question.prepare_arms` checks every comparison with it, from files or arrays.
+`stats.compare.prepared_arms.prepare_arms` checks every comparison with it, from files or arrays.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from multiberts.evaluate.readers.rows import BY_TIME, FACT_NAMES, POSITION, UNNA
 from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.replicates import ScoreJob
 from multiberts.stats.errors import DataError, UndefinedScore, as_data_errors
-from multiberts.stats.metric_names import difference_text, metric_at_start, metric_name, score_text
+from multiberts.stats.metric_names import metric_name
 from multiberts.stats.metrics import FunctionMetric, MetricLike
-from multiberts.stats.presentation.words import seed_names
 from multiberts.stats.runs_table import Arm
 from multiberts.stats.settings import ComparisonSettings
 
@@ -288,59 +287,12 @@ def check_defined(name: str, job: ScoreJob) -> None:
     )
 
 
-def notes_of_undefined(job: ScoreJob) -> list[str]:
-    """Returns a note on seeds with a score defined for 0/0; `{arm}` is replaced by the arm's name."""
-    seeds = undefined_seeds(job)
-    if not seeds:
-        return []
-    scores, flags = job.run_scores(None)
-    value = score_text(float(scores[flags][0]), job.score.name)
-    return [
-        f"{metric_at_start(job.score.name)} of {{arm}} is 0/0 in {seed_names(seeds)} and "
-        f"counts as {value} there."
-    ]
+def calibrated_scores(metric: MetricLike, arms: Sequence[Arm]) -> list[float]:
+    """Returns the ECE that calibrated models with each arm's confidences show by chance; empty for others."""
+    return [_calibrated_score(arm) for arm in arms] if metric.name == "ece" else []
 
 
-# --- The part of a calibration error that is due to chance ---
-
-_ECE_DECIMALS = 3
-
-
-def notes_of_calibration(
-    metric: MetricLike, arms: Sequence[Arm], names: Sequence[str]
-) -> list[str]:
-    """Returns a note on the expected ECE of calibrated models; empty for other metrics.
-
-    Args:
-      arms: one arm, base and experiment, or many arms.
-      names: names of the arms for readers.
-    """
-    if metric.name != "ece":
-        return []
-    by_chance = [_by_chance(arm) for arm in arms]
-    shown = " and ".join(score_text(value, metric.name, _ECE_DECIMALS) for value in by_chance)
-    models = "a perfectly calibrated model" if len(arms) == 1 else "perfectly calibrated models"
-    text = (
-        f"The calibration error (ECE) counts chance, too: on these examples {models} with the confidences of "
-        f"{' and '.join(names)} would show {shown} on average."
-    )
-    if len(arms) == 1:
-        return [
-            f"{text} The interval is of such a biased score: {names[0]} is shown to be miscalibrated only "
-            f"where all of it lies above {shown}."
-        ]
-    of_difference = ""
-    if len(arms) == 2:
-        bias = difference_text(by_chance[1] - by_chance[0], metric.name, _ECE_DECIMALS)
-        of_difference = f", and of the difference {bias} is there without any miscalibration"
-    return [
-        f"{text} Intervals are of such biased scores: an arm is shown to be miscalibrated only where all of "
-        f"its own lies above its number{of_difference}."
-    ]
-
-
-def _by_chance(arm: Arm) -> float:
-    """Returns the expected ECE of calibrated models with an arm's confidences, averaged over runs."""
+def _calibrated_score(arm: Arm) -> float:
     seen = arm.observed
     runs = np.array(
         [

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from multiberts.stats.compare.result import Readable
 from multiberts.stats.errors import check_choice
-from multiberts.stats.presentation import comparison_tables, methods_paragraph, ranking_words
-from multiberts.stats.presentation.answer import drawn
-from multiberts.stats.presentation.figures import draw_ranking
-from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.results import (
     ArmDifference,
     ArmSummary,
+    EqualByContent,
+    PrintedTable,
     RankedArm,
-    RankingResult,
+    Readable,
     flat_values,
 )
+from multiberts.stats.settings import Design, Pairing, Resample
 from multiberts.stats.significance import adjusted_p_values
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ Rows = Literal["differences", "arms"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ArmComparisons(RankingResult, Readable):
+class ArmComparisons(EqualByContent, Readable):
     """A ranking of many arms, with the differences of all pairs or from one reference arm.
 
     `print(result)` gives the finding in words and the ranking; `to_frame()` (a row per difference;
@@ -55,7 +54,8 @@ class ArmComparisons(RankingResult, Readable):
         variance of each arm (of all pairs in that of each pair, if paired).
       pairing: basis on which seeds are paired, as in `Comparison`.
       n_resamples, rng: bootstrap replicates, and the number that identifies their draws.
-      notes: notes on the data for readers, as in `Comparison`.
+      data_notes, calibrated_scores: notes on the data, and the calibration errors that the arms would show by
+        chance; `notes` has them in words.
 
     Examples:
       >>> import numpy as np
@@ -77,30 +77,52 @@ class ArmComparisons(RankingResult, Readable):
     See also: `compare_arms`.
     """
 
-    def table(self) -> Table:
+    name: str
+    evaluation_set: str
+    metric: str
+    higher_is_better: bool | None
+    design: Design
+    resample: Resample
+    against: str | None
+    arms: tuple[RankedArm, ...]
+    differences: tuple[ArmDifference, ...]
+    confidence_level: float
+    shared_degrees_of_freedom: float
+    pairing: Pairing | None
+    n_resamples: int
+    rng: int
+    data_notes: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    calibrated_scores: Sequence[tuple[str, float]] = field(default=(), repr=False, compare=False)
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """Notes on the data for readers, as in `Comparison`."""
+        return tuple(self._printing.notes(self))
+
+    @property
+    def groups(self) -> tuple[tuple[str, ...], ...]:
+        """Returns the largest sets of arms without a clear difference, by name, best first."""
+        letters = dict.fromkeys(letter for arm in self.arms for letter in arm.groups)
+        return tuple(
+            tuple(arm.name for arm in self.arms if letter in arm.groups) for letter in letters
+        )
+
+    def table(self) -> PrintedTable:
         """Returns the ranking: score, interval, rank, rank interval and group of each arm."""
-        return comparison_tables.arms_table(self)
+        return super().table()
 
-    def differences_table(self) -> Table:
+    def differences_table(self) -> PrintedTable:
         """Returns the differences with their simultaneous intervals and corrected p-values."""
-        return comparison_tables.differences_table(self)
-
-    def _texts(self) -> tuple[list[str], list[str]]:
-        notes = [f"Note: {note}" for note in (*self.notes, *ranking_words.ranking_notes(self))]
-        return [ranking_words.ranking_finding(self)], notes
+        return cast("PrintedTable", self._printing.differences_table(self))
 
     def __repr__(self) -> str:
         """Returns the type and the ranking; `print` shows the finding."""
         lines = [f"{arm.rank}. {arm.name} {arm.estimate:.4g}" for arm in self.arms]
         return f"<{type(self).__name__} {'; '.join(lines)}>"
 
-    def methods(self) -> str:
-        """Returns the paragraph on methods for a paper, with references."""
-        return methods_paragraph.ranking_methods(self)
-
     def plot(self, ax: Axes | None = None) -> Figure | Axes:
         """Draws the scores, or the differences from one arm, beside the rank intervals: two panels."""
-        return drawn(lambda: draw_ranking(self), ax)
+        return super().plot(ax)
 
     def to_frame(self, rows: Rows = "differences") -> pandas.DataFrame:
         """Returns a data frame with a row per difference, or per arm.
@@ -161,7 +183,7 @@ def ranked(
     scores = sign * np.array([arm.estimate for arm in arms])
     return tuple(
         RankedArm(
-            **vars(arm),
+            **{each.name: getattr(arm, each.name) for each in fields(ArmSummary)},
             rank=1 + int((scores > scores[number]).sum()),
             rank_low=1 + int(better[:, number].sum()),
             rank_high=len(arms) - int(better[number].sum()),

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
@@ -16,23 +17,17 @@ from multiberts.evaluate.metrics.register import metrics_by_task
 from multiberts.evaluate.readers.rows import ArmTable
 from multiberts.runs.errors import counted
 from multiberts.stats.compare.checks import settings_of
-from multiberts.stats.compare.conclude import Names, concluded, percentile_of
-from multiberts.stats.compare.question import (
-    ComparisonSpec,
-    PreparedArms,
-    TaskData,
-    compare_specs,
-    prepare_arms,
-)
+from multiberts.stats.compare.comparison_spec import ComparisonSpec, Draws
+from multiberts.stats.compare.prepared_arms import PreparedArms, TaskData, prepare_arms
 from multiberts.stats.compare.ranking import ArmComparisons, corrected, level_of_each, ranked
-from multiberts.stats.compare.result import Comparison, Readable
+from multiberts.stats.compare.result import Comparison, Names, Origin, arms_of
+from multiberts.stats.compare.two_arms import compare_specs
 from multiberts.stats.errors import DataError, as_data_errors
 from multiberts.stats.interval_rule import ScoreKind, interval_of_score, spread_of
 from multiberts.stats.intervals import ConfidenceInterval
 from multiberts.stats.metric_names import higher_is_better, may_be_averaged, metric_name
-from multiberts.stats.presentation.words import arms_of, seed_names
 from multiberts.stats.reading import distinct_names, name_carried, tasks_in
-from multiberts.stats.results import ArmDifference, ArmSummary, EqualByContent
+from multiberts.stats.results import ArmDifference, ArmSummary, EqualByContent, Readable, seed_names
 from multiberts.stats.runs_table import common_seeds, sorted_seeds, with_common_seeds
 from multiberts.stats.settings import ComparisonSettings, Design, Resample, whole_number
 from multiberts.stats.significance import Method, adjusted_p_values
@@ -230,12 +225,11 @@ def compare_family(
     _, left_out = _common_seeds([*cells.values()])
     if left_out:  # each with all of its seeds
         pairs = zip(specs, called, strict=True)
-        items = [compare_specs([spec], settings, [named])[0][0] for spec, named in pairs]
+        items = [compare_specs([spec], settings, [named])[0] for spec, named in pairs]
         mean = mean_over_tasks([*cells.values()], settings, names)
     else:
-        items, replicates = compare_specs(specs, settings, called)
-        every = [*zip(cells.values(), specs, strict=True)]
-        mean = _mean(every, items, replicates.undefined, names)
+        items = compare_specs(specs, settings, called)
+        mean = _mean([*zip(cells.values(), specs, strict=True)], items)
     return TaskComparisons(dict(zip(cells, items, strict=True)), mean, _adjusted(items), left_out)
 
 
@@ -253,8 +247,7 @@ def mean_over_tasks(
             "seeds, or give resample='examples' and claim nothing beyond these runs"
         )
     specs = [_spec(cell, settings) for cell in common]
-    comparisons, replicates = compare_specs(specs, settings, [Names("", "", *names)] * len(specs))
-    mean = _mean([*zip(common, specs, strict=True)], comparisons, replicates.undefined, names)
+    comparisons = compare_specs(specs, settings, [Names("", "", *names)] * len(specs))
     tasks_of: dict[tuple, list[str]] = {}
     for task, seeds in left_out.items():
         tasks_of.setdefault(seeds, []).append(task)
@@ -262,7 +255,7 @@ def mean_over_tasks(
         f"The mean over tasks leaves out {seed_names(seeds)} of {', '.join(tasks)}, which another task lacks."
         for seeds, tasks in tasks_of.items()
     ]
-    return replace(mean, notes=tuple(notes))
+    return _mean([*zip(common, specs, strict=True)], comparisons, tuple(notes))
 
 
 def rank_means(
@@ -302,7 +295,7 @@ def rank_means(
 
 
 def _spec(cell: CountedArms, settings: ComparisonSettings) -> ComparisonSpec:
-    return ComparisonSpec(cell.prepared, settings_of(cell.prepared.arms, settings), cell.examples)
+    return ComparisonSpec.of(cell.prepared, settings, cell.examples)
 
 
 def _common_seeds(cells: Sequence[CountedArms]) -> tuple[list[CountedArms], dict[str, tuple]]:
@@ -341,14 +334,12 @@ def _check_shared_sets(specs: Mapping[str, ComparisonSpec]) -> None:
 def _mean(
     cells: Sequence[tuple[CountedArms, ComparisonSpec]],
     comparisons: Sequence[Comparison],
-    undefined: NDArray[np.bool_],
-    names: tuple[str, str],
+    notes: tuple[str, ...] = (),
 ) -> Comparison:
     """Averages the metrics of each task, and then the tasks.
 
     Args:
       cells: arms and tables of each comparison, all with the same seeds.
-      undefined: whether a score was 0/0, bool [replicates, jobs].
     """
     of_task = Counter(cell.task for cell, _ in cells)
     weights = np.array([1 / len(of_task) / of_task[cell.task] for cell, _ in cells])
@@ -359,19 +350,20 @@ def _mean(
             f"found tasks whose data show {' and '.join(sorted(map(str, drawn)))} (resample), expected the "
             "same of all; give tasks of as many seeds, or resample='examples'"
         )
-    samples = np.tensordot(weights, [item.samples for item in comparisons], 1)
+    draws = _MeanDraws([item.computed_from().draws for item in comparisons], weights)
     # Metrics of one task share their examples, so count these once.
     once = [*{cell.examples: number for number, (cell, _) in enumerate(cells)}.values()]
     arms = [
         _mean_arm(
             [arms_of(item)[column] for item in comparisons],
             weights,
-            samples[:, column],
+            draws,
+            column,
             _mean_crossing([spec.crossings[column] for spec in specs], weights),
             settings,
             once,
         )
-        for column in range(samples.shape[1])
+        for column in range(len(specs[0].jobs))
     ]
     metric = "+".join(dict.fromkeys(item.metric for item in comparisons))
     if "+" in metric and not may_be_averaged(metric):
@@ -381,18 +373,38 @@ def _mean(
         )
     tasks = counted(len(of_task), "task") if len(of_task) > 1 else next(iter(of_task))
     unpaired = [spec.unpaired for spec in specs if spec.unpaired is not None]
-    mean = concluded(
+    origin = Origin(
         arms,
-        _mean_crossing([spec.crossing for spec in specs], weights),
-        samples,
-        undefined,
         settings,
-        Names("macro-average", f"mean of {tasks}", *names),
         ScoreKind(metric, higher_is_better=higher_is_better(metric)),
+        _mean_crossing([spec.crossing for spec in specs], weights),
+        draws,
         unpaired=_mean_crossing(unpaired, weights) if len(unpaired) == len(specs) else None,
         pairing=min((spec.pairing for spec in specs), key=lambda pairing: pairing != "seed number"),
+        notes=notes,
+        tasks=(*of_task,),
     )
-    return replace(mean, tasks=(*of_task,))
+    return Comparison("macro-average", f"mean of {tasks}", origin)
+
+
+@dataclass(frozen=True, eq=False)
+class _MeanDraws:
+    """The bootstrap scores of a mean over tasks."""
+
+    of_tasks: Sequence[Draws]
+    weights: NDArray[np.float64]
+
+    @cached_property
+    def samples(self) -> NDArray[np.float64]:
+        """Returns the scores [replicates, arms]."""
+        return np.tensordot(self.weights, [draws.samples for draws in self.of_tasks], 1)
+
+    @property
+    def undefined(self) -> NDArray[np.bool_] | None:
+        """Returns in which replicates a score was 0/0 [replicates]; None if none can be."""
+        found = [draws.undefined for draws in self.of_tasks]
+        known = [each for each in found if each is not None]
+        return np.any(known, axis=0) if known else None
 
 
 def _mean_crossing(crossings: Sequence[Crossing], weights: NDArray[np.float64]) -> Crossing:
@@ -408,7 +420,8 @@ def _mean_crossing(crossings: Sequence[Crossing], weights: NDArray[np.float64]) 
 def _mean_arm(
     arms: Sequence[ArmSummary],
     weights: NDArray[np.float64],
-    samples: NDArray[np.float64],
+    draws: Draws,
+    column: int,
     crossing: Crossing,
     settings: ComparisonSettings,
     once: Sequence[int],
@@ -424,7 +437,6 @@ def _mean_arm(
         arms[0].name,
         estimate,
         interval_of_score(crossing, estimate, settings.confidence_level, ScoreKind("")),
-        percentile_of(samples, settings.confidence_level),
         arms[0].seeds,
         weights @ [arm.seed_scores for arm in arms],
         max(arm.num_runs for arm in arms),
@@ -434,6 +446,7 @@ def _mean_arm(
         standard_error=error,
         df=freedom,
         repeats=any(arm.repeats for arm in arms),
+        draw=lambda: draws.samples[:, column],
     )
 
 

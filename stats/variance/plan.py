@@ -18,8 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from multiberts.runs.errors import counted
 from multiberts.stats.errors import DataError, check_choice
-from multiberts.stats.formats import format_cell
 from multiberts.stats.intervals import Interval
+from multiberts.stats.public_names import printing
 from multiberts.stats.settings import Design
 from multiberts.stats.significance import check_level
 from multiberts.stats.variance.crossing import Term, VarianceParts
@@ -103,18 +103,7 @@ class Plan:
 
     def __str__(self) -> str:
         """Returns a text on the detectable difference and on the power at the plan's effect."""
-        sizes = [f"{counted(self.num_seeds, 'seed')}{' per arm' * (self.design == 'unpaired')}"]
-        sizes += [f"{self.num_runs:g} runs per seed"] if self.num_runs > 1 else []
-        sizes += [f"{self.num_examples:,} examples"] if math.isfinite(self.num_examples) else []
-        power = f"{100 * self.target_power:g} %"
-        smallest = detectable_text(
-            self.minimum_detectable_effect(), self.minimum_detectable_range(), power
-        )
-        text = f"With {', '.join(sizes)}, the {smallest}."
-        if self.effect is not None:
-            chance = f"{100 * self.power():.0f} % power"
-            text += f" A true difference of {format_cell(self.effect)} is detected with {chance}."
-        return text
+        return str(printing().plan_text(self))
 
     def at(self, num_seeds: int | None = None, num_examples: float | None = None) -> Plan:
         """Returns this plan with other numbers of seeds and examples.
@@ -313,21 +302,6 @@ class Plan:
             f"more than {self.target_power:g}: a variance of {floor.estimate().variance:.3g} comes from "
             f"{others} alone; add {others} or look for a larger effect"
         )
-
-
-def detectable_text(
-    value: float, interval: Interval | None, power: str, text: Callable[[Any], str] = format_cell
-) -> str:
-    return f"smallest difference detectable with {power} power is about {text(value)}" + (
-        "" if interval is None else f" ({range_text(interval, text)})"
-    )
-
-
-def range_text(interval: Interval, text: Callable[[Any], str]) -> str:
-    """Formats the 80 % range of a planned number."""
-    if math.isinf(interval.high):
-        return f"80 % range {text(interval.low)} or more"
-    return f"80 % range {text(interval)}"
 
 
 def estimated_plan(

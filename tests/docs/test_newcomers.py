@@ -23,7 +23,7 @@ from matplotlib import pyplot as plt
 from scipy.stats import norm, ttest_ind, ttest_rel
 
 from multiberts import stats
-from multiberts.stats.report.compare_command import compare_files
+from multiberts.report.compare_command import compare_files
 from multiberts.tests import warm
 
 ROOT = Path(__file__).resolve().parents[2]

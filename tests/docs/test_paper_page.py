@@ -84,7 +84,7 @@ def test_squad_systems(scores):
 
 
 def test_the_page_names_tables_that_the_report_has():
-    source = "".join((ROOT / "stats" / "paper" / "reproduction.py").read_text().split())
+    source = "".join((ROOT / "papers" / "multiberts" / "reproduction.py").read_text().split())
     named = {
         cells[2].strip("`") for cells in rows(r"(Table|Appendix|agreement|learning|means of).*")
     }

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from multiberts.runs import ROOMS
+
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ["bert", "benchmarks", "configs", "docs", "evaluate"]
-ROOMS += ["finetune", "launch", "pretrain", "runs", "stats"]
 STATUSES = {"same", "departs", "published", "none"}
 
 # The papers' own sections, and their numbers of tables and of figures.
@@ -112,7 +112,7 @@ def test_every_departure_has_its_row():
 def citations() -> set[tuple[str, str, str]]:
     """Returns (paper, section, file) of each cited section of one of the papers."""
     cited = set()
-    for room in ROOMS:
+    for room in (*ROOMS, "benchmarks", "configs", "docs"):
         for path in sorted((ROOT / room).rglob("*")):
             if path.suffix not in {".py", ".gin", ".toml", ".md"} or path.name.startswith(
                 "statements"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from multiberts.evaluate.scoring import score
-from multiberts.tests.stats.report.test_reporting import pair_columns, write_run
+from multiberts.tests.report.test_reporting import pair_columns, write_run
 
 PAGE = Path(__file__).parents[2] / "docs/studies.md"
 

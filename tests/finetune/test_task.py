@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from multiberts.finetune.task import MODULES, DataArguments, Task, registered_tasks, task_named
+from multiberts.runs import ROOMS
 from multiberts.runs.errors import UserError
 from multiberts.tests import warm
 from multiberts.tests.finetune.stranger import TASK, write_stranger
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("runs", "bert", "pretrain", "evaluate", "finetune", "stats", "launch")
 DOCUMENT = ROOT / "docs" / "tasks.md"
 
 

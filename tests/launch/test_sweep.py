@@ -16,11 +16,11 @@ import pytest
 
 from multiberts.evaluate.exporting import export
 from multiberts.finetune.finetuning import finetune
+from multiberts.report.compare_command import compare_files
+from multiberts.report.reporting import describe_report, report
+from multiberts.report.selection import learning_rates
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import EXIT_PREEMPTED
-from multiberts.stats.report.compare_command import compare_files
-from multiberts.stats.report.reporting import describe_report, report
-from multiberts.stats.report.selection import learning_rates
 from multiberts.tests import warm
 
 SMALL = {"batch_size": 16, "num_epochs": 1, "sequence_length": 32, "compile_step": False}

@@ -14,11 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from multiberts.launch.plan.experiment import Experiment
+from multiberts.runs import ROOMS
 from multiberts.runs.command_line.command import COMMANDS, load
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = Path(__file__).with_suffix(".toml")
-FOLDERS = ("runs", "bert", "pretrain", "finetune", "evaluate", "stats", "launch", "benchmarks")
+FOLDERS = (*ROOMS, "benchmarks")
 STEP = 50
 
 

@@ -1,11 +1,14 @@
-"""The list of packages in pyproject.toml: `make packages` writes it, `make lint` compares."""
+"""Lists of packages and rooms in pyproject.toml: `make lint` compares, `make packages` writes the first."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+
+from multiberts.runs import ROOMS
 
 ROOT = Path(__file__).resolve().parents[2]
 # Folders at the top that are not part of the distribution.
@@ -42,6 +45,12 @@ def main(arguments: list[str]) -> None:
         differing = set(expected.splitlines()) ^ set(found[0].splitlines() if found else ())
         names = ", ".join(sorted(name.strip(' ",') for name in differing)) or "the order"
         sys.exit(f"pyproject.toml: packages differ in {names}; run `make packages`")
+    floors = tomllib.loads(text)["tool"]["importlinter"]["contracts"][0]["layers"]
+    layered = [room for floor in reversed(floors) for room in floor.split(" | ")]
+    if layered != [*ROOMS]:
+        sys.exit(
+            f"pyproject.toml: found the rooms {layered}, expected those of runs/__init__.py, {[*ROOMS]}"
+        )
 
 
 if __name__ == "__main__":

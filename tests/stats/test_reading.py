@@ -9,10 +9,10 @@ import pytest
 import sklearn.metrics
 import xarray
 
+from multiberts.report.compare_command import compare_files
 from multiberts.runs.errors import UserError
 from multiberts.stats import TaskData, compare, compare_arms, compare_tasks, read
 from multiberts.stats.errors import DataError
-from multiberts.stats.report.compare_command import compare_files
 
 SEEDS, EXAMPLES = 4, 30
 LABELS = np.random.default_rng(0).integers(0, 2, EXAMPLES)

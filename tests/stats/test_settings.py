@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from multiberts import stats
-from multiberts.stats.paper.reproduction import paper
-from multiberts.stats.report.compare_command import compare_files
-from multiberts.stats.report.reporting import report
+from multiberts.papers.multiberts.reproduction import paper
+from multiberts.report.compare_command import compare_files
+from multiberts.report.reporting import report
 from multiberts.stats.settings import ComparisonSettings
 
 

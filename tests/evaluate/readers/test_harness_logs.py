@@ -10,8 +10,8 @@ from multiberts import stats
 from multiberts.evaluate.readers.columns import ColumnNames
 from multiberts.evaluate.readers.reading import read_tasks
 from multiberts.evaluate.readers.rows import BY_TIME
+from multiberts.report.compare_command import compare_files
 from multiberts.runs.errors import UserError
-from multiberts.stats.report.compare_command import compare_files
 from multiberts.tests.evaluate.readers.one_task import read_arms, read_rows
 
 GOLD = [0, 1, 1, 0, 1, 1, 0, 1]

@@ -204,7 +204,7 @@ def test_two_ways_of_training_are_compared_across_seeds(
     tmp_path: Path, make_checkpoint: Callable[..., Path], squad_data: Callable[..., Path]
 ) -> None:
     """From questions to an interval: a model that has hardly trained against one that has learnt."""
-    from multiberts.stats.compare.question import compare
+    from multiberts.stats.compare.two_arms import compare
 
     folder = squad_data()
     sides = {}

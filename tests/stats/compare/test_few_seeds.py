@@ -11,6 +11,7 @@ import scipy.stats
 from scipy.special import ndtri, stdtr, stdtrit
 
 from multiberts.evaluate.metrics.register import METRICS
+from multiberts.report.presentation.words import warnings
 from multiberts.stats import compare
 from multiberts.stats.bootstrap.replicates import ScoreJob
 from multiberts.stats.compare.failures import failed_seeds, failures_of
@@ -23,7 +24,6 @@ from multiberts.stats.interval_rule import (
     t_p_values,
 )
 from multiberts.stats.intervals import Interval
-from multiberts.stats.presentation.words import warnings
 from multiberts.stats.runs_table import make_arm
 from multiberts.stats.significance import (
     bootstrap_p_values,

@@ -6,9 +6,9 @@ import pytest
 import scipy.stats
 
 from multiberts import stats
+from multiberts.report.presentation import planning, ranking_words, words
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.errors import DataError
-from multiberts.stats.presentation import planning, ranking_words, words
 
 SEEDS = np.arange(10)
 BASE, NEW = np.random.default_rng(3).normal([[0.88], [0.89]], 0.01, (2, 10)).round(4)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from multiberts import stats
+from multiberts.report.compare_command import compare_files
 from multiberts.stats.errors import DataError
-from multiberts.stats.report.compare_command import compare_files
 
 
 def write_logs(folder: Path, models: str = "ab", runs: int = 3, named: bool = False) -> None:

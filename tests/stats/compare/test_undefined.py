@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 
 from multiberts import stats
-from multiberts.stats.compare.question import TaskData
+from multiberts.report.compare_command import compare_files
+from multiberts.report.evidence import compare_all
+from multiberts.stats.compare.prepared_arms import TaskData
 from multiberts.stats.errors import DataError, UndefinedScore
-from multiberts.stats.report.compare_command import compare_files
-from multiberts.stats.report.evidence import compare_all
 
 FEW = {"n_resamples": 40}
 LABELS = (np.arange(300) % 5 < 2) * 1
@@ -158,9 +158,9 @@ def test_the_command_compares_the_others_and_says_who_is_left_out(tmp_path):
 
 
 def test_a_report_goes_on_without_a_request_of_which_nothing_is_left(tmp_path):
-    from multiberts.stats.report.arms_of_files import read
-    from multiberts.stats.report.evidence import Pair, Request
-    from multiberts.stats.report.prediction_sets import PredictionSet
+    from multiberts.report.arms_of_files import read
+    from multiberts.report.evidence import Pair, Request
+    from multiberts.report.prediction_sets import PredictionSet
     from multiberts.stats.settings import ComparisonSettings
 
     sets = {}

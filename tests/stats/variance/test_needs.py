@@ -7,8 +7,8 @@ import re
 import numpy as np
 import pytest
 
+from multiberts.report.presentation.planning import needs_in_words
 from multiberts.stats import compare
-from multiberts.stats.presentation.planning import needs_in_words
 from multiberts.stats.variance.components import VarianceComponents
 from multiberts.stats.variance.crossing import VarianceParts
 from multiberts.stats.variance.needs import needs_of, opposite_chance

@@ -1,0 +1,1 @@
+"""Papers on robustness: their statistics, tables, figures and pages."""

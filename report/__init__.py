@@ -1,0 +1,1 @@
+"""Answers for readers: words, tables, figures, pages and the commands that print them."""

@@ -1,0 +1,325 @@
+"""What a comparison draws: seeds and examples of each arm, as bootstrap jobs and as a sum of tables."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiberts.evaluate.metrics.answer_checks import labelled_averages
+from multiberts.evaluate.metrics.column_metric import Metric
+from multiberts.evaluate.metrics.register import METRICS
+from multiberts.stats.bootstrap.answer_pairs import paired_answers
+from multiberts.stats.bootstrap.pseudo_values import job_table, scored_counts
+from multiberts.stats.bootstrap.replicates import Replicates, ScoreJob, bootstrap, draws_of
+from multiberts.stats.compare.checks import (
+    answers_of,
+    are_repeats,
+    check_defined,
+    settings_of,
+)
+from multiberts.stats.compare.failures import failures_of
+from multiberts.stats.compare.prepared_arms import PreparedArms, check_seeds
+from multiberts.stats.compare.shared import SharedArms
+from multiberts.stats.errors import DataError
+from multiberts.stats.interval_rule import AnswerPairs, ScoreKind, interval_of_score, spread_of
+from multiberts.stats.metrics import FunctionMetric, MetricLike
+from multiberts.stats.results import ArmSummary
+from multiberts.stats.runs_table import Arm
+from multiberts.stats.settings import ComparisonSettings, Design, Pairing
+from multiberts.stats.variance.crossing import Crossing, Term
+from multiberts.stats.variance.score_tables import TablePart, rows_of
+
+# Pools that the seeds of base and experiment are drawn from; None: held fixed.
+_POOLS: Mapping[Design, tuple[str | None, ...]] = {
+    "single": ("seeds",),
+    "paired": ("seeds", "seeds"),
+    "unpaired": ("seeds of base", "seeds of experiment"),
+    "fixed_baseline": (None, "seeds"),
+}
+_ROLES = ("base", "experiment")
+
+
+@dataclass(frozen=True, eq=False)
+class ComparisonSpec:
+    """Arms, metric and design as bootstrap jobs and as a crossing of tables.
+
+    Attributes:
+      prepared, settings: arms and settings of the comparison; design and resampled units are known.
+      examples: name of the set of drawn examples, or None.
+      jobs: bootstrap jobs of the arms' scores.
+      prior: variance between seeds for arms with one seed, as in `Crossing`.
+    """
+
+    prepared: PreparedArms
+    settings: ComparisonSettings
+    examples: str | None
+    jobs: tuple[ScoreJob, ...]
+    prior: Term = (0.0, 0.0)
+
+    @classmethod
+    def of(
+        cls,
+        prepared: PreparedArms,
+        settings: ComparisonSettings,
+        examples: str = "",
+        shared: SharedArms | None = None,
+        prior: Term = (0.0, 0.0),
+    ) -> ComparisonSpec:
+        """Checks that what is drawn varies and has a score, and makes the jobs.
+
+        Args:
+          examples: name of the set of examples; specs with the same name share its draws.
+        """
+        settings = settings_of(prepared.arms, settings)
+        if not prior[1]:
+            _check_drawn_seeds(prepared.arms, settings)
+        fixed = settings.resample == "examples"
+        pools = [None if fixed else pool for pool in _POOLS[settings.design]]
+        name = None if settings.resample == "seeds" else f"{examples} examples"
+        job = (shared or SharedArms()).job
+        jobs = tuple(
+            job(arm, prepared.metric, pool, name)
+            for arm, pool in zip(prepared.arms, pools, strict=False)
+        )
+        for role, scored in zip(_ROLES, jobs, strict=False):
+            check_defined(role, scored)
+        return cls(prepared, settings, name, jobs, prior)
+
+    @property
+    def arms(self) -> tuple[Arm, ...]:
+        return self.prepared.arms
+
+    @property
+    def metric(self) -> MetricLike:
+        return self.prepared.metric
+
+    @property
+    def kind(self) -> ScoreKind:
+        return kind_of(self.metric)
+
+    @cached_property
+    def parts(self) -> list[TablePart]:
+        """Returns the arms' tables, whose weighted sum is the estimate."""
+        weights = [1.0] if len(self.jobs) == 1 else [-1.0, 1.0]
+        return [part_of(job, weight) for job, weight in zip(self.jobs, weights, strict=True)]
+
+    @cached_property
+    def crossing(self) -> Crossing:
+        return Crossing(self.parts, self.prior)
+
+    @cached_property
+    def crossings(self) -> list[Crossing]:
+        """Returns a crossing for each arm. One with several seeds needs no borrowed variance."""
+        return [
+            Crossing(
+                [replace(part, weight=1.0)], self.prior if part.table.shape[0] == 1 else (0.0, 0.0)
+            )
+            for part in self.parts
+        ]
+
+    @cached_property
+    def pairs(self) -> AnswerPairs | None:
+        """Returns the arms' answers to the same examples; None if they are not paired."""
+        return paired_answers(*self.jobs) if len(self.jobs) > 1 else None
+
+    @cached_property
+    def unpaired(self) -> Crossing | None:
+        """Returns the crossing with one pool of seeds per arm, for a paired design."""
+        if self.settings.design != "paired" or self.settings.resample == "examples":
+            return None
+        pools = zip(self.parts, _POOLS["unpaired"], strict=True)
+        return Crossing([replace(part, pool=pool) for part, pool in pools])
+
+    @property
+    def pairing(self) -> Pairing | None:
+        return pairing_of(self.arms, self.settings)
+
+    def without(self, summaries: Sequence[ArmSummary]) -> Crossing | None:
+        """Returns the crossing without failed seeds; None if no seed failed or too few are left.
+
+        It is None for a single arm, too: if the lowest seeds did train, leaving them out biases a score
+        upwards (but not a difference).
+        """
+        if len(self.jobs) == 1:
+            return None
+        failed = [set(arm.failed_seeds) for arm in summaries]
+        if self.jobs[0].pool is not None and len({job.pool for job in self.jobs}) == 1:
+            failed = [set().union(*failed)] * len(failed)  # pairs
+        if not any(failed):
+            return None
+        parts = []
+        for part, arm, lost in zip(self.parts, self.arms, failed, strict=True):
+            rows = [row for row, seed in enumerate(arm.seeds) if seed not in lost]
+            if len(rows) < (1 if part.pool is None else 2):
+                return None
+            parts.append(replace(part, table=rows_of(part.table, rows)))
+        return Crossing(parts, self.prior)
+
+    def over_labels(self) -> tuple[float, ...]:
+        """Returns `Comparison.over_labels`."""
+        answers = answers_of(self.arms, self.metric)
+        return labelled_averages(self.metric.name, self.arms[0].labels, answers) if answers else ()
+
+    def summaries(self, names: Sequence[str], draws: ArmDraws | None = None) -> list[ArmSummary]:
+        """Summarises each arm; without draws, bootstrap intervals are left out."""
+        return [
+            summarise_arm(job, crossing, name, self.settings, draws, column)
+            for column, (job, crossing, name) in enumerate(
+                zip(self.jobs, self.crossings, names, strict=False)
+            )
+        ]
+
+
+def _check_drawn_seeds(arms: Sequence[Arm], settings: ComparisonSettings) -> None:
+    """Refuses a drawn arm of one seed, with the ways that there are for this role."""
+    drawn = [*zip(_ROLES, arms, strict=False)][settings.design == "fixed_baseline" :]
+    for role, arm in drawn:
+        cures = ["borrow their spread (seed_sd='NUMBER')"] * (arm.num_examples > 1)
+        if role == "base" and len((*arms[-1].seeds, *arms[-1].left_out)) > 1:
+            is_one = "fixed_baseline' to ask about this model alone"
+            of_others = "unpaired' if seeds of one number are unrelated"
+            cures.append(f"give design='{of_others if arm.left_out else is_one}")
+        check_seeds({role: arm}, settings, cures)
+
+
+class Draws(Protocol):
+    """Bootstrap scores of a comparison, drawn when they are first asked for."""
+
+    @property
+    def samples(self) -> NDArray[np.float64]:
+        """Returns the scores [replicates, arms]."""
+
+    @property
+    def undefined(self) -> NDArray[np.bool_] | None:
+        """Returns in which replicates a score was 0/0 [replicates]; None if none can be."""
+
+
+class FamilyDraws:
+    """Bootstrap scores of all jobs of a family of comparisons, drawn together when the first is asked for.
+
+    They are drawn at once if a score may not be finite, which is refused: only our metrics are known to
+    define their value at 0/0.
+    """
+
+    def __init__(self, jobs: Sequence[ScoreJob], settings: ComparisonSettings) -> None:
+        self.jobs, self.settings = jobs, settings
+        if any(job.score not in METRICS.values() and not is_mean(job.score) for job in jobs):
+            _ = self.replicates
+
+    @cached_property
+    def replicates(self) -> Replicates:
+        """Returns the scores [replicates, jobs]."""
+        replicates = bootstrap(self.jobs, draws_of(self.settings), self.settings.n_resamples)
+        if not np.isfinite(replicates.scores).all():
+            names = sorted({job.score.name for job in self.jobs})
+            raise DataError(
+                f"found nan or infinite scores in bootstrap samples of {', '.join(names)}; define the "
+                "score's value where it is 0/0"
+            )
+        return replicates
+
+
+@dataclass(frozen=True, eq=False)
+class ArmDraws:
+    """The scores of one comparison's arms among those of its family."""
+
+    family: FamilyDraws
+    columns: slice
+
+    @property
+    def samples(self) -> NDArray[np.float64]:
+        """Returns the scores [replicates, arms]."""
+        return self.family.replicates.scores[:, self.columns]
+
+    @property
+    def undefined(self) -> NDArray[np.bool_] | None:
+        """Returns in which replicates a score was 0/0 [replicates]; None if none can be."""
+        # A mean over all examples always has examples to divide by.
+        if all(
+            is_mean(job.score) and job.arm.observed is None
+            for job in self.family.jobs[self.columns]
+        ):
+            return None
+        return np.asarray(self.family.replicates.undefined[:, self.columns].any(axis=1))
+
+
+def part_of(job: ScoreJob, weight: float = 1.0) -> TablePart:
+    """Returns an arm's table [seeds, examples] as a term of a sum."""
+    pools = job.pool, job.examples
+    return TablePart(job_table(job), weight, *pools, scored_counts(job), job.arm.cluster_sizes)
+
+
+def summarise_arm(
+    job: ScoreJob,
+    crossing: Crossing,
+    name: str,
+    settings: ComparisonSettings,
+    draws: Draws | None,
+    column: int,
+) -> ArmSummary:
+    """Summarises one arm, whose bootstrap scores are a column of the draws."""
+    arm, scores, confidence_level = job.arm, job.plain[0][0], settings.confidence_level
+    estimate = float(scores.mean())
+    units = len(arm.seeds) if settings.resample == "seeds" else _num_scored(job, estimate)
+    return ArmSummary(
+        name,
+        estimate,
+        interval_of_score(crossing, estimate, confidence_level, kind_of(job.score), units),
+        arm.seeds,
+        scores,
+        len(arm.run_seeds),
+        arm.num_examples,
+        None if arm.clusters is None else arm.num_units,
+        arm.cluster_name,
+        arm.left_out,
+        *failures_of(job, crossing, scores, confidence_level),
+        *spread_of(crossing),
+        crossing.example_error,
+        units,
+        0 if arm.observed is None else int((~arm.observed).sum()),
+        are_repeats(arm),
+        None if draws is None else lambda: draws.samples[:, column],
+    )
+
+
+def _num_scored(job: ScoreJob, estimate: float) -> float:
+    """Returns the effective number of examples of a score near its bounds.
+
+    For an average of ratios it is the smallest denominator times the number of ratios. Near the lower bound
+    F1 grows faster than the share of right answers, as if there were fewer examples.
+    """
+    counts = scored_counts(job)
+    if not counts or isinstance(job.score, FunctionMetric):
+        return job.arm.num_units
+    low, high = job.score.bounds
+    steepness = job.score.steepness if estimate < (low + high) / 2 else 1.0
+    return max(1.0, len(counts) * min(counts) / steepness)
+
+
+def pairing_of(arms: Sequence[Arm], settings: ComparisonSettings) -> Pairing | None:
+    """Returns the basis of pairing: `parent` if all arms share their seeds' parents, else the seed number."""
+    if settings.design != "paired" or settings.resample == "examples":
+        return None
+    shared = (
+        first.shares_parent(second, seed)
+        for first, second in itertools.combinations(arms, 2)
+        for seed in first.seeds
+    )
+    return "parent" if all(shared) else "seed number"
+
+
+def kind_of(metric: MetricLike) -> ScoreKind:
+    """Returns the properties of a metric for intervals."""
+    direction = getattr(metric, "higher_is_better", None)
+    return ScoreKind(metric.name, metric.is_correlation, metric.bounds, is_mean(metric), direction)
+
+
+def is_mean(metric: MetricLike) -> bool:
+    """Returns whether a score is a mean over all examples."""
+    return isinstance(metric, Metric) and metric.mean_of is not None

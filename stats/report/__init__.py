@@ -1,1 +1,0 @@
-"""The report: which runs it uses, what it computes, and the page."""

@@ -1,0 +1,119 @@
+"""Tables: what they say of a comparison that is known, and that they parse."""
+
+import csv
+import io
+import re
+
+import numpy as np
+import pytest
+import xarray
+
+from multiberts.report.presentation.comparison_tables import (
+    FULL_COLUMNS,
+    full_table,
+    summary_table,
+)
+from multiberts.report.presentation.formats import format_cell
+from multiberts.report.presentation.reported import judged
+from multiberts.report.presentation.words import finding, warnings
+from multiberts.stats import compare
+from multiberts.stats.intervals import Interval, PValues
+from multiberts.tests.made_up_result import changed
+
+
+def side(shift):
+    values = shift + np.random.default_rng(0).normal(size=(4, 10))
+    values += 1e-6 * np.arange(10) * shift  # differences hardly vary
+    return xarray.DataArray(
+        values, dims=("pretrain_seed", "example"), coords={"pretrain_seed": range(4)}
+    )
+
+
+@pytest.fixture(scope="module")
+def comparison():
+    return compare(
+        side(0.0), side(-0.25), "mean", labels=xarray.DataArray(np.zeros(10), dims="example"),
+        n_resamples=99,
+    ).named("old", "new", name="a|b", evaluation_set="x_y & z")  # fmt: skip
+
+
+def test_numbers():
+    texts = [format_cell(x) for x in (0, 0.5, -0.15, 0.0125, 0.00001, 3.14159, 42.0, 1234.5)]
+    assert texts == ["0", "0.500", "-0.150", "0.0125", "1.0e-05", "3.142", "42.00", "1234.5"]
+    assert format_cell(Interval(-0.25, 0.5)) == "-0.250 to 0.500"
+    assert format_cell(Interval(-np.inf, np.inf)) == "no interval"
+    assert format_cell(None, "p") == "-"
+    assert format_cell(0.00001, "p") == "< 0.0001"
+    assert format_cell(0.0123, "p") == "0.012"
+
+
+def test_csv_holds_numbers_in_full(comparison):
+    (row,) = csv.DictReader(io.StringIO(full_table([comparison]).csv()))
+    assert float(row["estimate"]) == comparison.estimate
+    assert float(row["ci_low"]) == comparison.ci.low
+    assert row["name"] == "a|b"
+    single = changed(comparison, experiment=None, p_values={})
+    (row,) = csv.DictReader(io.StringIO(full_table([single]).csv()))
+    assert row["p_value"] == row["experiment_estimate"] == ""
+
+
+def test_csv_holds_every_interval_test_and_effect(comparison):
+    (row,) = csv.DictReader(io.StringIO(full_table([comparison]).csv()))
+    assert tuple(row) == FULL_COLUMNS
+    ends = tuple(float(row[f"intervals_percentile_{end}"]) for end in ("low", "high"))
+    assert ends == comparison.intervals["percentile"]
+    for test in ("t", "percentile", "published", "sign flip"):
+        column = f"p_values_{test.replace(' ', '_')}"
+        sides = [float(row[f"{column}_{side}"]) for side in ("greater", "less", "two_sided")]
+        assert tuple(sides) == comparison.p_values[test]
+    assert row["p_values_permutation_two_sided"] == ""  # the design is paired
+    assert float(row["bias"]) == comparison.bias
+    assert float(row["experiment_bootstrap_mean"]) == comparison.samples[:, 1].mean()
+    sized = changed(comparison, hedges_g=0.25)
+    (row,) = csv.DictReader(io.StringIO(full_table([sized]).csv()))
+    assert row["hedges_g"] == "0.25"
+    plain = changed(comparison, hedges_g=None, intervals={})
+    (row,) = csv.DictReader(io.StringIO(full_table([plain]).csv()))
+    assert row["hedges_g"] == row["intervals_percentile_high"] == ""
+
+
+def test_markdown_has_as_many_cells_in_every_row(comparison):
+    lines = summary_table(judged([comparison, comparison])).markdown().splitlines()
+    assert len(lines) == 4
+    assert {line.replace("\\|", "").count("|") for line in lines} == {9}
+    assert "a\\|b" in lines[2]
+    assert "-0.250 (-0.250 to -0.250)" in lines[2]
+    assert "Difference (95% CI)" in lines[0]
+
+
+def test_latex_is_escaped(comparison):
+    text = summary_table(judged([comparison])).latex()
+    assert r"x\_y \& z" in text
+    assert "$-$0.250 ($-$0.250 to $-$0.250)" in text
+    assert text.count("&") == 2 * 7 + 1
+    assert r"95\% CI" in text
+
+
+def test_words(comparison):
+    text = finding(comparison)
+    assert re.search(r"4 paired seeds and 10 shared examples", text)
+    assert text.startswith("new is worse than old: mean -0.310 against -0.0604 (difference -0.250")
+    assert "gives p < 0.0001. " in text
+    assert "fewer than 0.01 % of" in text
+    limited = changed(comparison, below_seed_floor=True)
+    assert any("below 0.12" in warning for warning in warnings(limited))
+    assert not any("below 0.12" in warning for warning in warnings(comparison))
+    unclear = changed(
+        comparison,
+        p_values=comparison.p_values | {"t": PValues(0.9, 0.1, 0.2)},
+        below_seed_floor=False,
+    )
+    assert re.search("p = 0.2: .*not rule out", finding(unclear))
+    constant = changed(
+        comparison, standard_error=0.0, p_values=comparison.p_values | {"t": PValues(1.0, 1.0, 1.0)}
+    )
+    assert "neither an interval nor a test" in finding(constant)
+    (alike,) = warnings(constant)
+    assert alike.startswith("The difference is the same for")
+    counted = changed(unclear, degenerate_replicates=3)
+    assert "In 3 of 99 bootstrap samples" in warnings(counted)[-1]

@@ -1,0 +1,155 @@
+"""Results in words: the corrected p decides, and the metric says which way is better."""
+
+import re
+
+import numpy as np
+import pytest
+import xarray
+
+from multiberts.report.presentation.metric_texts import metric_label
+from multiberts.report.presentation.ranking_words import ranking_notes
+from multiberts.report.presentation.reported import ReportedComparison, answer
+from multiberts.report.presentation.words import finding, verdict, warnings
+from multiberts.stats import compare, compare_arms
+from multiberts.stats.metric_names import higher_is_better
+from multiberts.tests.made_up_result import changed
+
+
+@pytest.fixture(scope="module")
+def comparison():
+    """Five paired seeds of 40 examples; the experiment is right more often."""
+    random = np.random.default_rng(0)
+    coordinates = {"pretrain_seed": range(5), "example": range(40)}
+    sides = [
+        xarray.DataArray((random.random((5, 40)) < chance).astype(int), coordinates)
+        for chance in (0.4, 0.9)
+    ]
+    labels = xarray.DataArray(np.ones(40, int), {"example": range(40)})
+    return compare(
+        *sides, "accuracy", labels=labels, n_resamples=99,
+    ).named("old", "new", name="new against old", evaluation_set="dev")  # fmt: skip
+
+
+def with_p(item, **values):
+    """Returns the result with other p-values of the recommended test."""
+    return changed(item, p_values=item.p_values | {"t": item.p_values["t"]._replace(**values)})
+
+
+def test_the_corrected_p_decides(comparison):
+    """p .042 and Holm .34 are not clear, whatever the p alone says."""
+    own = with_p(comparison, two_sided=0.042)
+    assert verdict(own, 0.34, True) == "not clear"
+    assert verdict(own, 0.049, True) == "better"
+    assert verdict(own, 0.05, True) == "not clear"
+    text = finding(own, 0.34)
+    assert re.search("p = 0.042, .*p = 0.34 after Holm's correction", text)
+    assert "rule out" not in finding(own)
+
+
+def test_p_is_how_often_studies_without_a_difference_show_one_this_large(comparison):
+    """Not how likely the difference is due to chance: principle 2 of the ASA's statement on p-values."""
+    rates = {0.025: "2.5 %", 0.07: "7 %", 0.6: "60 %", 0.999: "100 %", 3e-5: "fewer than 0.01 %"}
+    for p, rate in rates.items():
+        own = with_p(comparison, two_sided=p)
+        sentence = (
+            "If both were equally good, a difference this large would come up in "
+            f"{rate} of such studies."
+        )
+        for text in (finding(own), finding(own, 0.9)):
+            assert (
+                sentence in text
+                and "the two-sided t test over seeds and examples gives p" in text
+                and "chance" not in text
+                and "likely" not in text
+            )
+    slope = changed(comparison, metric="bias_slope")
+    assert "If both were alike" in finding(slope)
+    same = changed(comparison, estimate=0.0)
+    assert "such studies" not in finding(same)
+
+
+def test_better_knows_which_way_the_metric_points(comparison):
+    fell = changed(comparison, estimate=-0.1)
+    for metric, words in {
+        "accuracy": ("better", "worse"),
+        "log_loss": ("worse", "better"),
+        "error": ("worse", "better"),
+        "bias_correlation": ("higher", "lower"),
+        "slope": ("higher", "lower"),
+    }.items():
+        better = higher_is_better(metric)
+        assert (verdict(comparison, 0.001, better), verdict(fell, 0.001, better)) == words
+    assert verdict(changed(comparison, estimate=0), 0.001, True) == "not clear"
+
+
+def test_shares_are_in_per_cent_in_sentences_and_from_0_to_1_in_results(comparison):
+    gain, base = 100 * comparison.estimate, 100 * comparison.base.estimate
+    low, high = (100 * end for end in comparison.ci)
+    text = str(comparison)
+    assert re.search(f"new is better than old: accuracy {base + gain:.1f} % against ", text)
+    assert (
+        f" against {base:.1f} % (difference {gain:.1f} points, 95 % CI {low:.1f} to {high:.1f}"
+        in text
+    )
+    detectable = 100 * comparison.needs.detectable_difference
+    assert f" {detectable:.1f} points (80 % range " in text
+    assert "| accuracy (%) |" in text and f"| {base:.1f} " in text
+    (row,) = comparison.to_frame().to_dict("records")
+    assert row["estimate"] == comparison.estimate < 1 and row["metric"] == "accuracy"
+    assert f"old,{comparison.base.estimate}," in comparison.table().csv()
+    other = changed(comparison, metric="bias_slope")
+    assert re.search(
+        f"new increases the bias of old: the bias slope rises from .*difference {comparison.estimate:.2f}",
+        finding(other),
+    )
+    assert metric_label("my_own_metric") == "my own metric"
+
+
+def test_the_answer_is_one_sentence_on_the_clearest(comparison):
+    other = changed(comparison, evaluation_set="test", estimate=-1.0)
+    items = [
+        ReportedComparison(other, 0.9, "not clear"),
+        ReportedComparison(comparison, 0.002, "better"),
+    ]
+    text = answer(items, items[1])
+    assert text.startswith("new against old, 2 comparisons: better on 1, not clear on 1;")
+    assert "accuracy on dev, 9" in text and " % against " in text and " points (95 % CI " in text
+    assert "p = 0.002 after correction" in text
+    assert re.search(r"5 paired seeds and 40 shared examples\.$", text)
+    assert text.count(". ") == 0
+    lone = ReportedComparison(comparison, 0.3, "not clear")
+    alone = answer([lone], lone)
+    assert alone.startswith("new against old, not clear: accuracy")
+
+
+def test_sides_that_never_differ_have_a_warning():
+    scores = np.random.default_rng(0).random((3, 40))
+    (warning,) = warnings(compare(scores, scores))
+    assert "Nothing varies" in warning
+
+
+def test_equal_warnings_are_equal_texts(comparison):
+    few = changed(comparison, seed_floor=1 / 32, below_seed_floor=True)
+    other = with_p(few, greater=1e-5)
+    assert warnings(few) == warnings(other) and "below 0.062" in warnings(few)[0]
+
+
+def test_arms_whose_answers_are_alike_have_one_warning():
+    always = np.ones((3, 40), int)
+    item = compare(always, 1 - always, "accuracy", labels=always[0])
+    (alike,) = [text for text in warnings(item) if "alike" in text]
+    assert re.match("All answers of base and .*experiment are alike", alike)
+    (alike,) = [text for text in warnings(item, numbers=False) if "alike" in text]
+    assert re.match("All answers of an arm .*alike", alike)
+
+
+def test_a_ranking_shows_how_often_seeds_fail():
+    random, labels = np.random.default_rng(0), np.arange(400) % 2
+    arms = {}
+    for name in ("old", "new", "third"):
+        arms[name] = np.where(random.random((5, 400)) < 0.9, labels, 1 - labels)
+    arms["third"][4] = 1
+    result = compare_arms(arms, "accuracy", design="unpaired", labels=labels)
+    (failed,) = [text for text in ranking_notes(result) if "failed to train" in text]
+    # Clopper and Pearson's limits for 1 of 5.
+    assert re.search(r"1 of 5 seeds of third \(seed 4\) .*0.005 to 0.716\)\. The others", failed)

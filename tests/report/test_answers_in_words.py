@@ -1,0 +1,157 @@
+"""Question answering from prediction files to intervals, and sets without labels."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from multiberts.evaluate.metrics.register import METRICS
+from multiberts.evaluate.prediction_files.prediction_file import write_predictions
+from multiberts.evaluate.prediction_files.predictions import read_predictions
+from multiberts.evaluate.prediction_files.run_file import find_runs
+from multiberts.papers.multiberts.run_agreement import agreement
+from multiberts.report.reporting import report
+from multiberts.report.selection import finished_runs, prediction_sets_of_runs
+from multiberts.stats.compare.two_arms import compare
+
+NUMBER = 60
+WORDS = ("denver", "broncos", "1066", "the", "normans", "of")
+
+
+def write_run(path: Path, texts, references, **facts) -> None:
+    """A run on `dev`, on an early checkpoint of it, and on a set without labels."""
+    entries = {}
+    for name in ("dev", "dev@1.5", "test"):
+        file = path / "predictions" / f"{name}.tfrecord"
+        labels = None if name == "test" else [bool(answers) for answers in references]
+        write_predictions(
+            file,
+            example_ids=[f"q{row}" for row in range(len(texts))],
+            labels=labels,
+            predictions=[bool(text) for text in texts],
+            extras={} if name == "test" else {"answers": references},
+            outputs={"prediction_text": ["early"] * len(texts) if "@" in name else texts},
+        )
+        entries[name] = {
+            "file": f"predictions/{name}.tfrecord",
+            "examples": len(texts),
+            "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
+            "metrics": [] if name == "test" else ["squad_f1", "squad_exact_match"],
+        }
+    entries["dev@1.5"] |= {"set": "dev", "epochs": 1.5}
+    content = {
+        "task": "squad-v2.0", "data_seed": 0, "step": 10, "learning_rate": 5e-5,
+        "evaluation_sets": entries, **facts,
+    }  # fmt: skip
+    (path / "run.json").write_text(json.dumps(content))
+    digest = hashlib.sha256((path / "run.json").read_bytes()).hexdigest()
+    (path / "DONE").write_text(json.dumps({"outputs": {}, "run": digest}))
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory):
+    """A folder of runs of two procedures, four seeds, two runs each; and the answers of all."""
+    root = tmp_path_factory.mktemp("runs")
+    random = np.random.default_rng(0)
+
+    def text():
+        return " ".join(random.choice(WORDS, size=random.integers(1, 4)))
+
+    references = [tuple(text() for _ in range(random.integers(0, 4))) for _ in range(NUMBER)]
+    texts = {}
+    for procedure, skill in (("base", 0.4), ("longer", 0.8)):
+        for seed in range(4):
+            for run in range(2):
+                given = [
+                    (own[0] if own else "") if random.random() < skill else text()
+                    for own in references
+                ]
+                texts[procedure, seed, run] = given
+                write_run(
+                    root / f"{procedure}-{seed}-{run}",
+                    given,
+                    references,
+                    procedure=procedure,
+                    pretrain_seed=seed,
+                    finetune_seed=run,
+                )
+    return root, references, texts
+
+
+def test_intervals_are_those_of_the_scores_example_by_example(answers):
+    """F1 is a mean, so that comparing F1 of each example by `mean` must come out the same."""
+    root, references, texts = answers
+    prediction_sets, _ = prediction_sets_of_runs(finished_runs(str(root)))
+    names = [(predictions.procedure, predictions.evaluation_set) for predictions in prediction_sets]
+    assert names == [("base", "dev"), ("longer", "dev")]
+    base, longer = (predictions.data for predictions in prediction_sets)
+    found = compare(base, longer, "squad_f1", n_resamples=300)
+    metric = METRICS["squad_f1"]
+    sides = []
+    for data in (base, longer):
+        rows = np.stack(
+            [
+                metric.columns(
+                    np.array([*references, None], dtype=object)[:-1],
+                    np.array([texts[str(name), int(seed), int(run)]], dtype=object),
+                )[0, :, 1]
+                for name, seed, run in zip(
+                    data["procedure"].values, data["pretrain_seed"].values,
+                    data["finetune_seed"].values, strict=True,
+                )
+            ]
+        )  # fmt: skip
+        sides.append(data.assign(prediction=(("run", "example"), rows)))
+    expected = compare(*sides, "mean", n_resamples=300)
+    assert found.estimate == pytest.approx(expected.estimate, abs=1e-12)
+    np.testing.assert_allclose(found.samples, expected.samples, atol=1e-12)
+    assert found.estimate > 0.1 and found.ci.low < found.estimate < found.ci.high
+    assert tuple(found.ci) == pytest.approx(tuple(expected.ci), abs=1e-12)
+
+
+def test_scores_of_runs_and_variance_components(answers):
+    root, references, texts = answers
+    prediction_sets, _ = prediction_sets_of_runs(finished_runs(str(root)))
+    scores = prediction_sets[0].run_scores("squad_exact_match").by_seed
+    exact = METRICS["squad_exact_match"]
+    for seed in range(4):
+        expected = [exact.score(references, texts["base", seed, run]) for run in range(2)]
+        np.testing.assert_allclose(scores[seed], expected)
+    assert prediction_sets[1].components("squad_f1").total > 0
+
+
+def test_report_of_answers_in_words(answers, tmp_path):
+    root, _, _ = answers
+    request = {"name": "More", "base": {"procedure": "base"}, "experiment": {"procedure": "longer"}}
+    report(
+        run_dir=str(tmp_path / "report"),
+        predictions=str(root),
+        title="Questions",
+        comparisons=[request],
+        n_resamples=100,
+    )
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert "F1 of words (%)" in page and "exact match (%)" in page
+    csv = re.search(r'<pre[^>]*aria-label="As CSV".*?</pre>', page, re.DOTALL)  # for programs
+    assert csv is not None and "squad_" not in page.replace(csv[0], "")
+    assert "dev@1.5" not in page and "test" not in [
+        cell.strip() for cell in page.replace("<", ">").split(">")
+    ]
+
+
+def test_agreement_compares_words_and_needs_no_labels(answers):
+    root, _, texts = answers
+    runs = [path for path, _ in find_runs(root) if path.name.startswith("base")]
+    for name in ("dev", "test"):
+        found = agreement(read_predictions(runs, name))
+        assert found.kind == "classes"
+        alike = [
+            np.mean(np.array(texts["base", seed, 0]) == np.array(texts["base", seed, 1]))
+            for seed in range(4)
+        ]
+        assert found.same_seed.value == pytest.approx(np.mean(alike))

@@ -1,0 +1,169 @@
+"""`compare`: agreement with its parts, alignment and refusals."""
+
+import dataclasses
+
+import numpy as np
+import pandas
+import pytest
+import xarray
+
+from multiberts.runs.errors import UserError
+from multiberts.stats import TaskData, compare, multibootstrap, report_ci
+from multiberts.stats.compare.result import Names
+from multiberts.stats.compare.two_arms import compare_task
+from multiberts.stats.settings import ComparisonSettings
+
+
+def arm(skill, seeds=(0, 1, 2, 3, 4), runs=2, num_examples=60, key=0):
+    random = np.random.default_rng([key, 5])
+    labels = np.random.default_rng(9).integers(0, 2, num_examples)
+    run_seeds = np.repeat(seeds, runs)
+    right = random.random((len(run_seeds), num_examples)) < skill
+    return xarray.Dataset(
+        {
+            "prediction": (("run", "example"), np.where(right, labels, 1 - labels)),
+            "label": ("example", labels),
+        },
+        coords={
+            "pretrain_seed": ("run", run_seeds),
+            "example_id": ("example", [f"id {n}" for n in range(num_examples)]),
+        },
+    )
+
+
+def published(base, experiment, metric, paired, **options):
+    run_info = pandas.DataFrame(
+        {
+            "seed": np.concatenate([base["pretrain_seed"], experiment["pretrain_seed"]]),
+            "intervention": [False] * base.sizes["run"] + [True] * experiment.sizes["run"],
+        }
+    )
+    predictions = np.concatenate([base["prediction"], experiment["prediction"]])
+    samples = multibootstrap(
+        run_info, predictions, base["label"].to_numpy(), metric, paired, verbose=False, **options
+    )
+    return report_ci(samples, verbose=False)
+
+
+@pytest.mark.parametrize("design", ["paired", "unpaired"])
+@pytest.mark.parametrize("metric", ["accuracy", "matthews"])
+def test_percentile_part_equals_the_published_functions(design, metric):
+    base, experiment = arm(0.6), arm(0.75, seeds=(2, 3, 4, 5), runs=3, key=1)
+    settings = ComparisonSettings(design, n_resamples=200, rng=7, draws="published")
+    ours = compare_task(TaskData(base, experiment, metric), settings, Names())
+    theirs = published(base, experiment, metric, design == "paired", nboot=200, rng=7)
+    assert ours.bootstrap_mean == pytest.approx(theirs["delta"]["mean"], abs=1e-12)
+    assert ours.intervals["percentile"] == pytest.approx(
+        (theirs["delta"]["low"], theirs["delta"]["high"])
+    )
+    assert ours.base.intervals["percentile"] == pytest.approx(
+        (theirs["base"]["low"], theirs["base"]["high"])
+    )
+    assert len(ours.base.seeds) == (3 if design == "paired" else 5)
+    assert ours.experiment.num_runs == (9 if design == "paired" else 12)
+
+
+def test_estimate_is_the_mean_over_seeds_of_means_over_runs():
+    base = arm(0.6)
+    uneven = base.isel(run=[0, 1, 2, 4, 5, 6, 8, 9])  # one run of seeds 1 and 3
+    ours = compare(uneven, None, "accuracy", design="single", n_resamples=40)
+    hits = (uneven["prediction"] == uneven["label"]).mean("example")
+    assert ours.estimate == pytest.approx(float(hits.groupby("pretrain_seed").mean().mean()))
+    assert (
+        ours.p_value is None and ours.p_values.get("sign flip") is None and ours.experiment is None
+    )
+    assert not ours.below_seed_floor
+
+
+def test_examples_are_aligned_by_id():
+    base, experiment = arm(0.6), arm(0.75, key=1)
+    shuffled = experiment.isel(example=np.random.default_rng(0).permutation(60))
+    first = compare(base, experiment, "f1", n_resamples=50)
+    second = compare(base, shuffled, "f1", n_resamples=50)
+    np.testing.assert_array_equal(first.samples, second.samples)
+
+
+def test_arrays_by_seed_and_run_are_the_same_as_runs():
+    data = arm(0.6)
+    table = data["prediction"].to_numpy().reshape(5, 2, 60).astype(float)
+    grid = xarray.DataArray(
+        np.concatenate([table, np.full((5, 1, 60), np.nan)], axis=1),  # a run that was not made
+        dims=("pretrain_seed", "finetune_seed", "example"),
+        coords={"pretrain_seed": [0, 1, 2, 3, 4]},
+    )
+    ours = compare(
+        grid.transpose("example", "finetune_seed", "pretrain_seed"), None, "accuracy", design="single",
+        labels=data["label"], n_resamples=40,
+    )  # fmt: skip
+    theirs = compare(data, None, "accuracy", design="single", n_resamples=40)
+    np.testing.assert_array_equal(ours.samples, theirs.samples)
+    assert ours.base.num_runs == 10
+
+
+def test_floor_of_seeds():
+    base, experiment = arm(0.2), arm(0.9, key=1)
+    paired = compare(base, experiment, "accuracy", n_resamples=500)
+    assert paired.seed_floor == 1 / 32
+    assert not paired.below_seed_floor  # the examples carry it
+    assert compare(base, experiment, "accuracy", resample="seeds", n_resamples=50).below_seed_floor
+    assert paired.p_values["sign flip"].greater == 1 / 32
+    assert paired.p_values["percentile"].greater == 1 / 501
+    unpaired = compare(base, experiment, "accuracy", design="unpaired", n_resamples=500)
+    assert unpaired.seed_floor == pytest.approx(1 / 252)
+    assert unpaired.p_values.get("sign flip") is None
+    same = compare(base, base, "accuracy", n_resamples=50)
+    assert same.estimate == 0 and not same.below_seed_floor
+    assert same.p_value == same.p_values["sign flip"].two_sided == 1.0
+    fixed = compare(base, experiment, "accuracy", resample="examples", n_resamples=50)
+    assert fixed.seed_floor is None and fixed.p_values.get("sign flip") is None
+
+
+def test_one_seed_speaks_about_examples_only():
+    base, experiment = arm(0.6, seeds=(3,)), arm(0.8, seeds=(3,), key=1)
+    for design in ("paired", "unpaired"):
+        with pytest.raises(UserError, match="one seed .3.*resample='examples'"):
+            compare(base, experiment, "accuracy", design=design, resample="both")
+    only = compare(base, experiment, "accuracy", n_resamples=100)
+    correct = [(side["prediction"] == side["label"]).mean("run") for side in (base, experiment)]
+    difference = (correct[1] - correct[0]).to_numpy()
+    assert only.standard_error == pytest.approx(difference.std(ddof=1) / np.sqrt(60))
+
+
+def test_degenerate_replicates_are_counted():
+    constant = arm(0.6)
+    constant["prediction"][0:2] = 0
+    ours = compare(constant, None, "matthews", design="single", n_resamples=300, rng=1)
+    # The constant seed is absent from a replicate with probability .8 ** 5 = .33.
+    assert ours.degenerate_replicates == pytest.approx(0.672 * 300, abs=4 * np.sqrt(300 * 0.22))
+
+
+def test_bad_input_is_refused():
+    base, experiment = arm(0.6), arm(0.7, key=1)
+    with pytest.raises(UserError, match="base has 60 .*59, 1 of"):
+        compare(base, experiment.isel(example=slice(1, None)), "accuracy")
+    other = experiment.copy(deep=True)
+    other["label"][4] = 1 - other["label"][4]
+    with pytest.raises(UserError, match="different labels .*'id 4'"):
+        compare(base, other, "accuracy")
+    with pytest.raises(UserError, match="none in common"):
+        compare(base, experiment.assign_coords(pretrain_seed=("run", range(10, 20))), "accuracy")
+    with pytest.raises(UserError, match="found design 'pair'"):
+        compare(base, experiment, "accuracy", design="pair")
+    with pytest.raises(UserError, match="single design"):
+        compare(base, experiment, "accuracy", design="single")
+    with pytest.raises(UserError, match="'id 3' appears twice"):
+        compare(base.isel(example=[3, 3, 5]), None, "accuracy", design="single")
+    with pytest.raises(UserError, match="found no coordinate pretrain_seed"):
+        compare(base.drop_vars("pretrain_seed"), None, "accuracy", design="single")
+    broken = base.astype(float)
+    broken["prediction"][1, 2] = np.inf
+    with pytest.raises(UserError, match=r"inf at \(1, 2\)"):
+        compare(broken, None, "accuracy", design="single")
+    with pytest.raises(ValueError, match="'accuray'; did you mean accuracy"):
+        compare(base, experiment, "accuray")
+
+
+def test_fields_are_plain():
+    ours = compare(arm(0.6), arm(0.7, key=1), "accuracy", n_resamples=40).named(name="n")
+    assert dataclasses.asdict(ours)["name"] == "n"
+    np.testing.assert_array_equal(ours.differences, ours.samples[:, 1] - ours.samples[:, 0])
