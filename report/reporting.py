@@ -19,8 +19,7 @@ from multiberts.report.page import (
     page_files,
     write_page,
 )
-from multiberts.report.page_run import command_again
-from multiberts.report.presentation.provenance import data_facts
+from multiberts.report.presentation.provenance import command_again, data_facts
 from multiberts.report.selection import (
     SEEDS,
     FinishedRun,

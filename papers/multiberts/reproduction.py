@@ -41,7 +41,7 @@ from multiberts.papers.multiberts.tables import (
     family_table,
     score_table,
 )
-from multiberts.report.page_run import write_page_of_runs
+from multiberts.papers.page_run import write_page_of_runs
 from multiberts.report.prediction_sets import PredictionSet, curve_of_prediction_sets
 from multiberts.report.presentation import words
 from multiberts.report.presentation.comparison_tables import full_table

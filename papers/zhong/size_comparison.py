@@ -16,6 +16,7 @@ from multiberts.evaluate.metrics.probability import softmax
 from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.evaluate.prediction_files.run_file import set_of
 from multiberts.evaluate.prediction_files.text_file import example_texts
+from multiberts.papers.page_run import write_page_of_runs
 from multiberts.papers.zhong.analysis import (
     OVER_CHECKPOINTS,
     ZERO_ONE,
@@ -25,7 +26,6 @@ from multiberts.papers.zhong.analysis import (
 from multiberts.papers.zhong.ensembles import ensemble
 from multiberts.papers.zhong.figures import report_of_sizes
 from multiberts.papers.zhong.instance_level import fisher_tests, instance_accuracy
-from multiberts.report.page_run import write_page_of_runs
 from multiberts.report.prediction_sets import PredictionSet
 from multiberts.report.presentation.formats import Cell
 from multiberts.report.presentation.sections import Report

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from multiberts.runs.command_line.command import command_of
+from multiberts.runs.directory import CONFIG
 from multiberts.runs.files import sha256_of_file
 
 
@@ -72,3 +74,15 @@ def _processor() -> str:
         lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
+
+
+def command_again(stage: str, where: str) -> str:
+    """Returns what makes a page again: paths in its configuration are relative to where it was first made.
+
+    Args:
+      where: where the folder of the configuration lies.
+    """
+    return (
+        f"multiberts {command_of(stage)} --gin_file=FOLDER/{CONFIG} --run_dir=again, from the folder where "
+        f"this page was made; FOLDER is the one {where}"
+    )

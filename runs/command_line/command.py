@@ -118,14 +118,14 @@ PURPOSES = {
             "papers.zhong.size_comparison:instances",
             "compare model sizes example by example, as Zhong et al. (2021)",
             "--run_dir=sizes --predictions=sweep --sizes=mini,base",
-            report="report.page_run:describe",
+            report="papers.page_run:describe",
             gin_name="instances",
         ),
         "paper": Command(
             "papers.multiberts.reproduction:paper",
             "make the tables and figures of the MultiBERTs paper from runs",
             "--run_dir=paper --predictions=demo",
-            report="report.page_run:describe",
+            report="papers.page_run:describe",
         ),
     },
     "Predictions of others": {

@@ -11,10 +11,10 @@ import pytest
 
 from multiberts.evaluate.prediction_files.prediction_file import write_predictions
 from multiberts.papers.multiberts.reproduction import paper
+from multiberts.papers.page_run import describe
 from multiberts.report.analysis import ReportContent, analyse
 from multiberts.report.evidence import ComparedArms
 from multiberts.report.page import _effect, _warnings
-from multiberts.report.page_run import describe
 from multiberts.report.presentation.reported import judged
 from multiberts.report.reporting import describe_report, report
 from multiberts.report.selection import finished_runs

@@ -14,10 +14,10 @@ from scipy.stats import norm
 from multiberts.evaluate.prediction_files.prediction_file import write_predictions
 from multiberts.evaluate.prediction_files.run_file import evaluation_entry, set_at, write_run
 from multiberts.evaluate.prediction_files.text_file import write_texts
+from multiberts.papers.page_run import describe
 from multiberts.papers.zhong.decomposition import decompose
 from multiberts.papers.zhong.instance_level import decay_bound, fisher_tests
 from multiberts.papers.zhong.size_comparison import LONGEST_TEXT, instances
-from multiberts.report.page_run import describe
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.tests import warm

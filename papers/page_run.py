@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from multiberts.report.presentation.provenance import data_facts
+from multiberts.report.presentation.provenance import command_again, data_facts
 from multiberts.report.presentation.sections import Report, write_report
 from multiberts.report.selection import FinishedRun
-from multiberts.runs.command_line.command import command_of
-from multiberts.runs.directory import CONFIG, DONE, RunDirectory
+from multiberts.runs.directory import DONE, RunDirectory
 from multiberts.runs.figure_style import FigureKind
 
 REPORT = "report"  # the page's folder in the run directory
@@ -43,18 +42,6 @@ def write_page_of_runs(
     with directory:
         write_report(directory.path / REPORT, report, made_by, kind)
         directory.finish_folder(REPORT)
-
-
-def command_again(stage: str, where: str) -> str:
-    """Returns what makes a page again: paths in its configuration are relative to where it was first made.
-
-    Args:
-      where: where the folder of the configuration lies.
-    """
-    return (
-        f"multiberts {command_of(stage)} --gin_file=FOLDER/{CONFIG} --run_dir=again, from the folder where "
-        f"this page was made; FOLDER is the one {where}"
-    )
 
 
 def describe(run_dir: str) -> str:
