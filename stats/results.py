@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +70,12 @@ class EqualByContent:
             return self.__dict__
         numbers = {name: getattr(self, name) for name in self._numbers()}
         return self.__dict__ | numbers | dict.fromkeys(self._not_pickled)
+
+    def with_values(self, **values: Any) -> Self:
+        """Returns a copy with some numbers given; those not computed yet are still computed from the data."""
+        result = object.__new__(type(self))
+        vars(result).update(vars(self) | values)
+        return result
 
     def to_dict(self) -> dict[str, Any]:
         """Returns all numbers except the bootstrap samples, in JSON types.

@@ -219,15 +219,8 @@ def one_seed(
     drawing = ComparisonSpec.of(spec.prepared, settings, prior=(scaled.sd**2, scaled.df))
     names = Names(result.name, result.evaluation_set, *(arm.name for arm in arms))
     [item] = compare_specs([drawing], settings, [names])
-    # Drop the bootstrap, which redraws the one seed, and the parts: a borrowed variance has no seed count,
-    # so nothing can be planned from it.
-    item = item.with_values(
-        base=replace(item.base, draw=None),
-        experiment=item.experiment and replace(item.experiment, draw=None),
-        intervals={},
-        p_values={name: p for name, p in item.p_values.items() if name == "t"},
-        seed_floor=None,
-        below_seed_floor=False,
-        variance_parts=None,
+    origin = item.computed_from()
+    origin = replace(
+        origin, arms=[replace(arm, draw=None) for arm in origin.arms], is_borrowed=True
     )
-    return OneSeed(item, scaled)
+    return OneSeed(Comparison(item.name, item.evaluation_set, origin), scaled)

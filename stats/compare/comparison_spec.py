@@ -17,12 +17,7 @@ from multiberts.evaluate.metrics.register import METRICS
 from multiberts.stats.bootstrap.answer_pairs import paired_answers
 from multiberts.stats.bootstrap.pseudo_values import job_table, scored_counts
 from multiberts.stats.bootstrap.replicates import Replicates, ScoreJob, bootstrap, draws_of
-from multiberts.stats.compare.checks import (
-    answers_of,
-    are_repeats,
-    check_defined,
-    settings_of,
-)
+from multiberts.stats.compare.checks import answers_of, are_repeats, check_defined, settings_of
 from multiberts.stats.compare.failures import failures_of
 from multiberts.stats.compare.prepared_arms import PreparedArms, check_seeds
 from multiberts.stats.compare.shared import SharedArms
@@ -203,13 +198,13 @@ class Draws(Protocol):
 class FamilyDraws:
     """Bootstrap scores of all jobs of a family of comparisons, drawn together when the first is asked for.
 
-    They are drawn at once if a score may not be finite, which is refused: only our metrics are known to
+    They are drawn at once if a score may not be finite, which is refused: only our own metrics are known to
     define their value at 0/0.
     """
 
     def __init__(self, jobs: Sequence[ScoreJob], settings: ComparisonSettings) -> None:
         self.jobs, self.settings = jobs, settings
-        if any(job.score not in METRICS.values() and not is_mean(job.score) for job in jobs):
+        if not all(map(_is_finite, jobs)):
             _ = self.replicates
 
     @cached_property
@@ -223,6 +218,11 @@ class FamilyDraws:
                 "score's value where it is 0/0"
             )
         return replicates
+
+
+def _is_finite(job: ScoreJob) -> bool:
+    is_ours = is_mean(job.score) or job.score in METRICS.values()
+    return is_ours and bool(np.isfinite(job.plain[0]).all())
 
 
 @dataclass(frozen=True, eq=False)

@@ -69,6 +69,8 @@ class Origin:
       not_failed: crossing without the failed seeds; None if no seed failed.
       spec: `ComparisonSpec` of two arms on one task; None for a mean over tasks.
       data: data of the base, with the columns for slices.
+      is_borrowed: whether the spread of seeds is of other data (`one_seed`): it has no number of seeds to
+        plan from, and the bootstrap redraws the one seed.
       pairing, notes, tasks: see `Comparison`; notes are only given without a spec.
     """
 
@@ -85,6 +87,7 @@ class Origin:
     tasks: tuple[str, ...] = ()
     spec: Any = None
     data: Any = None
+    is_borrowed: bool = False
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -192,6 +195,8 @@ class Comparison(EqualByContent, Readable):
         `percentile`: as published, too narrow with few seeds; in a paired design also `unpaired`, the
         interval if the seeds were unrelated.
         """
+        if self.computed_from().is_borrowed:
+            return {}
         found = {"percentile": percentile_interval_of(self.differences, self._level)}
         return found | ({} if self._unpaired is None else {"unpaired": self._unpaired[0]})
 
@@ -203,14 +208,12 @@ class Comparison(EqualByContent, Readable):
         B; `sign flip` (paired) or `permutation` (unpaired): randomisation tests of seeds, on these examples
         only; `unpaired` (paired designs): test of that interval.
         """
-        if self._recommended[1] is None:
-            return {}
-        found = {
-            "t": self._recommended[1],
-            "percentile": bootstrap_p_values(self.differences),
-            "published": published_p_values(self.differences),
-        }
-        origin = self.computed_from()
+        origin, recommended = self.computed_from(), self._recommended[1]
+        found = {} if recommended is None else {"t": recommended}
+        if recommended is None or origin.is_borrowed:
+            return found
+        found["percentile"] = bootstrap_p_values(self.differences)
+        found["published"] = published_p_values(self.differences)
         found |= _seed_tests(origin.arms, origin.settings)
         return found | ({} if self._unpaired is None else {"unpaired": self._unpaired[1]})
 
@@ -248,6 +251,8 @@ class Comparison(EqualByContent, Readable):
         if seeds are not resampled.
         """
         origin = self.computed_from()
+        if origin.is_borrowed:
+            return None
         return _seed_floor(origin.settings, [len(arm.seeds) for arm in origin.arms])
 
     @cached_property
@@ -300,7 +305,8 @@ class Comparison(EqualByContent, Readable):
     @cached_property
     def variance_parts(self) -> VarianceParts | None:
         """Mean squares of the standard error; None with a borrowed spread of seeds (`one_seed`)."""
-        return self.computed_from().crossing.variance_parts()
+        origin = self.computed_from()
+        return None if origin.is_borrowed else origin.crossing.variance_parts()
 
     @cached_property
     def without_failed(self) -> WithoutFailed | None:
@@ -414,8 +420,9 @@ class Comparison(EqualByContent, Readable):
                 origin.settings.drawn,
                 self._level,
             )
+        units = base.num_scored
         return interval_of_score(
-            origin.crossing, base.estimate, self._level, origin.kind, base.num_scored
+            origin.crossing, base.estimate, self._level, origin.kind, units
         ), None
 
     @cached_property
@@ -433,12 +440,6 @@ class Comparison(EqualByContent, Readable):
                 "found a result that was unpickled, which no longer has its data; compare the arms again"
             )
         return self.origin
-
-    def with_values(self, **values: Any) -> Self:
-        """Returns a copy in which some numbers are given; what was not computed yet is still computed."""
-        result = object.__new__(type(self))
-        vars(result).update(vars(self) | values)
-        return result
 
     def named(
         self,
@@ -466,7 +467,7 @@ class Comparison(EqualByContent, Readable):
         for role, called in (("base", base), ("experiment", experiment)):
             arm = arms[role]
             if called is not None and arm is not None:
-                arms[role] = replace(arm, name=called)
+                arms[role] = arm.with_values(name=called)
         names = {"name": name, "evaluation_set": evaluation_set}
         result = self.with_values(
             **arms, **{key: value for key, value in names.items() if value is not None}
