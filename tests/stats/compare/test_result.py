@@ -1,6 +1,7 @@
 """Results that readers see: words, tables, JSON, equality; seeds left out and how they are paired."""
 
 import json
+import pickle
 import re
 
 import numpy as np
@@ -8,7 +9,8 @@ import pytest
 import xarray
 
 from multiberts.runs.errors import UserError
-from multiberts.stats import TaskData, compare, compare_arms, compare_tasks
+from multiberts.stats import TaskData, compare, compare_arms, compare_tasks, one_seed
+from multiberts.stats.compare import comparison_spec
 from multiberts.stats.errors import DataError
 
 RANDOM = np.random.default_rng(0)
@@ -179,3 +181,74 @@ def test_too_few_replicates_for_the_ends_of_an_interval_are_refused():
         make(confidence_level=confidence_level, n_resamples=least)
         with pytest.raises(ValueError, match=f"n_resamples {least - 1}, .*{least}"):
             make(confidence_level=confidence_level, n_resamples=least - 1)
+
+
+def results_of(metric="mean", labels=None):
+    """A result of every kind, of the same answers."""
+    given = {"metric": metric, "labels": labels, "n_resamples": 60}
+    arms = {"a": BASE, "b": EXPERIMENT[:5], "c": 1 - BASE}
+    tasks = {name: TaskData(BASE, EXPERIMENT[:5], metric, labels) for name in ("x", "y")}
+    return {
+        "paired": compare(labelled(BASE), labelled(EXPERIMENT), **given),
+        "unpaired": compare(BASE, EXPERIMENT, **given, design="unpaired"),
+        "fixed": compare(BASE, EXPERIMENT, **given, design="fixed_baseline"),
+        "single": compare(BASE, **given),
+        "clusters": compare(BASE, **given, clusters=np.arange(40) // 7),
+        "borrowed": one_seed(compare(BASE[:1], EXPERIMENT[:1], **given), "3/10").comparison,
+        "tasks": compare_tasks(tasks, n_resamples=60),
+        "arms": compare_arms(arms, **given),
+    }
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """Counts the bootstraps."""
+    calls = []
+
+    def counted(*given):
+        calls.append(given)
+        return bootstrap(*given)
+
+    bootstrap = comparison_spec.bootstrap
+    monkeypatch.setattr(comparison_spec, "bootstrap", counted)
+    return calls
+
+
+def test_the_bootstrap_is_drawn_for_percentiles_alone(drawn):
+    """A mean over all examples is always defined, so that no warning has to count replicates."""
+    results = results_of()
+    for result in results.values():
+        assert str(result) and repr(result) and result._repr_html_()
+    assert results["paired"].significant and not drawn
+    paired, tasks = results["paired"], results["tasks"]
+    assert {*paired.intervals} == {"percentile", "unpaired"} and paired.base.intervals
+    assert paired.samples.shape == (60, 2) and len(drawn) == 1
+    assert tasks.macro_average.bias != 0 and tasks.comparisons["x"].p_values["percentile"]
+    assert len(drawn) == 2
+    for result in results.values():
+        assert result.to_dict()
+    assert len(drawn) == len(results)
+
+
+def test_scores_that_may_be_undefined_are_drawn_to_say_so(drawn):
+    labels = np.arange(40) % 2
+    result = compare(BASE + 0.0, EXPERIMENT[:5] + 0.0, "f1", labels=labels, n_resamples=60)
+    assert not drawn
+    assert str(result) and len(drawn) == 1
+    compare(BASE, None, lambda labels, answers: 1.0, labels=labels, n_resamples=60)
+    assert len(drawn) == 2
+
+
+@pytest.mark.parametrize("metric", ["mean", "f1"])
+def test_a_result_that_is_read_again_prints_the_same(metric):
+    labels = None if metric == "mean" else np.arange(40) % 2
+    for result in results_of(metric, labels).values():
+        again = pickle.loads(pickle.dumps(result))
+        assert again == result and hash(again) == hash(result)
+        assert str(again) == str(result) and again._repr_html_() == result._repr_html_()
+        assert again.latex() == result.latex() and again.methods() == result.methods()
+        assert again.to_dict() == result.to_dict()
+    renamed = pickle.loads(pickle.dumps(compare(BASE, n_resamples=60))).named("other")
+    assert renamed.base.name == "other" and renamed.base.intervals
+    with pytest.raises(DataError, match="unpickled"):
+        renamed.computed_from()
