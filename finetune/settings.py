@@ -12,15 +12,8 @@ from multiberts.bert.checkpoint.hub import check_name
 from multiberts.evaluate.prediction_files.run_file import check_set_names, set_at
 from multiberts.finetune.data_files import DATASET_PREFIX
 from multiberts.finetune.model import HELD_OUT
-from multiberts.finetune.task import (
-    FILES,
-    NAMES,
-    SPEED,
-    DataArguments,
-    FinetuningData,
-    Task,
-    task_named,
-)
+from multiberts.finetune.roles import FILES, NAMES, SPEED, fields_with_role
+from multiberts.finetune.task import DataArguments, FinetuningData, Task, task_named
 from multiberts.finetune.training_options import RECIPE, TrainingOptions
 from multiberts.runs.errors import UserError
 from multiberts.runs.identity import Identity, Values, opened, opened_code, without_later_defaults
@@ -197,18 +190,12 @@ class FinetuningSettings(TrainingOptions, DataArguments):
         return TrainingOptions(**{name: getattr(self, name) for name in names})
 
 
-def _names(settings: type, role: str | None) -> tuple[str, ...]:
-    """Returns the fields of a role, see `finetune.task`."""
-    fields = dataclasses.fields(settings)
-    return tuple(field.name for field in fields if field.metadata.get("role") == role)
-
-
-_TRAINING = _names(FinetuningSettings, None)
-_FILES_OF_DATA = _names(DataArguments, "files")
+_TRAINING = fields_with_role(FinetuningSettings, None)
+_FILES_OF_DATA = fields_with_role(DataArguments, "files")
 _OPENERS = dict.fromkeys(_FILES_OF_DATA, opened)
 _OF_DATA = [field.name for field in dataclasses.fields(DataArguments)]
 # Facts of the checkpoint that a run may record under another name.
-NAMED = _names(FinetuningSettings, "names")
+NAMED = fields_with_role(FinetuningSettings, "names")
 
 
 def _settle(parameters: Values, inputs: Values) -> None:
@@ -266,7 +253,7 @@ def data_of(arguments: Mapping[str, Any]) -> FinetuningData:
 
 IDENTITY = Identity(
     inputs={"checkpoint": Checkpoint.open, "task_modules": opened_code, **_OPENERS},
-    speed=_names(FinetuningSettings, "speed"),
+    speed=fields_with_role(FinetuningSettings, "speed"),
     settings=FinetuningSettings,
     settle=_settle,
     find_files=_find_files,

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from multiberts.finetune.roles import DATA, FILES
 from multiberts.runs.command_line.command import parameter_lines
 from multiberts.runs.errors import UserError, nearest
 from multiberts.runs.identity import opened_code, without_later_defaults
@@ -75,11 +76,6 @@ class FinetuningData(abc.ABC):
         Raises:
           UserError: bad data, or data that does not suit the checkpoint.
         """
-
-
-# Metadata of a setting that names files, selects data, names the checkpoint, or only changes speed; settings
-# without it affect training.
-FILES, DATA, NAMES, SPEED = ({"role": role} for role in ("files", "data", "names", "speed"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

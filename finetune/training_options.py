@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from multiberts.finetune.task import SPEED
+from multiberts.finetune.roles import SPEED
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.parameters import NonNegativeInt, PositiveFloat, PositiveInt, Range
 
