@@ -72,13 +72,8 @@ def _with_checked_keywords(function: Callable[..., Any], package: str) -> Callab
 
 
 def public(name: str) -> Any:
-    """Returns a public function, for methods of results that call it."""
+    """Returns a function of a higher room, for methods of results: numbers import no words and no pages."""
     return getattr(import_module("multiberts.stats"), name)
-
-
-def printing() -> Any:
-    """Returns the module that prints results, by name: numbers import no words."""
-    return import_module("multiberts.report.printing")
 
 
 @functools.cache

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from multiberts.runs.errors import nearest
 from multiberts.stats.interval_rule import percentile_interval
 from multiberts.stats.intervals import ConfidenceInterval, Interval
-from multiberts.stats.public_names import printing, public
+from multiberts.stats.public_names import public
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -155,7 +155,7 @@ class Readable:
 
     @property
     def _printing(self) -> Any:
-        return printing()
+        return public("printing")
 
     def table(self) -> PrintedTable:
         """Returns estimates with intervals and the recommended p, first of the arms, then of the difference.
