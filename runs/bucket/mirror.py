@@ -332,12 +332,12 @@ class Mirror:
                 )
         else:
             self._entries, _ = _parsed(self._bucket, manifest)
-        done = self._bucket.read(DONE)
+        self._done = self._bucket.read(DONE)
 
         def wants(name: str) -> bool:
             # To resume a run its state is enough; checkpoints are never changed.
             is_later = name.startswith(_CHECKPOINTS) and self._entries[name]["object"] == name
-            return done is not None or not is_later
+            return self._done is not None or not is_later
 
         restore(self._bucket, self.path, self._entries, wants)
         files.make_private(self.path)
@@ -345,9 +345,8 @@ class Mirror:
         if self._unfetched:
             entries = {name: self._entries[name] for name in sorted(self._unfetched)}
             files.write_atomically(self.path / UNFETCHED, json.dumps({"outputs": entries}))
-        self._done = done
-        if done is not None:
-            (self.path / DONE).write_bytes(done)
+        if self._done is not None:
+            (self.path / DONE).write_bytes(self._done)
 
     def _push_now_and_then(self) -> None:
         while not self._ended.wait(self._seconds):
