@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from multiberts.runs.command_line.command import command_of
+from multiberts.runs.command_line.commands import command_of
 from multiberts.runs.directory import CONFIG, DONE, RunDirectory
 from multiberts.runs.figure_style import FigureKind
 from multiberts.stats.presentation.provenance import data_facts

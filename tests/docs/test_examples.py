@@ -21,7 +21,7 @@ from multiberts.evaluate.imports.imported_runs import (
     predictions_of,
     write_imported,
 )
-from multiberts.runs.command_line.command import described_function
+from multiberts.runs.command_line.help import described_function
 from multiberts.stats import b3, zhong
 from multiberts.tests import warm
 
