@@ -12,14 +12,8 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.figure import Figure
 
 from multiberts.launch.plan.experiment import Experiment
-from multiberts.runs.command_line.command import (
-    COMMANDS,
-    described_function,
-    gin_name_of,
-    load,
-    shell_lines,
-    type_and_default,
-)
+from multiberts.runs.command_line.commands import COMMANDS, gin_name_of, load
+from multiberts.runs.command_line.help import described_function, shell_lines, type_and_default
 from multiberts.runs.figure_style import figure_bytes
 from multiberts.runs.parameters import annotations_of
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from multiberts.finetune.roles import DATA, FILES
-from multiberts.runs.command_line.command import parameter_lines
+from multiberts.runs.command_line.help import parameter_lines
 from multiberts.runs.errors import UserError, nearest
 from multiberts.runs.identity import opened_code, without_later_defaults
 from multiberts.runs.parameters import PositiveInt, Range, annotations_of, described, fits, typed

@@ -15,14 +15,10 @@ from multiberts.launch.markers.failures import exit_with
 from multiberts.launch.plan.experiment import Experiment, make_plan
 from multiberts.launch.plan.planned_run import STAGES, stage_function
 from multiberts.launch.workers.engines import make_engine
-from multiberts.runs.command_line.command import (
-    COMMANDS,
-    Arguments,
-    by_gin_name,
-    gin_name_of,
-    parse_gin_flags,
-)
+from multiberts.runs.command_line.command import Arguments, parse_gin_flags
+from multiberts.runs.command_line.commands import COMMANDS, gin_name_of
 from multiberts.runs.command_line.gin_files import bindings_of, refuse_unknown_scopes
+from multiberts.runs.command_line.help import Group
 from multiberts.runs.errors import UserError, nearest
 from multiberts.runs.identity import keep, recall
 from multiberts.runs.parameters import PositiveInt, annotations_of, check_types
@@ -82,7 +78,7 @@ class LaunchArguments(Arguments):
         settings = _SETTINGS if self.needs_plan else {}
         return {**settings, **self.options(), **self.of_all_tasks}
 
-    def groups(self) -> Iterator[tuple[str, Callable[..., Any], Mapping[str, Any]]]:
+    def groups(self) -> Iterator[Group]:
         """Ends with the experiment's settings, for a command that needs the plan."""
         heading = f"Options, as --name=value or, in a --gin_file, as {self.gin_name}.name = value:"
         yield heading, self.function, self.options()
@@ -91,9 +87,6 @@ class LaunchArguments(Arguments):
 
     def gather(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Parses Gin and makes the plan, if the command needs one."""
-        by_flag = by_gin_name([self.gin_name], self.options(), given)
-        by_flag |= by_gin_name(["launch"], self.flags().keys() & _SETTINGS.keys(), given)
-        by_flag |= by_gin_name(["finetune"], self.of_all_tasks, given)
 
         # For functions that this command does not call: importing them takes seconds.
         def anything(**parameters: Any) -> None: ...
@@ -103,7 +96,13 @@ class LaunchArguments(Arguments):
         for stage in STAGES:
             function = stage_function(stage) if self.needs_plan else anything
             functions |= {stage: function, gin_name_of(stage): function}
-        parse_gin_flags(functions | {self.gin_name: self.function, "launch": anything}, by_flag)
+        functions |= {self.gin_name: self.function, "launch": anything}
+        flags_of: dict[str, Iterable[str]] = {
+            self.gin_name: self.options(),
+            "launch": self.flags().keys() & _SETTINGS.keys(),
+            "finetune": self.of_all_tasks,
+        }
+        parse_gin_flags(functions, flags_of, given)
         settings = bindings_of("launch")
         settings |= {name: value for name, value in given.items() if name in _SETTINGS}
         for name in settings:
@@ -169,7 +168,7 @@ class SweepArguments(LaunchArguments):
         if name not in _SET_BY_EXPERIMENT
     }
 
-    def groups(self) -> Iterator[tuple[str, Callable[..., Any], Mapping[str, Any]]]:
+    def groups(self) -> Iterator[Group]:
         summary = "Fine-tunes every checkpoint on every task with every rate and seed, and scores the runs."
         for number, (heading, function, options) in enumerate(super().groups()):
             yield f"{summary}\n\n{heading}" if number == 0 else heading, function, options

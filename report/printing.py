@@ -1,4 +1,4 @@
-"""How results of the statistics print: the methods of `stats.results.Readable` call these by name."""
+"""Words, tables and figures of results: the methods of `stats.results.Readable` call these by name."""
 
 from __future__ import annotations
 

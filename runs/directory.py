@@ -215,13 +215,11 @@ class RunDirectory:
             return
         there = _compared(config, read_lines(config))
         wanted = _compared(config, self._config.splitlines())
-        if there == wanted:
-            return
         names = sorted(
             name for name in there.keys() | wanted.keys() if there.get(name) != wanted.get(name)
         )
-        self.is_renewed = self._renewed_by.issuperset(names)
-        if self.is_renewed:
+        self.is_renewed = bool(names) and self._renewed_by.issuperset(names)
+        if self.is_renewed or not names:
             return
         differences = ", ".join(
             f"{name} (there {_shown(there, name)}, now {_shown(wanted, name)})" for name in names

@@ -208,14 +208,11 @@ def opened_code(module: str) -> Input:
     spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None:
         raise UserError(f"there is no module {module}; put its folder in PYTHONPATH")
-    folder = Path(spec.origin).parents[
-        module.count(".") + (spec.submodule_search_locations is not None)
-    ]
+    depth = module.count(".") + (spec.submodule_search_locations is not None)
+    folder = Path(spec.origin).parents[depth]
     top = folder / module.partition(".")[0]
-    if folder.name in (
-        "site-packages",
-        "dist-packages",
-    ):  # of installed code its own package counts
+    # Installed code: its own package counts.
+    if folder.name in ("site-packages", "dist-packages"):
         paths = {str(path.relative_to(folder)): path for path in top.rglob("*.py")}
     else:
         finder = ModuleFinder([str(folder)], excludes=[__package__.partition(".")[0]])
@@ -323,11 +320,6 @@ class Identity:
 
 def without_later_defaults(values: Mapping[str, Any], settings: type) -> Values:
     """Returns values by name, without those of `LATER` fields that have their default."""
-    later = {
-        each.name: each.default
-        for each in dataclasses.fields(settings)
-        if each.metadata.get("later")
-    }
-    return {
-        name: value for name, value in values.items() if name not in later or value != later[name]
-    }
+    later = [each for each in dataclasses.fields(settings) if each.metadata.get("later")]
+    defaults = {each.name: each.default for each in later}.items()
+    return {name: value for name, value in values.items() if (name, value) not in defaults}

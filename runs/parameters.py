@@ -125,6 +125,12 @@ def annotations_of(function: Callable[..., object]) -> types.MappingProxyType[st
     return types.MappingProxyType({name: hints.get(name, Any) for name in names})
 
 
+def required_of(function: Callable[..., object]) -> set[str]:
+    """Returns the parameters that have no default."""
+    parameters = inspect.signature(function).parameters
+    return {name for name, value in parameters.items() if value.default is value.empty}
+
+
 def value_of_flag(texts: Sequence[str], annotation: Any) -> Any:
     """Returns the value that a flag's texts, one for each time it was given, stand for."""
     kinds, element = _kinds(annotation), _element(annotation)

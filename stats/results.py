@@ -1,4 +1,4 @@
-"""What results share: equality by content, JSON, printing by name; and the summary of one arm."""
+"""Parts of all results: equality by content, JSON, printing by name; and the summary of one arm."""
 
 from __future__ import annotations
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import takewhile
 
 from multiberts.runs import console
-from multiberts.runs.command_line.command import COMMANDS, load, positional_texts
+from multiberts.runs.command_line.command import positional_texts
+from multiberts.runs.command_line.commands import COMMANDS, load
 from multiberts.runs.errors import UserError
 from multiberts.runs.parameters import annotations_of, check_arguments, value_of_flag
 

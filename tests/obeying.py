@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from multiberts.report.compare_command import compare_files
-from multiberts.runs.command_line.command import COMMANDS, load
+from multiberts.runs.command_line.commands import COMMANDS, load
 from multiberts.runs.errors import UserError, in_flags
 from multiberts.runs.parameters import annotations_of, value_of_flag
 from multiberts.tests import warm

@@ -25,7 +25,7 @@ from typing import Any
 
 import pytest
 
-from multiberts.runs.command_line.command import COMMANDS, gin_name_of, load
+from multiberts.runs.command_line.commands import COMMANDS, gin_name_of, load
 from multiberts.runs.errors import UserError
 from multiberts.runs.parameters import annotations_of, check_arguments, fits
 from multiberts.tests import warm

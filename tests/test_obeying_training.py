@@ -27,7 +27,7 @@ from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.initialization import initial_parameters
 from multiberts.bert.vocabulary import Vocabulary
 from multiberts.finetune.text.task import CLASSIFICATION, MULTI_LABEL, TOKENS
-from multiberts.runs.command_line.command import COMMANDS
+from multiberts.runs.command_line.commands import COMMANDS
 from multiberts.runs.errors import UserError
 from multiberts.tests.obeying import Attempt, faults_of, obey
 from multiberts.tests.test_obeying import shown

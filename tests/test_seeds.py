@@ -16,7 +16,7 @@ from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.evaluate.prediction_files.run_file import find_runs
 from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.task import registered_tasks
-from multiberts.runs.command_line.command import COMMANDS, load
+from multiberts.runs.command_line.commands import COMMANDS, load
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import write_json_fields
 from multiberts.runs.parameters import Seed, annotations_of, check_types, described, fits

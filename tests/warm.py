@@ -312,7 +312,7 @@ def _answer(connection: socket.socket) -> None:
 
 
 def _import(kind: str) -> None:
-    from multiberts.runs.command_line.command import COMMANDS
+    from multiberts.runs.command_line.commands import COMMANDS
 
     targets = [name for command in COMMANDS.values() for name in (command.target, command.report)]
     for target in filter(None, targets):

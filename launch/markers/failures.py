@@ -10,7 +10,7 @@ from pathlib import Path
 
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.runs import console
-from multiberts.runs.command_line.command import EXIT_USER_ERROR
+from multiberts.runs.command_line.error_lines import EXIT_USER_ERROR
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, open_marker
 

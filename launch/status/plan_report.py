@@ -13,7 +13,7 @@ from multiberts.launch.estimate.estimate import (
 )
 from multiberts.launch.estimate.quantities import duration
 from multiberts.launch.plan.planned_run import STAGES, PlannedRun
-from multiberts.runs.command_line.command import command_of
+from multiberts.runs.command_line.commands import command_of
 from multiberts.runs.console import report
 from multiberts.runs.errors import counted
 from multiberts.runs.parameters import NonNegativeFloat, PositiveInt

@@ -21,7 +21,7 @@ from multiberts.launch.status.progress import (
     pretraining_of,
     seconds_of,
 )
-from multiberts.runs.command_line.command import command_of
+from multiberts.runs.command_line.commands import command_of
 from multiberts.runs.console import printable
 from multiberts.runs.files import PathLike
 from multiberts.runs.lease_holder import Holder

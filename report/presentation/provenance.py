@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from multiberts.runs.command_line.command import command_of
+from multiberts.runs.command_line.commands import command_of
 from multiberts.runs.directory import CONFIG
 from multiberts.runs.files import sha256_of_file
 

@@ -1,1 +1,1 @@
-"""The command line: the table of commands, and Gin files."""
+"""The command line: the table of commands, their arguments from flags and Gin, help, and errors."""

@@ -66,9 +66,9 @@ def parse_gin(
     flags: dict[str, str] = {}
     try:
         from_flags = []
-        of_files = (part for path in gin_files for part in _parts_of(_text_of(path), path))
+        of_files = (part for path in gin_files for part in _parts_of(path))
         checked, parts = itertools.tee(of_files)
-        typed = [_parts_of(text, f"--gin_param={text!r}", is_typed=True) for text in gin_params]
+        typed = [_parts_of(f"--gin_param={text!r}", typed=text) for text in gin_params]
         unset, written = _check_statements(itertools.chain(checked, *typed), allow_imports, given)
         for macro, parameter in unset:
             if parameter in given:
@@ -102,10 +102,6 @@ def _is_near(path: str, given: Mapping[str, Any]) -> bool:
 def located(path: str) -> Path:
     """Returns the path of a Gin file: in the current directory, or else in the package."""
     return next((place for place in (Path(path), _PACKAGE / path) if place.is_file()), Path(path))
-
-
-def _text_of(path: str) -> str:
-    return decoded(located(path).read_bytes(), path)
 
 
 def _included(name: str, source: str) -> str:
@@ -180,14 +176,15 @@ class _GinPart(NamedTuple):
 
 
 def _parts_of(
-    text: str, source: str, outer: tuple[str, ...] = (), is_typed: bool = False
+    source: str, outer: tuple[str, ...] = (), typed: str | None = None
 ) -> Iterator[_GinPart]:
-    """Yields the parts of a text and of all files that it includes, in the order of their statements.
+    """Yields the parts of a file and of all files that it includes, in the order of their statements.
 
     Gin itself would search for included files, and fail if a Python package `configs` is on the path of
-    modules. `outer`: the files that include the text.
+    modules. `outer`: the files that include it; `typed`: the text, where the user typed it instead.
     """
-    inner = outer if is_typed else (*outer, _real_path(source))
+    text = decoded(located(source).read_bytes(), source) if typed is None else typed
+    inner = (*outer, _real_path(source)) if typed is None else outer
     lines = text.splitlines(keepends=True)
     begun, statements = 0, list[Any]()
     for statement in _statements(text):
@@ -197,7 +194,7 @@ def _parts_of(
         line = statement.location.line_num
         # Empty lines in place of the lines before, so that messages have the right line numbers.
         before = "\n" * begun + "".join(lines[begun : line - 1])
-        yield _GinPart(source, before, statements, is_typed)
+        yield _GinPart(source, before, statements, typed is not None)
         begun, statements = line, []
         included = _included(statement.filename, source)
         where = f"{source} line {line} includes {included}, which"
@@ -205,8 +202,8 @@ def _parts_of(
             raise UserError(f"{where} is missing; check the path")
         if _real_path(included) in inner:
             raise UserError(f"{where} includes itself; remove one include")
-        yield from _parts_of(_text_of(included), included, inner)
-    yield _GinPart(source, "\n" * begun + "".join(lines[begun:]), statements, is_typed)
+        yield from _parts_of(included, inner)
+    yield _GinPart(source, "\n" * begun + "".join(lines[begun:]), statements, typed is not None)
 
 
 def _check_statements(

@@ -1,4 +1,4 @@
-"""What a comparison draws: seeds and examples of each arm, as bootstrap jobs and as a sum of tables."""
+"""Seeds and examples that a comparison draws, as bootstrap jobs and as a sum of tables."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from multiberts.runs.command_line.command import COMMANDS, load
+from multiberts.runs.command_line.commands import COMMANDS, load
 
 ROOT = Path(__file__).parents[2]
 PAGES = [

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from multiberts.runs.command_line.command import COMMANDS, load
+from multiberts.runs.command_line.commands import COMMANDS, load
 from multiberts.tests import warm
 
 RunPython = Callable[..., subprocess.CompletedProcess[str]]
@@ -61,7 +61,7 @@ def test_every_command_is_a_plain_function(name: str) -> None:
 def test_no_command_needs_tensorflow_to_start(run_python: RunPython) -> None:
     code = (
         "import sys, multiberts.launch.command\n"
-        "from multiberts.runs.command_line.command import COMMANDS, load\n"
+        "from multiberts.runs.command_line.commands import COMMANDS, load\n"
         "[load(one.target) for name, one in COMMANDS.items() if name.startswith('launch ')]\n"
         "print([name for name in ('tensorflow', 'keras', 'pandas') if name in sys.modules])\n"
     )

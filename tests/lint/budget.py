@@ -15,7 +15,7 @@ from pathlib import Path
 
 from multiberts.launch.plan.experiment import Experiment
 from multiberts.runs import ROOMS
-from multiberts.runs.command_line.command import COMMANDS, load
+from multiberts.runs.command_line.commands import COMMANDS, load
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = Path(__file__).with_suffix(".toml")

@@ -9,8 +9,10 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
-from multiberts.runs.command_line.command import COMMANDS, Arguments, Command, help_of, load
+from multiberts.runs.command_line.command import Arguments
+from multiberts.runs.command_line.commands import COMMANDS, Command, load
 from multiberts.runs.command_line.gin_files import parse_gin
+from multiberts.runs.command_line.help import help_of
 from multiberts.runs.errors import UserError
 from multiberts.runs.parameters import (
     NonNegativeInt,
@@ -190,7 +192,7 @@ def test_every_default_of_every_command_fits_its_own_annotation() -> None:
 
 
 def test_help_shows_type_default_and_meaning_of_each_parameter() -> None:
-    shown = help_of(Arguments(stage), Command("", "", ""))
+    shown = help_of(stage, Arguments(stage).groups(), Command("", "", ""))
     assert "--steps (int; default 1)\n      how many." in shown
     assert "--epochs (float above 0 and at most 100 or None; default 3)" in shown
     assert "--name (str; default '')\n      two that share a line." in shown

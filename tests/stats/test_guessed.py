@@ -10,7 +10,7 @@ import pytest
 
 from multiberts import stats
 from multiberts.launch.plan.experiment import Experiment
-from multiberts.runs.command_line.command import COMMANDS, load
+from multiberts.runs.command_line.commands import COMMANDS, load
 from multiberts.runs.errors import GUESSES, nearest
 from multiberts.stats.errors import DataError
 

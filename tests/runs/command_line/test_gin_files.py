@@ -14,8 +14,9 @@ import pytest
 from multiberts.evaluate.scoring import score
 from multiberts.runs import console
 from multiberts.runs.command_line import gin_files
-from multiberts.runs.command_line.command import COMMANDS, described_function, load
+from multiberts.runs.command_line.commands import COMMANDS, load
 from multiberts.runs.command_line.gin_files import parse_gin
+from multiberts.runs.command_line.help import described_function
 from multiberts.runs.errors import UserError
 from multiberts.tests import warm
 
