@@ -32,6 +32,7 @@ _GIN_PARAM = flags.DEFINE_multi_string(
 )
 _ALLOW_GIN_IMPORTS = flags.DEFINE_bool("allow_gin_imports", False, "Let Gin files import modules.")
 _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Overwrite output files of other programs.")
+_UNLISTED = Command("", "", "")  # of a function that is not in the table
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -114,7 +115,7 @@ class Arguments:
             sys.exit(result)
 
 
-def run_command(function: Callable[..., object], command: Command = Command("", "", "")) -> None:
+def run_command(function: Callable[..., object], command: Command = _UNLISTED) -> None:
     """Binds the command line and Gin to a function's parameters and calls it.
 
     The process exits with 0, with 2 and one line on standard error for bad input, with 75 where it

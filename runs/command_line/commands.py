@@ -276,10 +276,7 @@ def command_of(function: str) -> str:
 
 
 def gin_name_of(function: str) -> str:
-    """Returns the name of a command's function in Gin, help and messages.
-
-    Gin files may bind them under the function's own name, too.
-    """
+    """Returns the name of a command's function in Gin, help and messages; Gin takes its own name, too."""
     return _GIN_NAMES.get(function, function)
 
 
