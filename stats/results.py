@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+_Result = TypeVar("_Result", bound="EqualByContent")
 
 
 class EqualByContent:
@@ -71,12 +73,6 @@ class EqualByContent:
         numbers = {name: getattr(self, name) for name in self._numbers()}
         return self.__dict__ | numbers | dict.fromkeys(self._not_pickled)
 
-    def with_values(self, **values: Any) -> Self:
-        """Returns a copy with some numbers given; those not computed yet are still computed from the data."""
-        result = object.__new__(type(self))
-        vars(result).update(vars(self) | values)
-        return result
-
     def to_dict(self) -> dict[str, Any]:
         """Returns all numbers except the bootstrap samples, in JSON types.
 
@@ -84,6 +80,13 @@ class EqualByContent:
         """
         names = [name for name in self._numbers() if name != "samples"]
         return {name: plain_value(getattr(self, name)) for name in names}
+
+
+def with_values(result: _Result, **values: Any) -> _Result:
+    """Returns a copy with some numbers given; those not computed yet are still computed from the data."""
+    copied = object.__new__(type(result))
+    vars(copied).update(vars(result) | values)
+    return copied
 
 
 def plain_value(value: Any) -> Any:

@@ -4,6 +4,7 @@ import pickle
 from typing import Any
 
 from multiberts.stats.compare.result import Comparison
+from multiberts.stats.results import with_values
 
 
 def changed(comparison: Comparison, **values: Any) -> Comparison:
@@ -11,4 +12,4 @@ def changed(comparison: Comparison, **values: Any) -> Comparison:
     if "p_values" in values:
         recommended = values["p_values"].get("t")
         values["p_value"] = None if recommended is None else recommended.two_sided
-    return pickle.loads(pickle.dumps(comparison)).with_values(**values)
+    return with_values(pickle.loads(pickle.dumps(comparison)), **values)

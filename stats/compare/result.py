@@ -28,6 +28,7 @@ from multiberts.stats.results import (
     Readable,
     WithoutFailed,
     percentile_interval_of,
+    with_values,
 )
 from multiberts.stats.settings import ComparisonSettings, Design, Pairing, Resample
 from multiberts.stats.significance import (
@@ -467,11 +468,10 @@ class Comparison(EqualByContent, Readable):
         for role, called in (("base", base), ("experiment", experiment)):
             arm = arms[role]
             if called is not None and arm is not None:
-                arms[role] = arm.with_values(name=called)
+                arms[role] = with_values(arm, name=called)
         names = {"name": name, "evaluation_set": evaluation_set}
-        result = self.with_values(
-            **arms, **{key: value for key, value in names.items() if value is not None}
-        )
+        given = {key: value for key, value in names.items() if value is not None}
+        result = with_values(self, **arms, **given)
         if self.origin is not None:
             vars(result).pop("notes", None)  # they name the arms
         return result
