@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median_high
 from typing import Any
 
 from multiberts.report.presentation.answer import FurtherAnswer
@@ -102,7 +101,11 @@ def metric_decimals(items: Sequence[Comparison]) -> dict[str, int | None]:
     for item in items:
         number = interval_decimals(item.ci, item.metric)
         digits.setdefault(item.metric, []).extend([] if number is None else [number])
-    return {metric: median_high(numbers) if numbers else None for metric, numbers in digits.items()}
+    # The upper median; the module `statistics` takes 3 ms to import.
+    return {
+        metric: sorted(numbers)[len(numbers) // 2] if numbers else None
+        for metric, numbers in digits.items()
+    }
 
 
 def summary_table(items: Sequence[ReportedComparison]) -> Table:

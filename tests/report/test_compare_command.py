@@ -318,7 +318,7 @@ def test_nothing_is_written_where_a_side_is_refused(tmp_path: Path) -> None:
 
 
 def test_texts_of_examples_are_kept() -> None:
-    samples = Path(__file__).parents[2] / "samples"
+    samples = Path(__file__).parents[1] / "samples"
     [data] = stats.read(samples / "lm_eval/step1000").values()
     by_id = dict(zip(data["example_id"].values.tolist(), data["question"].values, strict=True))
     assert by_id[0] == "2 + 1 =" and by_id[19] == "5 + 5 ="

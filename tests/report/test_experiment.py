@@ -26,7 +26,7 @@ from multiberts.tests.report.test_reporting import COMPARISONS, SEEDS, write_wor
 
 pytestmark = pytest.mark.seconds
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def write_plan(root: Path, seeds: range) -> None:
