@@ -38,6 +38,7 @@ from multiberts.runs.command_line.command import run_command
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import write_atomically
+from multiberts.runs.progress_bar import ProgressBar
 
 WANTED, LEVEL = 0.93, 0.05
 DRAWS = 39  # the minimum, as recommended intervals use no bootstrap samples
@@ -537,7 +538,7 @@ def calibrate(
     cells = [(number, seeds) for number, c in enumerate(CONDITIONS) for seeds in c.seeds]
     job = partial(simulate_and_keep, run.path, num_trials, simulation_seed)
     with run:
-        with console.ProgressBar(total=len(cells), unit="cell") as bar:
+        with ProgressBar(total=len(cells), unit="cell") as bar:
             for _ in _in_processes(job, cells, num_processes):
                 bar.update()
         files = [f"cells/{number}-{seeds}.json" for number, seeds in cells]

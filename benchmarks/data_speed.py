@@ -45,7 +45,7 @@ from multiberts.pretrain.corpus.preparation import prepare
 from multiberts.pretrain.corpus.sentences import split_sentences
 from multiberts.pretrain.corpus.token_store import TokenStore
 from multiberts.runs import console
-from multiberts.runs.allocator import keep_freed_memory
+from multiberts.runs.processes import keep_freed_memory
 
 REPEATS = 3
 # About the size of a shard of a corpus, because repeated words cost less than new ones.

@@ -126,7 +126,7 @@ def torch_step(way: str, size: str, length: int) -> Step:
     import torch
 
     if way.endswith("kept_memory"):
-        from multiberts.runs.allocator import keep_freed_memory
+        from multiberts.runs.processes import keep_freed_memory
 
         keep_freed_memory()
     model = torch_model(configuration(size))

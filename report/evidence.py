@@ -5,7 +5,7 @@ Both the command `compare` and the report of finished runs use this module.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, cast, get_args
@@ -181,8 +181,6 @@ def compare_all(
       name_of: function that returns the readable name of an arm or evaluation set.
       for_page: whether to make figures and grids of examples, which only pages show.
     """
-    from multiberts.runs.console import ProgressBar
-
     every = [_Results(request) for request in requests]
     together: dict[tuple, list[tuple[_Results, int]]] = {}
     for results in every:
@@ -190,7 +188,12 @@ def compare_all(
             base = pair.prediction_sets[0]
             key = base.task, base.set_name, pair.measure
             together.setdefault(key, []).append((results, number))
-    for group in ProgressBar(list(together.values()), desc="comparisons"):
+    groups: Iterable[list[tuple[_Results, int]]] = together.values()
+    if len(together) > 1:
+        from multiberts.runs.progress_bar import ProgressBar  # not needed for two files
+
+        groups = ProgressBar([*groups], desc="comparisons")
+    for group in groups:
         shared = SharedArms()
         for results, number in group:
             _compare(results, number, shared, name_of if for_page else None)

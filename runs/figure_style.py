@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -99,11 +99,6 @@ def canvas(
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)
         yield figure, figure.subplots(rows, columns, **options)
-
-
-def width_of_names(names: Iterable[str]) -> float:
-    """Returns the inches that the longest name takes beside its row."""
-    return 0.085 * max(map(len, names), default=0)
 
 
 def figure_bytes(figure: Figure, kind: FigureKind = "svg") -> bytes:

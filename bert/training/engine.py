@@ -14,9 +14,9 @@ import numpy as np
 from multiberts.bert.model.array_ops import numpy_arrays
 from multiberts.bert.training.state import Arrays, DeviceWeights
 from multiberts.bert.training.trainer import Array, Batch, Loss, Named, Trainer, TrainerSettings
-from multiberts.runs.allocator import keep_freed_memory
 from multiberts.runs.console import note_once
 from multiberts.runs.environment import JAX, engine, is_engine_open
+from multiberts.runs.processes import keep_freed_memory
 
 # Re-exported, so that callers import one module.
 __all__ = ["CompileChoice", "ForwardPass", "Loss", "Trainer", "TrainerSettings", "new_trainer"]

@@ -23,13 +23,13 @@ from multiberts.launch.markers.attempts import (
     file_of_journal,
 )
 from multiberts.launch.plan.planned_run import stage_function
-from multiberts.runs.allocator import give_back_memory
 from multiberts.runs.console import report
 from multiberts.runs.directory import DONE, LOCK
 from multiberts.runs.errors import UserError, disk_full_line, memory_error
 from multiberts.runs.identity import check_promise, opened_code, promised
 from multiberts.runs.lease_holder import lock_file
 from multiberts.runs.preemption import PreemptedError, num_opened_blocks, preemption_notice
+from multiberts.runs.processes import give_back_memory
 
 # Time for another process, which is about to exit, to release a run.
 SECONDS_TO_LET_GO = 120.0

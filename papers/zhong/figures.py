@@ -30,7 +30,7 @@ from multiberts.report.presentation.formats import PERCENT
 from multiberts.report.presentation.readable_names import readable
 from multiberts.report.presentation.sections import Report, ReportSection, slug
 from multiberts.report.presentation.table_writer import Table
-from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS, canvas, width_of_names
+from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS, canvas
 from multiberts.stats.errors import DataError
 
 if TYPE_CHECKING:
@@ -317,7 +317,7 @@ def bounds_figure(pairs: Sequence[PairOfSizes]) -> Figure:
     """Draws the decay bounds of each pair of sizes by all methods, one panel per task."""
     tasks = list(dict.fromkeys(pair.task for pair in pairs))
     rows = max(sum(pair.task == task for pair in pairs) for task in tasks)
-    left = width_of_names(f"{pair.small} to {pair.large}" for pair in pairs)
+    left = drawing.width_of_names(f"{pair.small} to {pair.large}" for pair in pairs)
     with _panels(tasks, 1.5 + 0.5 * rows, "", 2, left=left) as (figure, panels):
         for axes, task in zip(panels, tasks, strict=True):
             chosen = [pair for pair in pairs if pair.task == task]
@@ -395,7 +395,7 @@ def variance_curve_figure(
 def momentum_figure(momenta: Mapping[Triple, Momentum], title: str = "") -> Figure:
     """Draws correlations of two successive improvements with intervals, one row per triple of sizes."""
     names = [" to ".join(sizes) for sizes in momenta]
-    with canvas(4.6 + width_of_names(names), 1.3 + 0.36 * len(momenta)) as (figure, axes):
+    with canvas(4.6 + drawing.width_of_names(names), 1.3 + 0.36 * len(momenta)) as (figure, axes):
         for row, item in enumerate(momenta.values()):
             drawing.row(axes, row, item.r, (item.low, item.high))
         axes.axvline(0, color="black", linewidth=0.9, linestyle=":")

@@ -22,7 +22,6 @@ from concurrent.futures import ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
 
-from multiberts.runs.console import ProgressBar
 from multiberts.runs.dask_cluster import (
     SECONDS_BETWEEN_LOOKS,
     LostWorkerError,
@@ -31,6 +30,7 @@ from multiberts.runs.dask_cluster import (
 )
 from multiberts.runs.errors import UserError
 from multiberts.runs.processes import available_cores
+from multiberts.runs.progress_bar import ProgressBar
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

@@ -158,3 +158,8 @@ def dots(
     where: NDArray = position + spread * _jitter(len(values))
     axes.plot(where, values, **dot_style(style) | {"zorder": 3} | look)
     return where
+
+
+def width_of_names(names: Iterable[str]) -> float:
+    """Returns the inches that the longest name takes beside its row."""
+    return 0.085 * max(map(len, names), default=0)
