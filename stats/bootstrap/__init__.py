@@ -1,1 +1,1 @@
-"""The Multi-Bootstrap: designs, draws, variances, intervals, tests, comparisons."""
+"""The Multi-Bootstrap: draws, scores of replicates, and pseudo-values of scores that are not means."""
