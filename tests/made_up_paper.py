@@ -1,14 +1,11 @@
 """A made-up MultiBERTs world: prediction files of a few tasks, procedures, steps and seeds."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import xarray
 
 from multiberts.papers.zhong.analysis import analyse_sizes
 from multiberts.report.prediction_sets import PredictionSet
-from multiberts.tests.sketches import drawn_figures, sketched_figures
 
 NUM_OCCUPATIONS = 30
 ORIGINAL = "original"
@@ -120,25 +117,6 @@ def paper_datasets(seeds=6, runs=2, examples=120, early_seeds=5):
         choices, right, **extras,
     )  # fmt: skip
     return found
-
-
-@pytest.fixture(autouse=True, scope="module")
-def sketched(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Where a module has the mark itself, its fixtures draw, too."""
-    if request.node.get_closest_marker("figures"):
-        yield
-        return
-    with sketched_figures():
-        yield
-
-
-@pytest.fixture(autouse=True)
-def drawn_where_marked(request: pytest.FixtureRequest) -> Iterator[None]:
-    if request.node.get_closest_marker("figures") is None:
-        yield
-    else:
-        with drawn_figures():
-            yield
 
 
 @pytest.fixture(scope="session")

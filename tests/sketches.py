@@ -62,3 +62,22 @@ def drawn_figures() -> Iterator[None]:
         yield
     finally:
         _to_be_drawn.pop()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def sketched(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Where a module has the mark itself, its fixtures draw, too."""
+    if request.node.get_closest_marker("figures"):
+        yield
+        return
+    with sketched_figures():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def drawn_where_marked(request: pytest.FixtureRequest) -> Iterator[None]:
+    if request.node.get_closest_marker("figures") is None:
+        yield
+    else:
+        with drawn_figures():
+            yield

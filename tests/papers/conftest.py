@@ -1,10 +1,4 @@
-"""Fixtures of these tests."""
+"""Figures are sketches; the made-up paper."""
 
-from multiberts.tests.made_up_paper import (  # noqa: F401
-    analysis,
-    datasets,
-    drawn_where_marked,
-    prediction_sets,
-    sizes,
-    sketched,
-)
+from multiberts.tests.made_up_paper import analysis, datasets, prediction_sets, sizes  # noqa: F401
+from multiberts.tests.sketches import drawn_where_marked, sketched  # noqa: F401

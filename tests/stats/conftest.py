@@ -1,10 +1,3 @@
-"""Fixtures of these tests."""
+"""Figures are sketches in these tests."""
 
-from multiberts.tests.made_up_paper import (  # noqa: F401
-    analysis,
-    datasets,
-    drawn_where_marked,
-    prediction_sets,
-    sizes,
-    sketched,
-)
+from multiberts.tests.sketches import drawn_where_marked, sketched  # noqa: F401
