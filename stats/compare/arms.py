@@ -136,9 +136,8 @@ def compare_arms(  # noqa: PLR0913 -- users see every option with its default
         )
     if against is not None and against not in by_name:
         raise DataError(f"found no arm {against!r} to compare with, only {', '.join(by_name)}")
-    result = compare_named_arms(
-        by_name, TaskData(None, None, metric, labels, clusters, missing), settings, against
-    )
+    task = TaskData(None, None, metric, labels, clusters, missing)
+    result = compare_named_arms(by_name, task, settings, against, SharedArms(copies=True))
     return replace(result, name=name, evaluation_set=evaluation_set)
 
 

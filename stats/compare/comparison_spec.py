@@ -241,10 +241,8 @@ class ArmDraws:
     def undefined(self) -> NDArray[np.bool_] | None:
         """Returns in which replicates a score was 0/0 [replicates]; None if none can be."""
         # A mean over all examples always has examples to divide by.
-        if all(
-            is_mean(job.score) and job.arm.observed is None
-            for job in self.family.jobs[self.columns]
-        ):
+        jobs = self.family.jobs[self.columns]
+        if all(is_mean(job.score) and job.arm.observed is None for job in jobs):
             return None
         return np.asarray(self.family.replicates.undefined[:, self.columns].any(axis=1))
 

@@ -252,9 +252,8 @@ class Comparison(EqualByContent, Readable):
         if seeds are not resampled.
         """
         origin = self.computed_from()
-        if origin.is_borrowed:
-            return None
-        return _seed_floor(origin.settings, [len(arm.seeds) for arm in origin.arms])
+        numbers = [len(arm.seeds) for arm in origin.arms]
+        return None if origin.is_borrowed else _seed_floor(origin.settings, numbers)
 
     @cached_property
     def below_seed_floor(self) -> bool:
@@ -402,29 +401,23 @@ class Comparison(EqualByContent, Readable):
 
     @cached_property
     def _unpaired(self) -> tuple[ConfidenceInterval, PValues] | None:
-        origin = self.computed_from()
-        if origin.unpaired is None:
-            return None
-        return interval_of_difference(
-            origin.arms, origin.unpaired, None, origin.kind, origin.settings.drawn, self._level
-        )
+        crossing = self.computed_from().unpaired
+        return None if crossing is None else self._of_difference(crossing)
 
     @cached_property
     def _recommended(self) -> tuple[ConfidenceInterval, PValues | None]:
-        origin, (base, *others) = self.computed_from(), self.computed_from().arms
-        if others:
-            return interval_of_difference(
-                origin.arms,
-                origin.crossing,
-                origin.pairs,
-                origin.kind,
-                origin.settings.drawn,
-                self._level,
-            )
-        units = base.num_scored
-        return interval_of_score(
-            origin.crossing, base.estimate, self._level, origin.kind, units
-        ), None
+        origin, base, level = self.computed_from(), self.base, self._level
+        if self.experiment is not None:
+            return self._of_difference(origin.crossing, origin.pairs)
+        ends = origin.crossing, base.estimate, level, origin.kind, base.num_scored
+        return interval_of_score(*ends), None
+
+    def _of_difference(
+        self, crossing: Crossing, pairs: AnswerPairs | None = None
+    ) -> tuple[ConfidenceInterval, PValues]:
+        origin = self.computed_from()
+        drawn, kind = origin.settings.drawn, origin.kind
+        return interval_of_difference(origin.arms, crossing, pairs, kind, drawn, self._level)
 
     @cached_property
     def _variance(self) -> VarianceEstimate:
@@ -527,11 +520,7 @@ class Comparison(EqualByContent, Readable):
         )
 
     def _drawn_arms(self) -> list[ArmSummary]:
-        if self.experiment is None:
-            return [self.base]
-        return (
-            [self.experiment] if self.design == "fixed_baseline" else [self.base, self.experiment]
-        )
+        return arms_of(self)[self.design == "fixed_baseline" :]
 
 
 def arms_of(*items: Comparison) -> list[ArmSummary]:

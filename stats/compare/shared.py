@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -21,10 +23,14 @@ class SharedArms:
     """Caches the tables and jobs of each arm.
 
     Keys are the ids of the data; the cache holds references, so that ids are not reused.
+
+    Args:
+      copies: whether arrays are copied, because their owner may change them before a number is asked for.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, copies: bool = False) -> None:
         self._cache: dict[tuple, tuple[Any, Any]] = {}
+        self._copies = copies
 
     def _once(self, key: tuple, source: Any, make: Callable[[], _Cached]) -> _Cached:
         if key not in self._cache:
@@ -49,7 +55,14 @@ class SharedArms:
         """Returns the arm of the data; see `stats.reading.arm_of`."""
         table = self.table(name, data, metric)
         key = "read", id(table), metric, missing
-        return self._once(key, table, lambda: arm_of(name, table, metric=metric, missing=missing))
+
+        def make() -> Arm:
+            arm = arm_of(name, table, metric=metric, missing=missing)
+            if not self._copies or isinstance(data, str | os.PathLike):
+                return arm
+            return replace(arm, predictions=arm.predictions.copy(), labels=arm.labels.copy())
+
+        return self._once(key, table, make)
 
     def clustered(self, arm: Arm, values: Any, name: str, called: str) -> Arm:
         """Returns the arm with its examples in clusters; see `stats.runs_table.clustered`."""

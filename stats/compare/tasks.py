@@ -21,6 +21,7 @@ from multiberts.stats.compare.comparison_spec import ComparisonSpec, Draws
 from multiberts.stats.compare.prepared_arms import PreparedArms, TaskData, prepare_arms
 from multiberts.stats.compare.ranking import ArmComparisons, corrected, level_of_each, ranked
 from multiberts.stats.compare.result import Comparison, Names, Origin, arms_of
+from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.compare.two_arms import compare_specs
 from multiberts.stats.errors import DataError, as_data_errors
 from multiberts.stats.interval_rule import ScoreKind, interval_of_score, spread_of
@@ -139,7 +140,7 @@ def compare_tasks(
             settings = replace(settings, design="single")
     elif experiment is not None or metric is not None:
         raise DataError("found tasks by name; give each its experiment and metric in its TaskData")
-    return compare_family(tasks, settings, names)
+    return compare_family(tasks, settings, names, SharedArms(copies=True))
 
 
 def _tasks_of(
@@ -202,7 +203,10 @@ class CountedArms(NamedTuple):
 
 
 def compare_family(
-    tasks: Mapping[str, TaskData], settings: ComparisonSettings, names: tuple[str, str]
+    tasks: Mapping[str, TaskData],
+    settings: ComparisonSettings,
+    names: tuple[str, str],
+    shared: SharedArms | None = None,
 ) -> TaskComparisons:
     """Compares the two arms of several tasks; see `compare_tasks`.
 
@@ -216,7 +220,7 @@ def compare_family(
         metrics = task.metric if isinstance(task.metric, list | tuple) else [task.metric]
         for metric in metrics:
             with as_data_errors(f"task {name!r}"):
-                prepared = prepare_arms(replace(task, metric=metric), settings)
+                prepared = prepare_arms(replace(task, metric=metric), settings, shared)
             key = f"{name}, {metric_name(str(metric))}" if len(metrics) > 1 else name
             cells[key] = CountedArms(name, task.examples_of or name, prepared)
     specs = [_spec(cell, settings) for cell in cells.values()]

@@ -107,7 +107,7 @@ def compare(
     elif design == "paired":
         settings = replace(settings, design="single")
     task = TaskData(base, experiment, metric, labels, clusters, missing)
-    return compare_task(task, settings, names, data=data)
+    return compare_task(task, settings, names, SharedArms(copies=True), data)
 
 
 def compare_task(

@@ -230,6 +230,42 @@ def test_the_bootstrap_is_drawn_for_percentiles_alone(drawn):
     assert len(drawn) == len(results)
 
 
+@pytest.mark.parametrize("design", ["paired", "unpaired", "single"])
+def test_arrays_that_change_later_change_no_number(design):
+    """What a comparison computes when it is asked is about the arrays that it was given."""
+
+    def given():
+        random, labels = np.random.default_rng(0), np.arange(60) % 2 + 0.0
+        arms = [
+            xarray.Dataset(
+                {
+                    "prediction": (("run", "example"), 1.0 * (random.random((4, 60)) < skill)),
+                    "label": ("example", labels.copy()),
+                },
+                {"pretrain_seed": ("run", range(4))},
+            )
+            for skill in (0.4, 0.5, 0.6)
+        ]
+        base, experiment, _ = arms
+        other = None if design == "single" else experiment
+        results = [
+            compare(base, other, design=design, clusters=np.arange(60) // 5, n_resamples=60),
+            compare_tasks({"x": TaskData(base, other)}, design=design, n_resamples=60),
+        ]
+        if design != "single":
+            by_name = dict(zip("abc", arms, strict=True))
+            results.append(compare_arms(by_name, design=design, n_resamples=60))
+        return results, arms
+
+    expected, _ = given()
+    found, arms = given()
+    for arm in arms:
+        for values in arm.data_vars.values():
+            values.values[...] = 0
+    assert [str(each) for each in found] == [str(each) for each in expected]
+    assert [each.to_dict() for each in found] == [each.to_dict() for each in expected]
+
+
 def test_scores_that_may_be_undefined_are_drawn_to_say_so(drawn):
     labels = np.arange(40) % 2
     result = compare(BASE + 0.0, EXPERIMENT[:5] + 0.0, "f1", labels=labels, n_resamples=60)
