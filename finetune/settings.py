@@ -132,7 +132,7 @@ class FinetuningSettings(TrainingOptions, DataArguments):
         for epochs in self.prediction_epochs:
             if epochs >= self.num_epochs:
                 raise UserError(
-                    f"finetune.prediction_epochs holds {epochs}, expected numbers above 0 and below "
+                    f"finetune.prediction_epochs holds {epochs:g}, expected numbers above 0 and below "
                     f"num_epochs, {self.num_epochs}: at the end predictions are made anyway; correct the "
                     "list"
                 )
