@@ -86,7 +86,7 @@ def table(result: Readable) -> Table:
 
 
 def notes(result: Comparison | ArmComparisons) -> tuple[str, ...]:
-    """Returns the notes on the data, with the names of the arms, and those on scores that need a caution."""
+    """Returns notes on the data (with the arms' names), on undefined scores and on calibration errors."""
     if isinstance(result, ArmComparisons):
         found = [*result.data_notes, *_notes_of_calibration(result.calibrated_scores)]
         return (*dict.fromkeys(found),)

@@ -31,7 +31,7 @@ _Result = TypeVar("_Result", bound="EqualByContent")
 class EqualByContent:
     """Makes dataclasses with arrays comparable by content, hashable and convertible to JSON.
 
-    Their numbers are the fields, but for those with `compare=False`, and what `cached_property` computes.
+    Their numbers are the fields (except those with `compare=False`) and the cached properties.
     """
 
     # Fields that stay behind when a result is pickled: they hold functions.
@@ -67,7 +67,7 @@ class EqualByContent:
         return hash(self._content())
 
     def __getstate__(self) -> dict[str, Any]:
-        """Returns the state with every number computed, as the data that it comes from stay behind."""
+        """Returns the state with every number computed, because the data stay behind."""
         if not self._not_pickled:
             return self.__dict__
         numbers = {name: getattr(self, name) for name in self._numbers()}

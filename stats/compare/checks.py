@@ -288,7 +288,7 @@ def check_defined(name: str, job: ScoreJob) -> None:
 
 
 def calibrated_scores(metric: MetricLike, arms: Sequence[Arm]) -> list[float]:
-    """Returns the ECE that calibrated models with each arm's confidences show by chance; empty for others."""
+    """Returns the ECE that calibrated models with each arm's confidences show; empty for other metrics."""
     return [_calibrated_score(arm) for arm in arms] if metric.name == "ece" else []
 
 

@@ -66,7 +66,7 @@ class ComparisonSpec:
         shared: SharedArms | None = None,
         prior: Term = (0.0, 0.0),
     ) -> ComparisonSpec:
-        """Checks that what is drawn varies and has a score, and makes the jobs.
+        """Checks the drawn seeds and the scores, and makes the bootstrap jobs.
 
         Args:
           examples: name of the set of examples; specs with the same name share its draws.
@@ -172,7 +172,7 @@ class ComparisonSpec:
 
 
 def _check_drawn_seeds(arms: Sequence[Arm], settings: ComparisonSettings) -> None:
-    """Refuses a drawn arm of one seed, with the ways that there are for this role."""
+    """Refuses a drawn arm with one seed; the message lists the ways out for its role."""
     drawn = [*zip(_ROLES, arms, strict=False)][settings.design == "fixed_baseline" :]
     for role, arm in drawn:
         cures = ["borrow their spread (seed_sd='NUMBER')"] * (arm.num_examples > 1)
@@ -227,7 +227,7 @@ def _is_finite(job: ScoreJob) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class ArmDraws:
-    """The scores of one comparison's arms among those of its family."""
+    """Bootstrap scores of one comparison: some columns of those of its family."""
 
     family: FamilyDraws
     columns: slice
