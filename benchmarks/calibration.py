@@ -35,10 +35,10 @@ from multiberts import stats
 from multiberts.report.presentation.table_writer import Table
 from multiberts.runs import console
 from multiberts.runs.command_line.command import run_command
+from multiberts.runs.console import ProgressBar
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import write_atomically
-from multiberts.runs.progress_bar import ProgressBar
 
 WANTED, LEVEL = 0.93, 0.05
 DRAWS = 39  # the minimum, as recommended intervals use no bootstrap samples

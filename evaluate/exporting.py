@@ -13,9 +13,9 @@ from multiberts.evaluate.prediction_files.predictions import read_run_prediction
 from multiberts.evaluate.prediction_files.run_file import RUN_COORDINATES, find_runs, set_of
 from multiberts.evaluate.squad_files import write_squad_files
 from multiberts.runs import console
+from multiberts.runs.console import ProgressBar
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import MARK, as_cell, check_output, replaced
-from multiberts.runs.progress_bar import ProgressBar
 from multiberts.runs.tables import need_pyarrow
 
 if TYPE_CHECKING:

@@ -33,12 +33,11 @@ from multiberts.evaluate.prediction_files.predictions import (
 )
 from multiberts.evaluate.prediction_files.run_checks import RUN_KEY, RunEntry, RunProblem, find_all
 from multiberts.evaluate.prediction_files.run_file import read_run, run_directories, set_of
-from multiberts.runs.console import joined, progress, warn
+from multiberts.runs.console import ProgressBar, joined, progress, warn
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError, counted, nearest
 from multiberts.runs.files import as_cell, write_atomically
 from multiberts.runs.identity import Identity, opened
-from multiberts.runs.progress_bar import ProgressBar
 
 if TYPE_CHECKING:
     import xarray

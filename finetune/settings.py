@@ -12,9 +12,15 @@ from multiberts.bert.checkpoint.hub import check_name
 from multiberts.evaluate.prediction_files.run_file import check_set_names, set_at
 from multiberts.finetune.data_files import DATASET_PREFIX
 from multiberts.finetune.model import HELD_OUT
-from multiberts.finetune.roles import FILES, NAMES, SPEED, fields_with_role
 from multiberts.finetune.task import DataArguments, FinetuningData, Task, task_named
-from multiberts.finetune.training_options import RECIPE, TrainingOptions
+from multiberts.finetune.training_options import (
+    FILES,
+    NAMES,
+    RECIPE,
+    SPEED,
+    TrainingOptions,
+    fields_with_role,
+)
 from multiberts.runs.errors import UserError
 from multiberts.runs.identity import Identity, Values, opened, opened_code, without_later_defaults
 from multiberts.runs.parameters import (

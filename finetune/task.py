@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from multiberts.finetune.roles import DATA, FILES
+from multiberts.finetune.training_options import DATA, FILES
 from multiberts.runs.command_line.help import parameter_lines
 from multiberts.runs.errors import UserError, nearest
 from multiberts.runs.identity import opened_code, without_later_defaults

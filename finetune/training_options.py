@@ -6,13 +6,16 @@ import dataclasses
 import functools
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from multiberts.finetune.roles import SPEED
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.parameters import NonNegativeInt, PositiveFloat, PositiveInt, Range
 
 if TYPE_CHECKING:
     from multiberts.bert.model.configuration import BertConfig
     from multiberts.bert.training.engine import CompileChoice, Loss, Trainer
+
+# Roles of settings, as metadata of their fields, by which a run is identified: a setting names files, selects
+# data, names the checkpoint, or only changes speed; one without a role affects training.
+FILES, DATA, NAMES, SPEED = ({"role": role} for role in ("files", "data", "names", "speed"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,3 +75,9 @@ class TrainingOptions:
 
 # The published recipe's.
 RECIPE = TrainingOptions()
+
+
+def fields_with_role(settings: type, role: str | None) -> tuple[str, ...]:
+    """Returns the names of the fields; None: those without a role."""
+    fields = dataclasses.fields(settings)
+    return tuple(field.name for field in fields if field.metadata.get("role") == role)

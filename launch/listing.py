@@ -7,7 +7,7 @@ from typing import Literal
 
 from multiberts.evaluate.metrics.register import METRICS, USUAL_NAMES
 from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES
-from multiberts.report.presentation.metric_texts import metric_meaning
+from multiberts.report.presentation.formats import metric_meaning
 
 _ROOT = Path(__file__).resolve().parents[1]
 

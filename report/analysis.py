@@ -20,7 +20,7 @@ from multiberts.report.prediction_sets import (
     curve_of_prediction_sets,
 )
 from multiberts.report.presentation import figures
-from multiberts.report.presentation.metric_texts import metric_label
+from multiberts.report.presentation.formats import metric_label
 from multiberts.report.presentation.readable_names import readable
 from multiberts.report.presentation.sections import ReportSection, slug
 from multiberts.report.selection import (

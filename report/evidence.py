@@ -5,7 +5,7 @@ Both the command `compare` and the report of finished runs use this module.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, cast, get_args
@@ -16,9 +16,10 @@ from multiberts.report.examples_by_seed import ExampleGrid, example_grid
 from multiberts.report.prediction_sets import PredictionSet, compare_prediction_sets, task_of
 from multiberts.report.presentation import figures, ranking_words, words
 from multiberts.report.presentation.answer import FurtherAnswer
-from multiberts.report.presentation.metric_texts import metric_label
+from multiberts.report.presentation.formats import metric_label
 from multiberts.report.presentation.reported import ReportedComparison, answer, clearest, judged
 from multiberts.report.presentation.sections import ReportSection, slug
+from multiberts.runs.console import ProgressBar
 from multiberts.runs.errors import in_flags
 from multiberts.stats.compare.arms import ManyDesign, compare_named_arms
 from multiberts.stats.compare.prepared_arms import TaskData, prepare_arms
@@ -188,12 +189,7 @@ def compare_all(
             base = pair.prediction_sets[0]
             key = base.task, base.set_name, pair.measure
             together.setdefault(key, []).append((results, number))
-    groups: Iterable[list[tuple[_Results, int]]] = together.values()
-    if len(together) > 1:
-        from multiberts.runs.progress_bar import ProgressBar  # not needed for two files
-
-        groups = ProgressBar([*groups], desc="comparisons")
-    for group in groups:
+    for group in ProgressBar(list(together.values()), desc="comparisons"):
         shared = SharedArms()
         for results, number in group:
             _compare(results, number, shared, name_of if for_page else None)

@@ -29,14 +29,12 @@ from multiberts.report.presentation.formats import (
     NONE,
     Cell,
     format_cell,
-    with_decimals,
-    with_minus,
-)
-from multiberts.report.presentation.metric_texts import (
     interval_decimals,
     metric_label,
     metric_meaning,
     score_format,
+    with_decimals,
+    with_minus,
 )
 from multiberts.report.presentation.provenance import data_facts, made_with
 from multiberts.report.presentation.reported import ReportedComparison, against_base, tally

@@ -15,12 +15,14 @@ from multiberts.report.presentation.figures import (
     forest_figure,
     sources_figure,
 )
-from multiberts.report.presentation.formats import decimals_for, format_cell, with_decimals
-from multiberts.report.presentation.metric_texts import (
+from multiberts.report.presentation.formats import (
+    decimals_for,
     difference_text,
+    format_cell,
     metric_at_start,
     score_format,
     score_text,
+    with_decimals,
 )
 from multiberts.report.presentation.planning import detectable_text, needs_in_words
 from multiberts.report.presentation.table_writer import Table
@@ -137,10 +139,6 @@ def _notes_of_calibration(by_chance: Sequence[tuple[str, float]]) -> list[str]:
         f"{text} Intervals are of such biased scores: an arm is shown to be miscalibrated only where all of "
         f"its own lies above its number{of_difference}."
     ]
-
-
-def differences_table(result: ArmComparisons) -> Table:
-    return comparison_tables.differences_table(result)
 
 
 def methods(result: Readable) -> str:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import errno
 import functools
+import math
 import os
 import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
-from typing import TextIO
+from typing import Any, TextIO
+
+from tqdm import tqdm
 
 # Unicode's categories: control, format (direction marks), half a character, ends of lines and paragraphs.
 _STEERING = ("Cc", "Cf", "Cs", "Zl", "Zp")
@@ -30,8 +33,31 @@ def is_verbose() -> bool:
     return _verbosity == _VERBOSE
 
 
-def is_quiet() -> bool:
-    return _verbosity == _QUIET
+class ProgressBar(tqdm):
+    """A progress bar on a terminal; elsewhere a line every half minute, and none for short work."""
+
+    INTERVAL = 30.0  # seconds
+
+    def __init__(self, *arguments: Any, disable: bool = False, **options: Any):
+        self._is_drawn = sys.stderr.isatty()
+        if not self._is_drawn:
+            # Check the clock at every update, so that no thread is needed.
+            options |= dict.fromkeys(("delay", "mininterval", "maxinterval"), self.INTERVAL)
+            options |= {"miniters": 1, "ascii": True}
+        super().__init__(*arguments, disable=disable or _verbosity == _QUIET, **options)
+
+    def display(self, msg: str | None = None, pos: int | None = None) -> None:
+        """Draws the bar, or prints it as a line."""
+        if self._is_drawn:
+            super().display(msg, pos)
+        else:
+            progress(msg or str(self))
+
+    def close(self) -> None:
+        """Finishes a drawn bar; printed lines need no end."""
+        if not self._is_drawn:
+            self.delay = math.inf
+        super().close()
 
 
 def report(text: str = "") -> None:
@@ -40,7 +66,7 @@ def report(text: str = "") -> None:
 
 def progress(text: str) -> None:
     """Prints the progress of a command, one line on standard error; nothing with `-q`."""
-    if not is_quiet():
+    if _verbosity != _QUIET:
         _print(text, sys.stderr)
 
 

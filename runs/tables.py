@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from multiberts.runs import console, files
 from multiberts.runs.errors import UserError, check_memory, counted, listed, memory_error
-from multiberts.runs.files import PathLike
-from multiberts.runs.foreign_files import MOST_BYTES_NEEDED, refuse_bytes
+from multiberts.runs.files import MOST_BYTES_NEEDED, PathLike, refuse_bytes
 from multiberts.runs.parameters import shortened
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from multiberts.stats.public_names import LazyPackage
 if TYPE_CHECKING:
     from multiberts.evaluate.metrics.register import METRICS
     from multiberts.papers import b3, zhong
-    from multiberts.report import printing  # noqa: F401 -- for results, which call it by name
     from multiberts.report.answers.borrowed_spread import SeedSpread, one_seed
     from multiberts.report.answers.published_number import reproduce
     from multiberts.report.answers.sameness import same

@@ -71,8 +71,17 @@ def _with_checked_keywords(function: Callable[..., Any], package: str) -> Callab
     return checked
 
 
+# Prints results, which call it by name: numbers import no words.
+_PRINTING = "multiberts.report.printing"
+
+
+def printing() -> Any:
+    """Returns the module with the words, tables and figures of results."""
+    return import_module(_PRINTING)
+
+
 def public(name: str) -> Any:
-    """Returns a function of a higher room, for methods of results: numbers import no words and no pages."""
+    """Returns a public function, for methods of results that call it."""
     return getattr(import_module("multiberts.stats"), name)
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from multiberts.runs.errors import nearest
 from multiberts.stats.interval_rule import percentile_interval
 from multiberts.stats.intervals import ConfidenceInterval, Interval
-from multiberts.stats.public_names import public
+from multiberts.stats.public_names import printing, public
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -158,12 +158,13 @@ class Readable:
 
     @property
     def _printing(self) -> Any:
-        return public("printing")
+        return printing()
 
     def table(self) -> PrintedTable:
         """Returns estimates with intervals and the recommended p, first of the arms, then of the difference.
 
-        Shares are shown in per cent unless the table has other metrics; `csv()` writes them from 0 to 1.
+        Of many arms it has scores, intervals, ranks and groups. Shares are shown in per cent unless the table
+        has other metrics; `csv()` writes them from 0 to 1.
         """
         return cast("PrintedTable", self._printing.table(self))
 
@@ -196,10 +197,11 @@ class Readable:
         return str(self._printing.methods(self))
 
     def plot(self, ax: Axes | None = None) -> Figure | Axes:
-        """Draws the arms and their difference with its intervals, or one row per comparison.
+        """Draws the arms and their difference with its intervals, one row per comparison, or ranks.
 
         Args:
           ax: Matplotlib axes to draw into, which are returned; for two arms only the difference is drawn.
+            A ranking has two panels and takes none.
 
         Examples:
           >>> from matplotlib.figure import Figure

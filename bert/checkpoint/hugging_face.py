@@ -46,10 +46,9 @@ from multiberts.bert.tokenization import (
     UNK,
 )
 from multiberts.bert.vocabulary import TOKENIZER, TOKENIZER_CONFIG, VOCABULARY, Vocabulary
-from multiberts.runs import console
+from multiberts.runs import console, files
 from multiberts.runs.errors import UserError, listed
 from multiberts.runs.files import PathLike, read_json_fields, write_json_fields
-from multiberts.runs.foreign_files import MOST_BYTES_NEEDED, refuse_bytes
 
 WEIGHTS = "model.safetensors"
 OLD_WEIGHTS = "pytorch_model.bin"
@@ -453,7 +452,7 @@ def opened(path: Path) -> Any:
     try:
         return safe_open(path, framework="np")
     except (SafetensorError, OSError) as error:
-        refuse_bytes(path, _start_of(path), "copy it again")
+        files.refuse_bytes(path, _start_of(path), "copy it again")
         raise UserError(
             f"{path} cannot be read ({error}); it is truncated or damaged: copy it again"
         ) from error
@@ -463,7 +462,7 @@ def _start_of(path: Path) -> bytes:
     """Returns the first bytes of a file of weights that a library could not read."""
     try:
         with open(path, "rb") as file:
-            return file.read(MOST_BYTES_NEEDED)
+            return file.read(files.MOST_BYTES_NEEDED)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}; check the path") from error
 
@@ -484,7 +483,7 @@ def _unpickled(path: Path) -> contextlib.nullcontext[Mapping[str, Any]]:
     except Exception as error:
         start = _start_of(path)
         if not start.startswith((b"PK", b"\x80")):  # formats of PyTorch
-            refuse_bytes(path, start, "copy it again")
+            files.refuse_bytes(path, start, "copy it again")
         if match := re.search(r"Unsupported global: GLOBAL (\S+)", str(error)):
             raise UserError(
                 f"{path} holds {match[1]} besides tensors, as training states and whole models do; if you "

@@ -18,9 +18,9 @@ from multiberts.bert.training.log import METRICS, TrainingLog, refused_writes, t
 from multiberts.bert.training.state import STATE, StateWriter, TrainingState, load_newest_state
 from multiberts.bert.training.trainer import Array, Batch, Trainer
 from multiberts.runs import console
+from multiberts.runs.console import ProgressBar
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import MAINTENANCE, PreemptedError
-from multiberts.runs.progress_bar import ProgressBar
 
 _Batch = TypeVar("_Batch")
 

@@ -13,10 +13,10 @@ from multiberts.evaluate.imports.other_programs import read_other_programs
 from multiberts.evaluate.imports.sizes_release import read_sizes
 from multiberts.evaluate.prediction_files.run_file import find_runs
 from multiberts.evaluate.readers.columns import ROLES, ColumnNames
+from multiberts.runs.console import ProgressBar
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import PathLike
 from multiberts.runs.parameters import Seed, takes_fields_of
-from multiberts.runs.progress_bar import ProgressBar
 
 
 @dataclass(frozen=True, kw_only=True)

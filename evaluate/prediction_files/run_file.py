@@ -347,11 +347,7 @@ def _misnamed(name: str) -> str | None:
 
 
 def check_set_names(names: Sequence[str]) -> None:
-    """Refuses evaluation sets with the same name, and names that files cannot have.
-
-    Raises:
-      UserError: a name is repeated or unfit.
-    """
+    """Refuses evaluation sets with the same name, and names that files cannot have."""
     cure = "rename it in finetune.evaluation_files, or the file to predict or import"
     for number, name in enumerate(names):
         if problem := _misnamed(name):

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from multiberts.runs.errors import UserError
-from multiberts.runs.foreign_files import SPREADSHEET, UNPACK
+from multiberts.runs.files import SPREADSHEET, UNPACK
 
 
 class NoPredictionsError(UserError):

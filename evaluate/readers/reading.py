@@ -71,8 +71,7 @@ from multiberts.evaluate.readers.rows import (
 from multiberts.runs import console
 from multiberts.runs.archives import open_archive, read_arrays
 from multiberts.runs.errors import UserError, counted, listed, memory_error
-from multiberts.runs.files import decoded, read_bytes
-from multiberts.runs.foreign_files import MOST_BYTES_NEEDED, refuse_bytes
+from multiberts.runs.files import MOST_BYTES_NEEDED, decoded, read_bytes, refuse_bytes
 from multiberts.runs.parameters import shortened
 from multiberts.runs.tables import parse_json_rows, read_columnar, rows_under_data, separator_of
 

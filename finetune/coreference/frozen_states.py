@@ -21,11 +21,11 @@ from multiberts.bert.training.state import DeviceWeights
 from multiberts.finetune.coreference.mention_pairs import MentionPairs
 from multiberts.finetune.features import evaluation_batches, sequence_batch
 from multiberts.finetune.model import Network, forward_pass
+from multiberts.runs.console import ProgressBar
 from multiberts.runs.environment import JAX, engine
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import replaced
 from multiberts.runs.lease_holder import lock_file
-from multiberts.runs.progress_bar import ProgressBar
 
 if TYPE_CHECKING:
     from multiberts.bert.training.engine import CompileChoice, ForwardPass

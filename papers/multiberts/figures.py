@@ -19,7 +19,7 @@ from multiberts.papers.multiberts.tables import COMPONENT_NAMES, CORRECTION_NAME
 from multiberts.report.prediction_sets import PredictionSet, RunScores
 from multiberts.report.presentation import drawing
 from multiberts.report.presentation.figures import bias_figure, forest_figure
-from multiberts.report.presentation.metric_texts import metric_label, score_format
+from multiberts.report.presentation.formats import metric_label, score_format
 from multiberts.report.presentation.readable_names import readable
 from multiberts.runs.errors import counted
 from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS, canvas

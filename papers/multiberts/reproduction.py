@@ -46,7 +46,7 @@ from multiberts.report.prediction_sets import PredictionSet, curve_of_prediction
 from multiberts.report.presentation import words
 from multiberts.report.presentation.comparison_tables import full_table
 from multiberts.report.presentation.figures import bootstrap_figure, sources_figure, training_figure
-from multiberts.report.presentation.metric_texts import score_text
+from multiberts.report.presentation.formats import score_text
 from multiberts.report.presentation.readable_names import readable
 from multiberts.report.presentation.sections import Report, ReportSection, slug
 from multiberts.report.presentation.table_writer import Table

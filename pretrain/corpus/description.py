@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from multiberts.runs.console import ProgressBar
 from multiberts.runs.directory import DONE, RecordedFile, read_done
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, parse_json_fields, read_bytes
-from multiberts.runs.progress_bar import ProgressBar
 
 DESCRIPTION = "corpus.json"
 

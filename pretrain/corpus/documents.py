@@ -36,8 +36,7 @@ from multiberts.bert.tokenization import split_words
 from multiberts.pretrain.corpus.sentences import sentences_of
 from multiberts.runs.console import note_once
 from multiberts.runs.errors import UserError, listed
-from multiberts.runs.files import open_unpacked, parse_json
-from multiberts.runs.foreign_files import MOST_BYTES_NEEDED, refuse_bytes
+from multiberts.runs.files import MOST_BYTES_NEEDED, open_unpacked, parse_json, refuse_bytes
 
 FileFormat = Literal["sentences", "blank_lines", "raw", "wikiextractor", "jsonl"]
 FILE_FORMATS = get_args(FileFormat)

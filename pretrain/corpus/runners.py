@@ -22,6 +22,7 @@ from concurrent.futures import ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
 
+from multiberts.runs.console import ProgressBar
 from multiberts.runs.dask_cluster import (
     SECONDS_BETWEEN_LOOKS,
     LostWorkerError,
@@ -30,7 +31,6 @@ from multiberts.runs.dask_cluster import (
 )
 from multiberts.runs.errors import UserError
 from multiberts.runs.processes import available_cores
-from multiberts.runs.progress_bar import ProgressBar
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

@@ -39,6 +39,7 @@ from multiberts.pretrain.corpus.token_store import (
     write_token_store,
 )
 from multiberts.pretrain.corpus.vocabulary import count_words
+from multiberts.runs.console import ProgressBar
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import (
     UNFINISHED_SUFFIX,
@@ -50,7 +51,6 @@ from multiberts.runs.files import (
     write_atomically,
 )
 from multiberts.runs.identity import Input, check_unchanged
-from multiberts.runs.progress_bar import ProgressBar
 
 # A shard takes about ten seconds of one core, and a worker's death costs that much.
 SHARD_BYTES = 32 << 20

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, cast
 
 from multiberts.report.presentation.answer import FurtherAnswer, finished
-from multiberts.report.presentation.metric_texts import difference_text, printed_unit
+from multiberts.report.presentation.formats import difference_text, printed_unit
 from multiberts.report.presentation.words import finding
 from multiberts.stats.compare.comparison_spec import ComparisonSpec
 from multiberts.stats.compare.result import Comparison, Names, arms_of

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from multiberts.report.answers.borrowed_spread import SeedSpread, seed_spread
 from multiberts.report.presentation.answer import FurtherAnswer, finished
-from multiberts.report.presentation.metric_texts import difference_text, score_text
+from multiberts.report.presentation.formats import difference_text, score_text
 from multiberts.report.presentation.words import about_seeds, p_text, rate_text, unseen_failures_of
 from multiberts.runs.errors import counted
 from multiberts.stats.compare.result import Comparison

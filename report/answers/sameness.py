@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from multiberts.report.presentation.answer import FurtherAnswer, finished
-from multiberts.report.presentation.metric_texts import difference_text, printed_unit
+from multiberts.report.presentation.formats import difference_text, printed_unit
 from multiberts.report.presentation.planning import range_text
 from multiberts.report.presentation.words import (
     count_text,

@@ -19,8 +19,13 @@ from numpy.typing import NDArray
 from multiberts.evaluate.readers.rows import TEXT_NAMES
 from multiberts.report.presentation import drawing
 from multiberts.report.presentation.answer import FurtherAnswer, finished
-from multiberts.report.presentation.formats import Cell, heading
-from multiberts.report.presentation.metric_texts import metric_at_start, metric_label, score_format
+from multiberts.report.presentation.formats import (
+    Cell,
+    heading,
+    metric_at_start,
+    metric_label,
+    score_format,
+)
 from multiberts.report.presentation.sections import ReportSection
 from multiberts.report.presentation.table_writer import Table
 from multiberts.runs.console import printable

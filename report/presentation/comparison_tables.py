@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median_high
 from typing import Any
 
 from multiberts.report.presentation.answer import FurtherAnswer
-from multiberts.report.presentation.formats import NONE, Cell, format_cell, with_decimals
-from multiberts.report.presentation.metric_texts import (
+from multiberts.report.presentation.formats import (
+    NONE,
+    Cell,
+    format_cell,
     interval_decimals,
     metric_label,
     score_format,
+    with_decimals,
 )
 from multiberts.report.presentation.ranking_words import rank_text
 from multiberts.report.presentation.reported import ReportedComparison
@@ -101,11 +105,7 @@ def metric_decimals(items: Sequence[Comparison]) -> dict[str, int | None]:
     for item in items:
         number = interval_decimals(item.ci, item.metric)
         digits.setdefault(item.metric, []).extend([] if number is None else [number])
-    # The upper median; the module `statistics` takes 3 ms to import.
-    return {
-        metric: sorted(numbers)[len(numbers) // 2] if numbers else None
-        for metric, numbers in digits.items()
-    }
+    return {metric: median_high(numbers) if numbers else None for metric, numbers in digits.items()}
 
 
 def summary_table(items: Sequence[ReportedComparison]) -> Table:

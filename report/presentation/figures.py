@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from multiberts.evaluate.metrics.column_metric import UNBOUNDED
 from multiberts.report.presentation import drawing
-from multiberts.report.presentation.formats import heading, with_minus
-from multiberts.report.presentation.metric_texts import metric_label, score_format
+from multiberts.report.presentation.formats import heading, metric_label, score_format, with_minus
 from multiberts.report.presentation.words import SOURCES, drawn_unit
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.figure_style import COLOURS, GREY, canvas

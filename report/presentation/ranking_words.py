@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from multiberts.report.presentation.metric_texts import difference_text, interval_decimals
+from multiberts.report.presentation.formats import difference_text, interval_decimals
 from multiberts.report.presentation.words import (
     PAIRED_BY_NUMBER,
     WAYS,

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from multiberts.report.presentation import words
 from multiberts.report.presentation.answer import FurtherAnswer
-from multiberts.report.presentation.formats import NONE
-from multiberts.report.presentation.metric_texts import interval_decimals, score_text
+from multiberts.report.presentation.formats import NONE, interval_decimals, score_text
 from multiberts.report.presentation.sections import ReportSection
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.metric_names import higher_is_better, metric_name

@@ -15,10 +15,11 @@ from multiberts.report.presentation.formats import (
     Cell,
     format_cell,
     heading,
+    metric_label,
+    score_format,
     with_decimals,
     with_minus,
 )
-from multiberts.report.presentation.metric_texts import metric_label, score_format
 from multiberts.runs.files import as_cell
 from multiberts.runs.web_page.rendering import render
 from multiberts.stats.intervals import Interval

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES
-from multiberts.report.presentation.formats import format_cell
-from multiberts.report.presentation.metric_texts import (
+from multiberts.report.presentation.formats import (
     difference_text,
+    format_cell,
     interval_decimals,
     metric_at_start,
     score_text,

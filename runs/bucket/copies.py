@@ -1,19 +1,34 @@
-"""Finished things in a bucket: inputs are copied to this machine, finished runs from it."""
+"""Copies of what lies in a bucket: of inputs and finished runs, and of a stage's arguments while it runs."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from multiberts.runs import files
 from multiberts.runs.bucket import mirror
-from multiberts.runs.bucket.objects import Bucket
+from multiberts.runs.bucket.objects import (
+    Bucket,
+    BucketUnreachableError,
+    LocalCopyError,
+    MirrorLostError,
+    is_url,
+)
 from multiberts.runs.directory import DONE, LOCK, read_done
 from multiberts.runs.errors import UserError
+from multiberts.runs.parameters import with_texts
+from multiberts.runs.preemption import PreemptedError
 
 # Facts that change with an object's content; each service has some of them.
 _CONTENT = ("md5Hash", "crc32c", "generation", "ETag", "etag", "mtime", "created", "size")
+RUN_DIR = "run_dir"
+
+# These are passed to other programs, which read buckets themselves.
+_PASSED_ON = {"scheduler", "datasets_dir"}
 
 
 def fetch(url: str) -> Path:
@@ -113,3 +128,49 @@ def _has_sizes(path: Path, sizes: Mapping[str, int | None]) -> bool:
     """Returns whether a copy still has all its files: programs that clean caches remove single ones."""
     copies = ((path / name if name else path, size) for name, size in sizes.items())
     return all(file.is_file() and size in (None, file.stat().st_size) for file, size in copies)
+
+
+@contextlib.contextmanager
+def local_arguments(arguments: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Replaces arguments with paths in a bucket by local copies.
+
+    Inputs are fetched first. `run_dir` becomes a local copy, which is pushed now and then and when
+    the block ends, however it ends.
+    """
+    url_of_path: dict[str, str] = {}
+
+    def local_copy(name: str, value: str) -> str:
+        if name in (RUN_DIR, *_PASSED_ON) or not is_url(value):
+            return value
+        if name.startswith("output"):
+            raise UserError(
+                f"{name} is {value!r}, expected a local path, because only run_dir may be written to a "
+                "bucket; copy the result there"
+            )
+        path = str(fetch(value))
+        url_of_path[path] = value.rstrip("/")
+        return path
+
+    try:
+        with contextlib.ExitStack() as stack:
+            located = {
+                name: with_texts(functools.partial(local_copy, name), value)
+                for name, value in arguments.items()
+            }
+            if is_url(arguments.get(RUN_DIR)):
+                copy = mirror.Mirror(arguments[RUN_DIR], url_of_path)
+                url_of_path[str(copy.path)] = arguments[RUN_DIR].rstrip("/")
+                stack.enter_context(copy)
+                located[RUN_DIR] = str(copy.path)
+            yield located
+    except UserError as error:
+        message = str(error)
+        if not isinstance(error, LocalCopyError):
+            for path in sorted(url_of_path, key=len, reverse=True):
+                message = message.replace(path, url_of_path[path])
+        if isinstance(error, BucketUnreachableError | MirrorLostError):
+            # The input may be right: a supervisor can start the command again.
+            raise PreemptedError(message) from error
+        if message == str(error):
+            raise
+        raise type(error)(message) from error

@@ -18,7 +18,7 @@ from absl import app, flags
 
 import multiberts
 from multiberts.runs import console, environment, files, parameters
-from multiberts.runs.bucket.localising import local_arguments
+from multiberts.runs.bucket.copies import local_arguments
 from multiberts.runs.command_line.commands import COMMANDS, GROUPS, Command, gin_name_of, load
 from multiberts.runs.command_line.error_lines import EXIT_USER_ERROR, one_line_errors
 from multiberts.runs.command_line.gin_files import bindings_of, in_data_folder, parse_gin

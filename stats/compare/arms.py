@@ -32,8 +32,7 @@ from multiberts.stats.compare.checks import (
     settings_of,
 )
 from multiberts.stats.compare.comparison_spec import (
-    ArmDraws,
-    FamilyDraws,
+    family_draws,
     kind_of,
     pairing_of,
     part_of,
@@ -165,8 +164,7 @@ def compare_named_arms(
     settings = settings_of([*tables.values()], settings)
     arms, metric, notes = _prepared(tables, task, settings, shared)
     scored = _scored_arms(arms, metric, settings, shared)
-    family = FamilyDraws([arm.job for arm in scored.values()], settings)
-    draws = ArmDraws(family, slice(None))
+    draws = family_draws([arm.job for arm in scored.values()], settings)
     summaries = {
         name: summarise_arm(arm.job, Crossing([arm.part]), name, settings, draws, column)
         for column, (name, arm) in enumerate(scored.items())

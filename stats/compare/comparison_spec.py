@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from multiberts.evaluate.metrics.answer_checks import labelled_averages
 from multiberts.evaluate.metrics.column_metric import Metric
@@ -29,6 +28,9 @@ from multiberts.stats.runs_table import Arm
 from multiberts.stats.settings import ComparisonSettings, Design, Pairing
 from multiberts.stats.variance.crossing import Crossing, Term
 from multiberts.stats.variance.score_tables import TablePart, rows_of
+
+# Bootstrap scores, drawn when they are first asked for.
+Draws = Callable[[], Replicates]
 
 # Pools that the seeds of base and experiment are drawn from; None: held fixed.
 _POOLS: Mapping[Design, tuple[str | None, ...]] = {
@@ -135,6 +137,11 @@ class ComparisonSpec:
     def pairing(self) -> Pairing | None:
         return pairing_of(self.arms, self.settings)
 
+    @property
+    def is_defined(self) -> bool:
+        """Returns whether no replicate can be 0/0: a mean over all examples always has some to divide by."""
+        return is_mean(self.metric) and all(arm.observed is None for arm in self.arms)
+
     def without(self, summaries: Sequence[ArmSummary]) -> Crossing | None:
         """Returns the crossing without failed seeds; None if no seed failed or too few are left.
 
@@ -161,14 +168,10 @@ class ComparisonSpec:
         answers = answers_of(self.arms, self.metric)
         return labelled_averages(self.metric.name, self.arms[0].labels, answers) if answers else ()
 
-    def summaries(self, names: Sequence[str], draws: ArmDraws | None = None) -> list[ArmSummary]:
+    def summaries(self, names: Sequence[str], draws: Draws | None = None) -> list[ArmSummary]:
         """Summarises each arm; without draws, bootstrap intervals are left out."""
-        return [
-            summarise_arm(job, crossing, name, self.settings, draws, column)
-            for column, (job, crossing, name) in enumerate(
-                zip(self.jobs, self.crossings, names, strict=False)
-            )
-        ]
+        arms = enumerate(zip(self.jobs, self.crossings, names, strict=False))
+        return [summarise_arm(*arm, self.settings, draws, column) for column, arm in arms]
 
 
 def _check_drawn_seeds(arms: Sequence[Arm], settings: ComparisonSettings) -> None:
@@ -183,68 +186,32 @@ def _check_drawn_seeds(arms: Sequence[Arm], settings: ComparisonSettings) -> Non
         check_seeds({role: arm}, settings, cures)
 
 
-class Draws(Protocol):
-    """Bootstrap scores of a comparison, drawn when they are first asked for."""
+def family_draws(jobs: Sequence[ScoreJob], settings: ComparisonSettings) -> Draws:
+    """Returns the bootstrap of all jobs of a family of comparisons, drawn together when it is first called.
 
-    @property
-    def samples(self) -> NDArray[np.float64]:
-        """Returns the scores [replicates, arms]."""
-
-    @property
-    def undefined(self) -> NDArray[np.bool_] | None:
-        """Returns in which replicates a score was 0/0 [replicates]; None if none can be."""
-
-
-class FamilyDraws:
-    """Bootstrap scores of all jobs of a family of comparisons, drawn together when the first is asked for.
-
-    They are drawn at once if a score may not be finite, which is refused: only our own metrics are known to
+    It is drawn at once if a score may not be finite, which is refused: only our own metrics are known to
     define their value at 0/0.
     """
 
-    def __init__(self, jobs: Sequence[ScoreJob], settings: ComparisonSettings) -> None:
-        self.jobs, self.settings = jobs, settings
-        if not all(map(_is_finite, jobs)):
-            _ = self.replicates
-
-    @cached_property
-    def replicates(self) -> Replicates:
-        """Returns the scores [replicates, jobs]."""
-        replicates = bootstrap(self.jobs, draws_of(self.settings), self.settings.n_resamples)
+    @functools.cache
+    def draw() -> Replicates:
+        replicates = bootstrap(jobs, draws_of(settings), settings.n_resamples)
         if not np.isfinite(replicates.scores).all():
-            names = sorted({job.score.name for job in self.jobs})
+            names = sorted({job.score.name for job in jobs})
             raise DataError(
                 f"found nan or infinite scores in bootstrap samples of {', '.join(names)}; define the "
                 "score's value where it is 0/0"
             )
         return replicates
 
+    if not all(map(_is_finite, jobs)):
+        draw()
+    return draw
+
 
 def _is_finite(job: ScoreJob) -> bool:
     is_ours = is_mean(job.score) or job.score in METRICS.values()
     return is_ours and bool(np.isfinite(job.plain[0]).all())
-
-
-@dataclass(frozen=True, eq=False)
-class ArmDraws:
-    """Bootstrap scores of one comparison: some columns of those of its family."""
-
-    family: FamilyDraws
-    columns: slice
-
-    @property
-    def samples(self) -> NDArray[np.float64]:
-        """Returns the scores [replicates, arms]."""
-        return self.family.replicates.scores[:, self.columns]
-
-    @property
-    def undefined(self) -> NDArray[np.bool_] | None:
-        """Returns in which replicates a score was 0/0 [replicates]; None if none can be."""
-        # A mean over all examples always has examples to divide by.
-        jobs = self.family.jobs[self.columns]
-        if all(is_mean(job.score) and job.arm.observed is None for job in jobs):
-            return None
-        return np.asarray(self.family.replicates.undefined[:, self.columns].any(axis=1))
 
 
 def part_of(job: ScoreJob, weight: float = 1.0) -> TablePart:
@@ -282,7 +249,7 @@ def summarise_arm(
         units,
         0 if arm.observed is None else int((~arm.observed).sum()),
         are_repeats(arm),
-        None if draws is None else lambda: draws.samples[:, column],
+        None if draws is None else lambda: draws().scores[:, column],
     )
 
 

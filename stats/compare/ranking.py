@@ -25,8 +25,6 @@ from multiberts.stats.significance import adjusted_p_values
 
 if TYPE_CHECKING:
     import pandas
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Rows = Literal["differences", "arms"]
 
@@ -107,22 +105,14 @@ class ArmComparisons(EqualByContent, Readable):
             tuple(arm.name for arm in self.arms if letter in arm.groups) for letter in letters
         )
 
-    def table(self) -> PrintedTable:
-        """Returns the ranking: score, interval, rank, rank interval and group of each arm."""
-        return super().table()
-
     def differences_table(self) -> PrintedTable:
         """Returns the differences with their simultaneous intervals and corrected p-values."""
-        return cast("PrintedTable", self._printing.differences_table(self))
+        return cast("PrintedTable", self._printing.comparison_tables.differences_table(self))
 
     def __repr__(self) -> str:
         """Returns the type and the ranking; `print` shows the finding."""
         lines = [f"{arm.rank}. {arm.name} {arm.estimate:.4g}" for arm in self.arms]
         return f"<{type(self).__name__} {'; '.join(lines)}>"
-
-    def plot(self, ax: Axes | None = None) -> Figure | Axes:
-        """Draws the scores, or the differences from one arm, beside the rank intervals: two panels."""
-        return super().plot(ax)
 
     def to_frame(self, rows: Rows = "differences") -> pandas.DataFrame:
         """Returns a data frame with a row per difference, or per arm.

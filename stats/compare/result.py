@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.stats.compare.comparison_spec import Draws
-from multiberts.stats.compare.effect_size import hedges_g
 from multiberts.stats.errors import DataError
 from multiberts.stats.interval_rule import (
     AnswerPairs,
@@ -72,6 +71,7 @@ class Origin:
       data: data of the base, with the columns for slices.
       is_borrowed: whether the spread of seeds is of other data (`one_seed`): it has no number of seeds to
         plan from, and the bootstrap redraws the one seed.
+      is_defined: whether no score of a replicate can be 0/0.
       pairing, notes, tasks: see `Comparison`; notes are only given without a spec.
     """
 
@@ -89,6 +89,7 @@ class Origin:
     spec: Any = None
     data: Any = None
     is_borrowed: bool = False
+    is_defined: bool = False
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -284,13 +285,13 @@ class Comparison(EqualByContent, Readable):
     @cached_property
     def samples(self) -> NDArray[np.float64]:
         """Bootstrap scores [replicates, 2] of (base, experiment), or [replicates, 1]."""
-        return self.computed_from().draws.samples
+        return self.computed_from().draws().scores
 
     @cached_property
     def degenerate_replicates(self) -> int:
         """Number of replicates in which a score was 0/0 and took its defined value."""
-        undefined = self.computed_from().draws.undefined
-        return 0 if undefined is None else int(undefined.sum())
+        origin = self.computed_from()
+        return 0 if origin.is_defined else int(origin.draws().undefined.any(axis=1).sum())
 
     @cached_property
     def pairing(self) -> Pairing | None:
@@ -457,14 +458,12 @@ class Comparison(EqualByContent, Readable):
           >>> result.named("RoBERTa").base.name
           'RoBERTa'
         """
-        arms = {"base": self.base, "experiment": self.experiment}
+        given = {"name": name, "evaluation_set": evaluation_set}
+        result = with_values(self, **{key: text for key, text in given.items() if text is not None})
         for role, called in (("base", base), ("experiment", experiment)):
-            arm = arms[role]
+            arm = getattr(self, role)
             if called is not None and arm is not None:
-                arms[role] = with_values(arm, name=called)
-        names = {"name": name, "evaluation_set": evaluation_set}
-        given = {key: value for key, value in names.items() if value is not None}
-        result = with_values(self, **arms, **given)
+                vars(result)[role] = with_values(arm, name=called)
         if self.origin is not None:
             vars(result).pop("notes", None)  # they name the arms
         return result
@@ -547,3 +546,40 @@ def _seed_floor(settings: ComparisonSettings, numbers: Sequence[int]) -> float |
     if settings.design == "unpaired":
         return 1 / math.comb(sum(numbers), numbers[0])
     return 2.0 ** -numbers[-1]
+
+
+# A smaller spread, relative to the scores, is rounding error.
+_RELATIVE_ROUNDING = 1e-14
+
+
+def hedges_g(
+    base: NDArray[np.float64], experiment: NDArray[np.float64], paired: bool
+) -> float | None:
+    """Returns Hedges' g: the difference in pooled standard deviations of seeds (of pairs, if paired).
+
+    g includes the correction for the bias of few seeds, which is exact for normal scores.
+
+    Args:
+      base: scores of the base's seeds, averaged over the runs of each seed [R].
+      experiment: scores of the experiment's seeds [R'], in the same order of seeds if paired.
+
+    Returns:
+      g; None if there is no spread, or only one degree of freedom, for which there is no correction.
+    """
+    samples = [experiment - base] if paired else [base, experiment]
+    freedom = sum(len(sample) - 1 for sample in samples)
+    if freedom < 2:
+        return None
+    squares = sum(float(((sample - sample.mean()) ** 2).sum()) for sample in samples)
+    spread = float(np.sqrt(squares / freedom))
+    if spread <= _RELATIVE_ROUNDING * float(np.abs([*base, *experiment]).max()):
+        return None
+    return float(experiment.mean() - base.mean()) / spread * bias_factor(freedom)
+
+
+def bias_factor(degrees_of_freedom: float) -> float:
+    """Computes the exact correction Gamma(m / 2) / (sqrt(m / 2) Gamma((m - 1) / 2))."""
+    from scipy.special import gammaln
+
+    half = degrees_of_freedom / 2
+    return float(np.exp(gammaln(half) - gammaln(half - 0.5)) / np.sqrt(half))

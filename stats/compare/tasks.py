@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from multiberts.evaluate.metrics.register import metrics_by_task
 from multiberts.evaluate.readers.rows import ArmTable
 from multiberts.runs.errors import counted
+from multiberts.stats.bootstrap.replicates import Replicates
 from multiberts.stats.compare.checks import settings_of
 from multiberts.stats.compare.comparison_spec import ComparisonSpec, Draws
 from multiberts.stats.compare.prepared_arms import PreparedArms, TaskData, prepare_arms
@@ -354,7 +355,7 @@ def _mean(
             f"found tasks whose data show {' and '.join(sorted(map(str, drawn)))} (resample), expected the "
             "same of all; give tasks of as many seeds, or resample='examples'"
         )
-    draws = _MeanDraws([item.computed_from().draws for item in comparisons], weights)
+    draws = _mean_of_draws([item.computed_from().draws for item in comparisons], weights)
     # Metrics of one task share their examples, so count these once.
     once = [*{cell.examples: number for number, (cell, _) in enumerate(cells)}.values()]
     arms = [
@@ -387,28 +388,21 @@ def _mean(
         pairing=min((spec.pairing for spec in specs), key=lambda pairing: pairing != "seed number"),
         notes=notes,
         tasks=(*of_task,),
+        is_defined=all(spec.is_defined for spec in specs),
     )
     return Comparison("macro-average", f"mean of {tasks}", origin)
 
 
-@dataclass(frozen=True, eq=False)
-class _MeanDraws:
-    """The bootstrap scores of a mean over tasks."""
+def _mean_of_draws(of_tasks: Sequence[Draws], weights: NDArray[np.float64]) -> Draws:
+    """Returns the bootstrap of the mean [replicates, arms]; undefined where a task is [replicates, jobs]."""
 
-    of_tasks: Sequence[Draws]
-    weights: NDArray[np.float64]
+    @cache
+    def draw() -> Replicates:
+        drawn = [draws() for draws in of_tasks]
+        scores = np.tensordot(weights, [each.scores for each in drawn], 1)
+        return Replicates(scores, np.concatenate([each.undefined for each in drawn], axis=1))
 
-    @cached_property
-    def samples(self) -> NDArray[np.float64]:
-        """Returns the scores [replicates, arms]."""
-        return np.tensordot(self.weights, [draws.samples for draws in self.of_tasks], 1)
-
-    @property
-    def undefined(self) -> NDArray[np.bool_] | None:
-        """Returns in which replicates a score was 0/0 [replicates]; None if none can be."""
-        found = [draws.undefined for draws in self.of_tasks]
-        known = [each for each in found if each is not None]
-        return np.any(known, axis=0) if known else None
+    return draw
 
 
 def _mean_crossing(crossings: Sequence[Crossing], weights: NDArray[np.float64]) -> Crossing:
@@ -450,7 +444,7 @@ def _mean_arm(
         standard_error=error,
         df=freedom,
         repeats=any(arm.repeats for arm in arms),
-        draw=lambda: draws.samples[:, column],
+        draw=lambda: draws().scores[:, column],
     )
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from multiberts.stats.compare.comparison_spec import ArmDraws, ComparisonSpec, FamilyDraws
+from multiberts.stats.bootstrap.replicates import Replicates
+from multiberts.stats.compare.comparison_spec import ComparisonSpec, Draws, family_draws
 from multiberts.stats.compare.prepared_arms import TaskData, prepare_arms
 from multiberts.stats.compare.result import Comparison, Names, Origin
 from multiberts.stats.compare.shared import SharedArms
@@ -139,14 +141,20 @@ def compare_specs(
     Args:
       data: as in `compare_task`.
     """
-    family = FamilyDraws([job for spec in specs for job in spec.jobs], settings)
+    family = family_draws([job for spec in specs for job in spec.jobs], settings)
     comparisons, num_arms = [], len(specs[0].jobs)
     for number, (spec, called) in enumerate(zip(specs, names, strict=True)):
-        draws = ArmDraws(family, slice(num_arms * number, num_arms * (number + 1)))
+        columns = slice(num_arms * number, num_arms * (number + 1))
+        draws = functools.partial(_columns_of, family, columns)
         arms = spec.summaries(called.arms, draws)
         origin = Origin(
             arms, spec.settings, spec.kind, spec.crossing, draws, spec.pairs, spec.unpaired,
-            spec.without(arms), spec.pairing, spec=spec, data=data,
+            spec.without(arms), spec.pairing, is_defined=spec.is_defined, spec=spec, data=data,
         )  # fmt: skip
         comparisons.append(Comparison(called.name, called.evaluation_set, origin))
     return comparisons
+
+
+def _columns_of(draws: Draws, columns: slice) -> Replicates:
+    drawn = draws()
+    return Replicates(drawn.scores[:, columns], drawn.undefined[:, columns])

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from multiberts.runs.errors import counted
 from multiberts.stats.errors import DataError, check_choice
 from multiberts.stats.intervals import Interval
-from multiberts.stats.public_names import public
+from multiberts.stats.public_names import printing
 from multiberts.stats.settings import Design
 from multiberts.stats.significance import check_level
 from multiberts.stats.variance.crossing import Term, VarianceParts
@@ -103,7 +103,7 @@ class Plan:
 
     def __str__(self) -> str:
         """Returns a text on the detectable difference and on the power at the plan's effect."""
-        return str(public("printing").plan_text(self))
+        return str(printing().plan_text(self))
 
     def at(self, num_seeds: int | None = None, num_examples: float | None = None) -> Plan:
         """Returns this plan with other numbers of seeds and examples.

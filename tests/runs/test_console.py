@@ -7,7 +7,7 @@ import time
 import pytest
 
 from multiberts.runs import console
-from multiberts.runs.progress_bar import ProgressBar
+from multiberts.runs.console import ProgressBar
 
 STEERING = [
     *("\x1b", "\x07", "\x08", "\r", "\x00", "\x7f", "\x85", "\x9b"),

@@ -60,7 +60,7 @@ from pathlib import Path
 from multiberts.runs import console
 from multiberts.runs.command_line.command import run_main
 from multiberts.runs.preemption import PreemptedError, preemption_notice
-from multiberts.runs.progress_bar import ProgressBar
+from multiberts.runs.console import ProgressBar
 
 def main(arguments):
     with preemption_notice() as should_stop, ProgressBar(total=10**6, desc="training") as bar:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import xarray
 
-from multiberts.report.presentation.metric_texts import metric_label
+from multiberts.report.presentation.formats import metric_label
 from multiberts.report.presentation.ranking_words import ranking_notes
 from multiberts.report.presentation.reported import ReportedComparison, answer
 from multiberts.report.presentation.words import finding, verdict, warnings

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from multiberts.runs.bucket.copies import fetch, push_finished
-from multiberts.runs.bucket.localising import local_arguments
+from multiberts.runs.bucket.copies import fetch, local_arguments, push_finished
 from multiberts.runs.bucket.mirror import MANIFEST, Mirror, read_manifest
 from multiberts.runs.bucket.objects import Bucket, MirrorLostError
 from multiberts.runs.command_line.command import run_main

@@ -15,9 +15,8 @@ from typing import Any
 
 import pytest
 
-from multiberts.runs.bucket.copies import fetch, push_finished
+from multiberts.runs.bucket.copies import fetch, local_arguments, push_finished
 from multiberts.runs.bucket.lease import Lease, LeaseLostError
-from multiberts.runs.bucket.localising import local_arguments
 from multiberts.runs.bucket.mirror import MANIFEST, Mirror, read_manifest
 from multiberts.runs.bucket.objects import Bucket, is_url
 from multiberts.runs.command_line.command import run_main

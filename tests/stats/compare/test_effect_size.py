@@ -5,7 +5,7 @@ import pytest
 import scipy.integrate
 import scipy.stats
 
-from multiberts.stats.compare.effect_size import bias_factor, hedges_g
+from multiberts.stats.compare.result import bias_factor, hedges_g
 
 
 def sized(base, experiment, paired):

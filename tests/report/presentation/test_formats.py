@@ -7,7 +7,7 @@ import pytest
 from multiberts import stats
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES
-from multiberts.report.presentation.metric_texts import (
+from multiberts.report.presentation.formats import (
     metric_label,
     metric_meaning,
     printed_unit,
