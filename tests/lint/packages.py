@@ -49,7 +49,8 @@ def main(arguments: list[str]) -> None:
     layered = [room for floor in reversed(floors) for room in floor.split(" | ")]
     if layered != [*ROOMS]:
         sys.exit(
-            f"pyproject.toml: found the rooms {layered}, expected those of runs/__init__.py, {[*ROOMS]}"
+            f"pyproject.toml: found the rooms {layered}, expected those of runs/__init__.py, {[*ROOMS]}; "
+            "correct the one that is wrong"
         )
 
 
