@@ -87,12 +87,12 @@ bench-finetune: $(VENV)/installed-for-tests
 
 # Plans and states of 10,000 runs, and 4,000 runs that do nothing, through the launcher; calls for 28,000 runs.
 bench-launch: $(VENV)/installed
-	$(BIN)/python -m multiberts.tests.launch.launch_speed
+	$(BIN)/python -m multiberts.tests.tools.launch_speed
 
 # Faults of machines that share a launch (other code, clocks, lost schedulers, held jobs, pipes for files), with real
 # processes: what a user sees of each. Slurm's are for root where Debian's slurm-wlm and munge are installed.
 launch-faults: $(VENV)/installed-for-tests
-	$(BIN)/python -m multiberts.tests.launch.faults
+	$(BIN)/python -m multiberts.tests.tools.faults
 
 # `multiberts predict` against transformers' pipeline, one thread each.
 bench-predict: $(VENV)/installed-for-tests
@@ -104,7 +104,7 @@ bench-predictions: $(VENV)/installed
 
 # Pre-training stopped twenty times at random moments must end in the same bytes.
 stress-resume: $(VENV)/installed
-	$(BIN)/python -m multiberts.tests.pretrain.training.stress_resume --stops=20
+	$(BIN)/python -m multiberts.tests.tools.stress_resume --stops=20
 
 # Every row of the tables of bad inputs and bad files, then stops of every command by signals, quotas, full disks (as
 # root), skewed clocks, second launchers and deletions, which must end in the same bytes; stopped, it resumes:
@@ -113,7 +113,7 @@ STOPS ?= 200
 stress: $(VENV)/installed-for-tests
 	$(BIN)/python tests/test_bad_inputs.py
 	$(BIN)/python -m pytest tests/test_bad_files.py
-	$(BIN)/python -m multiberts.tests.stress --stops=$(STOPS)
+	$(BIN)/python -m multiberts.tests.tools.stress --stops=$(STOPS)
 
 # Coverage and false claims of every interval by simulation; stopped, it resumes. When an interval has changed: this, then
 # cp results/calibration/calibration{.md,.jsonl,_table.csv} docs/, and correct the text of the page.
@@ -136,7 +136,7 @@ samples:
 SKYPILOT = $(VENV)/skypilot/bin
 rehearse: $(VENV)/installed-for-tests $(if $(SKYPILOT_PYTHON),,$(SKYPILOT)/sky)
 	SKYPILOT_PYTHON=$(or $(SKYPILOT_PYTHON),$(SKYPILOT)/python) \
-	  $(BIN)/python -m multiberts.tests.launch.skypilot_rehearsal results/rehearsals
+	  $(BIN)/python -m multiberts.tests.tools.skypilot_rehearsal results/rehearsals
 
 $(SKYPILOT)/sky: | $(VENV)/installed-for-tests
 	$(BIN)/python -m uv --quiet --system-certs venv --clear --python 3.11 $(VENV)/skypilot
@@ -145,7 +145,7 @@ $(SKYPILOT)/sky: | $(VENV)/installed-for-tests
 
 # docs/launch_status.png: the status page of an experiment made up to show every state. Wants Chromium.
 status-picture: $(VENV)/installed-for-tests
-	$(BIN)/python -m multiberts.tests.launch.status_picture
+	$(BIN)/python -m multiberts.tests.tools.status_picture
 
 # Seconds in which a preempted run saves a state of BERT-Base's size and pushes it.
 bench-preemption: $(VENV)/installed

@@ -26,7 +26,7 @@ from multiberts.runs import console
 from multiberts.runs.bucket.mirror import local_copy
 from multiberts.runs.bucket.objects import Bucket
 from multiberts.runs.preemption import EXIT_PREEMPTED
-from multiberts.tests.pretrain.training.stress_resume import (
+from multiberts.tests.tools.stress_resume import (
     ARGUMENTS,
     last_logged_step,
     make_corpora,

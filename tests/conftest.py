@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from multiberts.tests import warm
-from multiberts.tests.browser import CHROMIUM, Browser
-from multiberts.tests.costs import Costs
-from multiberts.tests.patience import PATIENCE
+from multiberts.tests.tools import warm
+from multiberts.tests.tools.browser import CHROMIUM, Browser
+from multiberts.tests.tools.costs import Costs
+from multiberts.tests.tools.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parent.parent
 

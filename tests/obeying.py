@@ -19,7 +19,7 @@ from multiberts.report.compare_command import compare_files
 from multiberts.runs.command_line.commands import COMMANDS, load
 from multiberts.runs.errors import UserError, in_flags
 from multiberts.runs.parameters import annotations_of, value_of_flag
-from multiberts.tests import warm
+from multiberts.tests.tools import warm
 
 ANSWER, REFUSAL, DEAD_END = "answer", "refusal", "dead end"
 MOST_STEPS = 8

@@ -28,7 +28,7 @@ import pytest
 from multiberts.runs.command_line.commands import COMMANDS, gin_name_of, load
 from multiberts.runs.errors import UserError
 from multiberts.runs.parameters import annotations_of, check_arguments, fits
-from multiberts.tests import warm
+from multiberts.tests.tools import warm
 
 TABLE = Path(__file__).with_name("bad_inputs.csv")
 COLUMNS = ("command", "parameter", "value", "line")

@@ -24,8 +24,8 @@ from multiberts.benchmarks.compile_check import (
 )
 from multiberts.bert.model.configuration import num_parameters
 from multiberts.runs.environment import ENGINE, JAX
-from multiberts.tests import warm
-from multiberts.tests.patience import PATIENCE
+from multiberts.tests.tools import warm
+from multiberts.tests.tools.patience import PATIENCE
 
 # A loop of 4 turns whose body holds a loop that does not say how often it runs, as TPU programs look.
 PROGRAM = """HloModule jit_step

@@ -21,7 +21,7 @@ from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.initialization import initial_parameters
 from multiberts.bert.vocabulary import Vocabulary
 from multiberts.runs.errors import UserError
-from multiberts.tests.patience import PATIENCE
+from multiberts.tests.tools.patience import PATIENCE
 
 GOOD = {"first": 1.0, "memory": 2**30, "device": "NVIDIA H200", "weights": "a"}
 

@@ -24,7 +24,7 @@ from multiberts.evaluate.imports.imported_runs import (
 from multiberts.papers import b3, zhong
 from multiberts.runs import ROOMS
 from multiberts.runs.command_line.help import described_function
-from multiberts.tests import warm
+from multiberts.tests.tools import warm
 
 ROOT = Path(__file__).parents[2]
 # Its import takes longer than all examples.

@@ -24,7 +24,7 @@ from scipy.stats import norm, ttest_ind, ttest_rel
 
 from multiberts import stats
 from multiberts.report.compare_command import compare_files
-from multiberts.tests import warm
+from multiberts.tests.tools import warm
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOK = ROOT / "docs/five_seeds.ipynb"

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from multiberts.pretrain.world.synthetic_world import make_world
-from multiberts.tests import warm
+from multiberts.tests.tools import warm
 
 pytestmark = pytest.mark.processes
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas
 
-from multiberts.tests import warm
+from multiberts.tests.tools import warm
 
 
 def test_from_others_files_to_a_table(tmp_path: Path):

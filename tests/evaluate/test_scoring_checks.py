@@ -14,7 +14,7 @@ from multiberts.evaluate.metrics.register import METRICS
 from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.evaluate.scoring import score
 from multiberts.runs.errors import UserError
-from multiberts.tests import as_module
+from multiberts.tests.tools import as_module
 
 PLAIN = {"labels": [0, 1, 1, 0], "predictions": [0, 1, 0, 0]}
 

@@ -13,7 +13,7 @@ import pytest
 
 from multiberts.finetune.prediction import predict
 from multiberts.runs.environment import ENGINE, is_engine_open
-from multiberts.tests import warm
+from multiberts.tests.tools import warm
 
 _HEAVY = ("tensorflow", "keras", "jax", "torch")
 

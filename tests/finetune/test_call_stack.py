@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import multiberts
-from multiberts.tests import own_process
+from multiberts.tests.tools import own_process
 
 ROOT = Path(multiberts.__file__).parent
 

@@ -20,7 +20,7 @@ from multiberts.evaluate.prediction_files.run_file import read_run
 from multiberts.evaluate.scoring import scores_of
 from multiberts.runs.environment import ENGINE, ENGINES
 from multiberts.tests.finetune.squad.test_task import squad_content
-from multiberts.tests.patience import PATIENCE
+from multiberts.tests.tools.patience import PATIENCE
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("jax") is None, reason="needs JAX: the extra jax"

@@ -24,7 +24,7 @@ from multiberts.evaluate.imports.imported_runs import (
 from multiberts.finetune.pushing import push
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
-from multiberts.tests.fake_hub import TOKEN, FakeHub, hub_command
+from multiberts.tests.tools.fake_hub import TOKEN, FakeHub, hub_command
 
 CONFIG = BertConfig(
     vocab_size=7, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,

@@ -16,8 +16,8 @@ import pytest
 from multiberts.finetune.task import MODULES, DataArguments, Task, registered_tasks, task_named
 from multiberts.runs import ROOMS
 from multiberts.runs.errors import UserError
-from multiberts.tests import warm
 from multiberts.tests.finetune.stranger import TASK, write_stranger
+from multiberts.tests.tools import warm
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "tasks.md"

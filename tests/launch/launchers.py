@@ -22,8 +22,8 @@ from multiberts.launch.plan.planned_run import Output, PlannedRun
 from multiberts.launch.running import run_plan
 from multiberts.launch.workers.leftovers import VARIABLE
 from multiberts.runs.command_line.command import run_main
-from multiberts.tests import warm
-from multiberts.tests.patience import PATIENCE
+from multiberts.tests.tools import warm
+from multiberts.tests.tools.patience import PATIENCE
 
 HERE = Path(__file__).resolve().parent
 

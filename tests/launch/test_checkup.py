@@ -24,7 +24,7 @@ from multiberts.launch.checkup import (
     take_answer,
 )
 from multiberts.pretrain.training.reference_digest import REFERENCE_DIGEST
-from multiberts.tests.patience import PATIENCE
+from multiberts.tests.tools.patience import PATIENCE
 
 
 def test_packages_that_do_not_agree_are_named(

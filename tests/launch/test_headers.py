@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from multiberts.bert.tokenization import SPECIAL_TOKENS
-from multiberts.tests import warm
 from multiberts.tests.launch.paper_inputs import write_checkpoints, write_data
+from multiberts.tests.tools import warm
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = {

@@ -14,9 +14,9 @@ import pytest
 
 from multiberts.bert.training.log import read_metrics
 from multiberts.launch.markers.attempts import attempts_of
-from multiberts.tests import warm
 from multiberts.tests.launch.launchers import wait_until
-from multiberts.tests.patience import PATIENCE
+from multiberts.tests.tools import warm
+from multiberts.tests.tools.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 

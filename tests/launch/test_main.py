@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from multiberts.runs.command_line.commands import COMMANDS, load
-from multiberts.tests import warm
+from multiberts.tests.tools import warm
 
 RunPython = Callable[..., subprocess.CompletedProcess[str]]
 

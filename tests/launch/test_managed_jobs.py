@@ -25,7 +25,7 @@ from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import PreemptedError
 from multiberts.tests import good_files
 from multiberts.tests.launch.launchers import quick_run
-from multiberts.tests.launch.sky_program import Sky, make_executable
+from multiberts.tests.tools.sky_program import Sky, make_executable
 
 LINK = str(Path(managed_jobs.__file__).parents[2])
 TINY = Experiment(

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from multiberts.bert.vocabulary import Vocabulary
-from multiberts.tests import warm
 from multiberts.tests.launch.paper_inputs import write_checkpoints, write_data
+from multiberts.tests.tools import warm
 
 # Of the report, at the size of the smoke test as at full size; and for each GLUE-like task a curve.
 TABLES = {

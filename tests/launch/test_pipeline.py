@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from multiberts.tests.patience import PATIENCE
+from multiberts.tests.tools.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ import pytest
 from multiberts.evaluate.prediction_files.run_file import find_runs
 from multiberts.launch.plan.experiment import Experiment, make_plan
 from multiberts.runs.errors import UserError
-from multiberts.tests import warm
+from multiberts.tests.tools import warm
 
 
 @pytest.fixture

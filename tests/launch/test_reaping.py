@@ -40,8 +40,8 @@ from multiberts.launch.workers.slurm import name_of_jobs
 from multiberts.runs.errors import UserError
 from multiberts.tests.launch.launchers import Launcher, marked_process, quick_run, wait_until
 from multiberts.tests.launch.made_up import MadeUp
-from multiberts.tests.launch.slurm_cluster import PROGRAMS, SlurmCluster
-from multiberts.tests.patience import PATIENCE
+from multiberts.tests.tools.patience import PATIENCE
+from multiberts.tests.tools.slurm_cluster import PROGRAMS, SlurmCluster
 
 # Says when it is ready; ends at SIGTERM at once, or not at all.
 OBEDIENT = "print(flush=True); import time; time.sleep(300)"

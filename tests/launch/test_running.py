@@ -37,8 +37,8 @@ from multiberts.launch.workers.launcher import Outcomes, show_progress
 from multiberts.launch.workers.worker import Call, LaunchContext, carry_out_calls
 from multiberts.runs.dask_cluster import BlamelessLossError, LostWorkerError
 from multiberts.runs.errors import UserError
-from multiberts.tests.launch.counted_calls import counted_calls
 from multiberts.tests.launch.launchers import Launcher, quick_run, wait_until
+from multiberts.tests.tools.counted_calls import counted_calls
 
 StartLauncher = Callable[..., Launcher]
 

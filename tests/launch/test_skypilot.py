@@ -22,11 +22,11 @@ from distributed import Client, Security
 import multiberts
 from multiberts.launch.workers.pool import make_keys
 from multiberts.runs.preemption import EXIT_PREEMPTED
-from multiberts.tests import warm
 from multiberts.tests.launch.launchers import wait_until
-from multiberts.tests.launch.sky_program import make_executable, run_blocks
 from multiberts.tests.launch.test_headers import CONFIGS, command_of, make_inputs
-from multiberts.tests.patience import PATIENCE
+from multiberts.tests.tools import warm
+from multiberts.tests.tools.patience import PATIENCE
+from multiberts.tests.tools.sky_program import make_executable, run_blocks
 
 ROOT = Path(__file__).resolve().parents[2]
 TASKS = ROOT / "configs/launch/skypilot"
@@ -90,7 +90,7 @@ def chosen(python: str, home: Path, *words: str) -> list[dict[str, Any]]:
     environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
     environment |= {"HOME": str(home), "SKYPILOT_DISABLE_USAGE_COLLECTION": "1"}
     ended = subprocess.run(
-        [python, str(ROOT / "tests/launch/skypilot_choice.py"), *words],
+        [python, str(ROOT / "tests/tools/skypilot_choice.py"), *words],
         env=environment,
         capture_output=True,
         text=True,

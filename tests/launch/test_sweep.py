@@ -21,7 +21,7 @@ from multiberts.report.reporting import describe_report, report
 from multiberts.report.selection import learning_rates
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import EXIT_PREEMPTED
-from multiberts.tests import warm
+from multiberts.tests.tools import warm
 
 SMALL = {"batch_size": 16, "num_epochs": 1, "sequence_length": 32, "compile_step": False}
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from multiberts.bert.randomness import generator
-from multiberts.tests import warm
+from multiberts.tests.tools import warm
 
 if TYPE_CHECKING:
     import subprocess
@@ -87,7 +87,7 @@ def arguments(corpus: Path) -> Arguments:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a cluster of Dask with two workers."""
-    from multiberts.tests.dask_cluster import DaskCluster, keys_in_place
+    from multiberts.tests.tools.dask_cluster import DaskCluster, keys_in_place
 
     class WarmCluster(DaskCluster):
         """Its processes are forks: starting and watching each worker by another takes seconds."""

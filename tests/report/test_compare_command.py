@@ -29,7 +29,7 @@ from multiberts.report.compare_command import compare_files
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
 from multiberts.stats.results import flat_values
-from multiberts.tests import warm
+from multiberts.tests.tools import warm
 
 pytestmark = pytest.mark.seconds
 

@@ -22,9 +22,9 @@ from multiberts.runs.errors import UserError
 from multiberts.runs.files import sha256_of_file
 from multiberts.stats import compare
 from multiberts.stats.settings import ComparisonSettings
-from multiberts.tests import as_module, warm
-from multiberts.tests.browser import CONTRASTS
 from multiberts.tests.sketches import drawn_figures
+from multiberts.tests.tools import as_module, warm
+from multiberts.tests.tools.browser import CONTRASTS
 
 pytestmark = pytest.mark.seconds
 

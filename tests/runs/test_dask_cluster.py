@@ -16,9 +16,9 @@ from distributed import LocalCluster, Security
 from multiberts.runs import dask_cluster
 from multiberts.runs.dask_cluster import Workers, connect
 from multiberts.runs.errors import UserError
-from multiberts.tests import warm
-from multiberts.tests.dask_cluster import DaskCluster, keys_in_place
 from multiberts.tests.launch.launchers import wait_until
+from multiberts.tests.tools import warm
+from multiberts.tests.tools.dask_cluster import DaskCluster, keys_in_place
 
 
 def test_what_is_waited_for_is_said_and_when_a_worker_can_work(

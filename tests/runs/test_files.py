@@ -23,7 +23,7 @@ from multiberts.runs.files import (
     write_outputs,
 )
 from multiberts.runs.tables import read_columnar
-from multiberts.tests import own_process
+from multiberts.tests.tools import own_process
 
 
 def test_failure_leaves_the_old_file(tmp_path: Path) -> None:

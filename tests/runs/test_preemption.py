@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from multiberts.runs.preemption import EXIT_PREEMPTED, _ask_metadata, preemption_notice
-from multiberts.tests.http_server import serving
-from multiberts.tests.patience import PATIENCE
-from multiberts.tests.terminal_signals import obey_a_terminal
+from multiberts.tests.tools.http_server import serving
+from multiberts.tests.tools.patience import PATIENCE
+from multiberts.tests.tools.terminal_signals import obey_a_terminal
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -19,8 +19,8 @@ from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.initialization import initial_parameters
 from multiberts.bert.vocabulary import Vocabulary
 from multiberts.runs.errors import UserError
-from multiberts.tests import warm
 from multiberts.tests.checkpoint_command import checkpoint_command
+from multiberts.tests.tools import warm
 
 CONFIG = BertConfig(
     vocab_size=7,

@@ -15,7 +15,7 @@ from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.initialization import initial_parameters
 from multiberts.bert.vocabulary import Vocabulary
 from multiberts.runs.errors import UserError
-from multiberts.tests.fake_hub import FakeHub, hub_command
+from multiberts.tests.tools.fake_hub import FakeHub, hub_command
 
 FIRST, SECOND = "1" * 40, "2" * 40
 REPOSITORY = "google/multiberts-seed_0"

@@ -14,8 +14,8 @@ from multiberts.bert.model.initialization import initial_parameters
 from multiberts.bert.randomness import generator
 from multiberts.runs import environment
 from multiberts.runs.environment import ENGINE, ENGINES, JAX
-from multiberts.tests import own_process
 from multiberts.tests.bert.model.loss_gradients import write_gradients
+from multiberts.tests.tools import own_process
 
 CONFIG = BertConfig(
     vocab_size=211,

@@ -16,8 +16,8 @@ import pytest
 from multiberts.bert.training.state import TrainingState
 from multiberts.runs import environment
 from multiberts.runs.environment import ENGINE, ENGINES, JAX, TENSORFLOW
-from multiberts.tests import own_process
 from multiberts.tests.bert.training.train_across_engines import train_with_states
+from multiberts.tests.tools import own_process
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("jax") is None, reason="needs JAX: the extra jax"

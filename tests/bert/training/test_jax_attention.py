@@ -8,7 +8,7 @@ import pytest
 
 from multiberts.runs.environment import ATTENTION, ENGINE, JAX, attention
 from multiberts.runs.errors import UserError
-from multiberts.tests import own_process
+from multiberts.tests.tools import own_process
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("jax") is None, reason="needs JAX: the extra jax"

@@ -6,7 +6,7 @@ import pytest
 
 from multiberts.runs.environment import ENGINE, ENGINES, PRECISION, matmul_precision
 from multiberts.runs.errors import UserError
-from multiberts.tests import own_process
+from multiberts.tests.tools import own_process
 
 
 @pytest.mark.slow

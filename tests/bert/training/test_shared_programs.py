@@ -10,7 +10,7 @@ import pytest
 from multiberts.bert.training.engine import ForwardPass
 from multiberts.bert.training.state import DeviceWeights
 from multiberts.runs.environment import ENGINE, ENGINES, JAX
-from multiberts.tests import own_process
+from multiberts.tests.tools import own_process
 
 HAS_JAX = importlib.util.find_spec("jax") is not None
 engines = pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import importlib.util
 import pytest
 
 from multiberts.runs.environment import ENGINE, JAX
-from multiberts.tests import own_process
+from multiberts.tests.tools import own_process
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("jax") is None, reason="needs JAX: the extra jax"

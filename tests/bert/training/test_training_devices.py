@@ -10,7 +10,7 @@ from multiberts.bert.training.devices import CPU, Devices
 from multiberts.bert.training.trainer import TrainerSettings
 from multiberts.runs.environment import ENGINE, JAX
 from multiberts.runs.errors import UserError
-from multiberts.tests import own_process
+from multiberts.tests.tools import own_process
 
 TRAIN = "bert.training.train_on_devices:train_on"
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from multiberts.evaluate.metrics.classification import distinct
 from multiberts.evaluate.metrics.register import METRICS
-from multiberts.tests.executed_lines import executed_lines
+from multiberts.tests.tools.executed_lines import executed_lines
 
 
 def f1(average):

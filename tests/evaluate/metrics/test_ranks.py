@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from multiberts.evaluate.metrics import rank_moments
 from multiberts.evaluate.metrics.register import METRICS
-from multiberts.tests.executed_lines import executed_lines
+from multiberts.tests.tools.executed_lines import executed_lines
 
 pytestmark = pytest.mark.seconds
 

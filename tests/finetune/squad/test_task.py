@@ -23,7 +23,7 @@ from multiberts.finetune.squad.task import SquadModel
 from multiberts.finetune.task import DataArguments, task_named
 from multiberts.finetune.training_options import TrainingOptions
 from multiberts.runs.errors import UserError
-from multiberts.tests import warm
+from multiberts.tests.tools import warm
 
 OPTIONS = {"max_query_length": 4, "doc_stride": 6, "n_best_size": 8}
 SMALL = {"batch_size": 16, "sequence_length": 24, "compile_step": False, "options": OPTIONS}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from multiberts.runs.plan_marker import is_done
-from multiberts.tests import warm
+from multiberts.tests.tools import warm
 
 ATTEMPT = {
     "attempt": 1, "path": "pretrain/a", "engine": "local", "host": "elsewhere", "pid": 1, "started": 1.0,

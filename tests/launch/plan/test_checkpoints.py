@@ -18,7 +18,7 @@ from multiberts.launch.plan.experiment import Experiment, make_plan
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
-from multiberts.tests.fake_hub import FakeHub, hub_command
+from multiberts.tests.tools.fake_hub import FakeHub, hub_command
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##c"]
 Make = Callable[..., Path]

@@ -12,9 +12,9 @@ import pytest
 from multiberts.launch.status.page import render_status_page, write_status_page
 from multiberts.launch.status.snapshot import collect_status
 from multiberts.runs.command_line.commands import COMMANDS
-from multiberts.tests.browser import CONTRASTS, Browser
 from multiberts.tests.launch.made_up import MadeUp, make_sweep
-from multiberts.tests.patience import PATIENCE
+from multiberts.tests.tools.browser import CONTRASTS, Browser
+from multiberts.tests.tools.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 

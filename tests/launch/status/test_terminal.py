@@ -23,9 +23,9 @@ from multiberts.launch.status.snapshot import Status, collect_status
 from multiberts.launch.status.table import rows_of
 from multiberts.launch.status.terminal import print_status, terminal_view
 from multiberts.runs.errors import UserError
-from multiberts.tests import warm
 from multiberts.tests.launch.made_up import MadeUp, make_sweep
-from multiberts.tests.patience import PATIENCE
+from multiberts.tests.tools import warm
+from multiberts.tests.tools.patience import PATIENCE
 
 
 @pytest.fixture(scope="module")

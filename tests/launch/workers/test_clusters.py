@@ -29,10 +29,10 @@ from multiberts.launch.workers.worker import Call, LaunchContext
 from multiberts.runs import console, dask_cluster
 from multiberts.runs.dask_cluster import LostWorkerError
 from multiberts.runs.errors import UserError
-from multiberts.tests.dask_cluster import DaskCluster, keys_in_place
-from multiberts.tests.launch.faults import cluster as faults
 from multiberts.tests.launch.launchers import HERE, Launcher, quick_run, wait_until
-from multiberts.tests.patience import PATIENCE
+from multiberts.tests.tools.dask_cluster import DaskCluster, keys_in_place
+from multiberts.tests.tools.faults import cluster as faults
+from multiberts.tests.tools.patience import PATIENCE
 
 
 def is_whole(cluster: DaskCluster) -> bool:

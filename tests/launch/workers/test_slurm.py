@@ -21,7 +21,7 @@ from multiberts.launch.workers.engines import SlurmOptions
 from multiberts.launch.workers.slurm import SlurmJobs, script_of_jobs
 from multiberts.runs.errors import UserError
 from multiberts.tests.launch.launchers import Launcher, quick_run, wait_until
-from multiberts.tests.launch.slurm_cluster import PROGRAMS, SlurmCluster
+from multiberts.tests.tools.slurm_cluster import PROGRAMS, SlurmCluster
 
 pytestmark = pytest.mark.slow
 

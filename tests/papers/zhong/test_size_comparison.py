@@ -20,7 +20,7 @@ from multiberts.papers.zhong.instance_level import decay_bound, fisher_tests
 from multiberts.papers.zhong.size_comparison import LONGEST_TEXT, instances
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
-from multiberts.tests import warm
+from multiberts.tests.tools import warm
 
 pytestmark = pytest.mark.seconds
 

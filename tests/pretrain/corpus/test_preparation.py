@@ -28,7 +28,7 @@ from multiberts.pretrain.corpus.token_store import TokenStore
 from multiberts.runs import identity
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import sha256_of_file
-from multiberts.tests import warm
+from multiberts.tests.tools import warm
 
 pytestmark = pytest.mark.seconds
 

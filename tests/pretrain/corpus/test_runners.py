@@ -11,7 +11,7 @@ import pytest
 from multiberts.pretrain.corpus.runners import DaskRunner, LocalRunner
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import read_bytes
-from multiberts.tests.dask_cluster import DaskCluster, keys_in_place
+from multiberts.tests.tools.dask_cluster import DaskCluster, keys_in_place
 
 
 # Workers import functions by name, so these are of libraries.

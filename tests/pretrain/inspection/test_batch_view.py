@@ -15,7 +15,8 @@ from multiberts.bert.training.engine import Trainer
 from multiberts.pretrain.inspection.batch_view import RunRecord, show_batch
 from multiberts.pretrain.training.pretraining import pretrain
 from multiberts.runs.errors import UserError
-from multiberts.tests import good_files, warm
+from multiberts.tests import good_files
+from multiberts.tests.tools import warm
 
 Arguments = Callable[..., dict[str, Any]]
 

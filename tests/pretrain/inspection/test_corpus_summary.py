@@ -12,7 +12,7 @@ from multiberts.pretrain.corpus.instances import InstanceTable
 from multiberts.pretrain.corpus.preparation import prepare
 from multiberts.pretrain.corpus.token_store import TokenStore
 from multiberts.pretrain.inspection.corpus_summary import describe
-from multiberts.tests import warm
+from multiberts.tests.tools import warm
 
 
 @pytest.fixture(scope="module")

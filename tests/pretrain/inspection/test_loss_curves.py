@@ -13,7 +13,7 @@ from matplotlib.image import imread
 from multiberts.pretrain.inspection.loss_curves import curves
 from multiberts.runs.errors import UserError
 from multiberts.runs.figure_style import COLOURS
-from multiberts.tests import warm
+from multiberts.tests.tools import warm
 
 ACCURACIES = {0: [0.1, 0.30, 0.40], 1: [0.1, 0.32, 0.44], 2: [0.1, 0.31, 0.39, 0.45]}
 

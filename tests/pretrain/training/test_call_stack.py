@@ -12,7 +12,7 @@ import pytest
 
 import multiberts
 from multiberts.runs.environment import ENGINE, JAX, TENSORFLOW
-from multiberts.tests import own_process
+from multiberts.tests.tools import own_process
 
 Arguments = Callable[..., dict[str, Any]]
 ROOT = Path(multiberts.__file__).parent

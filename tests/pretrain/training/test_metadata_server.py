@@ -13,9 +13,9 @@ from multiberts.pretrain.training.pretraining import pretrain
 from multiberts.runs.bucket.mirror import local_copy, read_manifest
 from multiberts.runs.bucket.objects import Bucket
 from multiberts.runs.preemption import EXIT_PREEMPTED
-from multiberts.tests import warm
-from multiberts.tests.http_server import Answer, serving
-from multiberts.tests.pretrain.training.stress_resume import differing_files, last_logged_step
+from multiberts.tests.tools import warm
+from multiberts.tests.tools.http_server import Answer, serving
+from multiberts.tests.tools.stress_resume import differing_files, last_logged_step
 
 Arguments = Callable[..., dict[str, Any]]
 

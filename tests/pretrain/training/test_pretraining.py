@@ -24,10 +24,10 @@ from multiberts.bert.vocabulary import Vocabulary
 from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
 from multiberts.runs.environment import JAX, engine
 from multiberts.runs.errors import UserError
-from multiberts.tests import warm
 from multiberts.tests.bert.model.test_configuration import HARMLESS, OTHERS
 from multiberts.tests.bert.training.shared_programs import live_bytes
-from multiberts.tests.fake_hub import FakeHub, hub_command
+from multiberts.tests.tools import warm
+from multiberts.tests.tools.fake_hub import FakeHub, hub_command
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 MODEL = {

@@ -19,8 +19,8 @@ import pytest
 from multiberts.bert.checkpoint.checkpoint import read_checkpoint
 from multiberts.pretrain.training.checkpoints import checkpoint_path
 from multiberts.runs.environment import ENGINE, JAX, TENSORFLOW
-from multiberts.tests.patience import PATIENCE
-from multiberts.tests.pretrain.training.stress_resume import differing_files, last_logged_step
+from multiberts.tests.tools.patience import PATIENCE
+from multiberts.tests.tools.stress_resume import differing_files, last_logged_step
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("jax") is None, reason="needs JAX: the extra jax"

@@ -21,10 +21,10 @@ from multiberts.bert.training.log import TrainingLog, read_metrics
 from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import EXIT_PREEMPTED
-from multiberts.tests import warm
-from multiberts.tests.patience import PATIENCE
 from multiberts.tests.pretrain.training.breaking_off import pretrain_until
-from multiberts.tests.pretrain.training.stress_resume import (
+from multiberts.tests.tools import warm
+from multiberts.tests.tools.patience import PATIENCE
+from multiberts.tests.tools.stress_resume import (
     differing_files,
     last_logged_step,
     run_with_stops,

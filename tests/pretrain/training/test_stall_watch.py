@@ -17,9 +17,9 @@ import pytest
 
 from multiberts.pretrain.training.pretraining import pretrain
 from multiberts.runs.preemption import EXIT_PREEMPTED
-from multiberts.tests import warm
-from multiberts.tests.patience import PATIENCE
-from multiberts.tests.pretrain.training.stress_resume import differing_files, last_logged_step
+from multiberts.tests.tools import warm
+from multiberts.tests.tools.patience import PATIENCE
+from multiberts.tests.tools.stress_resume import differing_files, last_logged_step
 
 Arguments = Callable[..., dict[str, Any]]
 

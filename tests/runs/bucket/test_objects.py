@@ -24,8 +24,8 @@ from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import remove, write_atomically
 from multiberts.runs.preemption import PreemptedError, preemption_notice
-from multiberts.tests import warm
-from multiberts.tests.patience import PATIENCE
+from multiberts.tests.tools import warm
+from multiberts.tests.tools.patience import PATIENCE
 
 pytestmark = pytest.mark.seconds
 

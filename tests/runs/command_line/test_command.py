@@ -4,7 +4,7 @@ import re
 import subprocess
 
 from multiberts.runs.command_line.command import positional_texts
-from multiberts.tests import warm
+from multiberts.tests.tools import warm
 
 
 def call(*arguments: str) -> subprocess.CompletedProcess[str]:

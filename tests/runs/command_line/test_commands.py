@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from multiberts.runs.command_line.commands import COMMANDS, load
-from multiberts.tests import warm
+from multiberts.tests.tools import warm
 
 RunPython = Callable[..., subprocess.CompletedProcess[str]]
 

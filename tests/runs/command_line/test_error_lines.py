@@ -10,7 +10,7 @@ import pytest
 from multiberts.runs.command_line.command import run_main
 from multiberts.runs.command_line.commands import COMMANDS
 from multiberts.runs.preemption import PreemptedError
-from multiberts.tests import warm
+from multiberts.tests.tools import warm
 
 PROGRAM = """
 from multiberts.runs.command_line.command import run_main

@@ -18,7 +18,7 @@ from multiberts.runs.command_line.commands import COMMANDS, load
 from multiberts.runs.command_line.gin_files import parse_gin
 from multiberts.runs.command_line.help import described_function
 from multiberts.runs.errors import UserError
-from multiberts.tests import warm
+from multiberts.tests.tools import warm
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 

@@ -9,7 +9,7 @@ import pytest
 
 from multiberts.runs.command_line.commands import COMMANDS, load
 from multiberts.runs.command_line.help import help_of
-from multiberts.tests import warm
+from multiberts.tests.tools import warm
 
 
 def helped(name: str, full: bool, monkeypatch: pytest.MonkeyPatch) -> str:

@@ -1,6 +1,6 @@
 """Is a run that is stopped at random moments the same, byte for byte, as one that is not?
 
-    python -m multiberts.tests.pretrain.training.stress_resume --stops=20
+    python -m multiberts.tests.tools.stress_resume --stops=20
 
 Starts one pre-training run again and again and stops each process at a random moment, with SIGKILL
 (no chance to save) or SIGTERM (finish the step, save, exit with 75): while it starts, compiles,

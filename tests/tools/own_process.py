@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from multiberts.tests.patience import PATIENCE
+from multiberts.tests.tools.patience import PATIENCE
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 _CODE = """
 import importlib, json, sys

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from multiberts.tests.launch.skypilot_rehearsal.cloud import VARIABLE, missing_programs
-from multiberts.tests.patience import PATIENCE
+from multiberts.tests.tools.patience import PATIENCE
+from multiberts.tests.tools.skypilot_rehearsal.cloud import VARIABLE, missing_programs
 
 pytestmark = pytest.mark.slow
 # Where `make rehearse` installs it.
@@ -32,7 +32,7 @@ def rehearsal(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
             f"needs SkyPilot: `make rehearse` installs it, or {VARIABLE} names a Python that has it"
         )
     process = subprocess.Popen(
-        [sys.executable, "-m", "multiberts.tests.launch.skypilot_rehearsal", str(tmp_path)],
+        [sys.executable, "-m", "multiberts.tests.tools.skypilot_rehearsal", str(tmp_path)],
         env={**os.environ, VARIABLE: python},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

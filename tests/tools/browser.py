@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from multiberts.tests.patience import PATIENCE
+from multiberts.tests.tools.patience import PATIENCE
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None

@@ -1,6 +1,6 @@
 """What SkyPilot makes of a task file: run by its own Python, with a catalogue of our own and no cloud.
 
-    HOME=folder python tests/launch/skypilot_choice.py configs/launch/skypilot/pretrain.yaml BUCKET=gs://b
+    HOME=folder python tests/tools/skypilot_choice.py configs/launch/skypilot/pretrain.yaml BUCKET=gs://b
 
 Prints a row per machine in the order in which SkyPilot tries them: each time the one before has no capacity.
 """

@@ -34,10 +34,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from multiberts.tests.patience import PATIENCE
-from multiberts.tests.terminal_signals import obey_a_terminal
+from multiberts.tests.tools.patience import PATIENCE
+from multiberts.tests.tools.terminal_signals import obey_a_terminal
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 COMMAND = "multiberts.runs.command_line.command:main"
 
 # What commands import when they are given, and while they work.
@@ -64,7 +64,7 @@ _KINDS: Mapping[str, Sequence[str]] = {
     JAX: (*_PLAIN, "jax", "keras", "multiberts.bert.training.jax_trainer", *_TRAINING),
 }
 # Python's audit hooks are told of each start by this name.
-STARTS = "multiberts.tests.warm"
+STARTS = "multiberts.tests.tools.warm"
 # Names the folder of the servers' sockets, for this process and those that it starts.
 _VARIABLE = "MULTIBERTS_WARM"
 _STREAMS = 3

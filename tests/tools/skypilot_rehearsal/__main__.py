@@ -1,6 +1,6 @@
 """Rehearses pre-training by managed jobs of SkyPilot, without a cloud, an account or the internet.
 
-    python -m multiberts.tests.launch.skypilot_rehearsal FOLDER      # or: make rehearse
+    python -m multiberts.tests.tools.skypilot_rehearsal FOLDER      # or: make rehearse
 
 SkyPilot, its server and its jobs' controller, the task file, `multiberts launch run` and the trainer are the
 real ones. A Slurm of three nodes on this machine is the cloud, and a folder the bucket. The first of two
@@ -40,14 +40,14 @@ from multiberts.runs.directory import DONE
 from multiberts.runs.environment import ENGINE, JAX
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import EXIT_PREEMPTED, handle_signals
-from multiberts.tests.launch.skypilot_rehearsal.cloud import (
+from multiberts.tests.tools.patience import PATIENCE
+from multiberts.tests.tools.skypilot_rehearsal.cloud import (
     Cloud,
     adopt_descendants,
     check,
     end_descendants,
 )
-from multiberts.tests.launch.slurm_cluster import free_port
-from multiberts.tests.patience import PATIENCE
+from multiberts.tests.tools.slurm_cluster import free_port
 
 EXPERIMENT = Path(__file__).with_name("experiment.gin")
 _TASKS = Path(__file__).resolve().parents[3] / "configs/launch/skypilot"

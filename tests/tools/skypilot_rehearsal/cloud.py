@@ -21,8 +21,8 @@ from pathlib import Path
 import psutil
 
 from multiberts.runs.errors import UserError
-from multiberts.tests.launch.slurm_cluster import PROGRAMS, SlurmCluster, free_port
-from multiberts.tests.patience import PATIENCE
+from multiberts.tests.tools.patience import PATIENCE
+from multiberts.tests.tools.slurm_cluster import PROGRAMS, SlurmCluster, free_port
 
 VARIABLE = "SKYPILOT_PYTHON"
 _PROJECT = Path(__file__).resolve().parents[3]

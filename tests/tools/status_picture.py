@@ -9,8 +9,8 @@ from pathlib import Path
 
 from multiberts.launch.status.page import write_status_page
 from multiberts.launch.status.snapshot import collect_status
-from multiberts.tests.browser import Browser
 from multiberts.tests.launch.made_up import make_sweep
+from multiberts.tests.tools.browser import Browser
 
 PICTURE = Path(__file__).parents[2] / "docs" / "launch_status.png"
 

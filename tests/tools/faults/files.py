@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-_HERE = Path(__file__).resolve().parents[1]
+_HERE = Path(__file__).resolve().parents[2] / "launch"
 _LIMIT = 20.0  # seconds for a command, which may wait for ever
 _LAUNCH = "import sys; from multiberts.tests.launch.launchers import launch; launch(sys.argv.pop())"
 _ATTEMPT = {

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from multiberts.tests import warm
+from multiberts.tests.tools import warm
 
 _SHOWN = 25
 _CPU = "CPU seconds"

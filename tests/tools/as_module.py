@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from multiberts.tests import warm
+from multiberts.tests.tools import warm
 
 
 def run(module: str, arguments: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:

@@ -1,6 +1,6 @@
 """Does every command end in the same bytes, however often and however it is stopped?
 
-    python -m multiberts.tests.stress --stops=200 --folder=stress
+    python -m multiberts.tests.tools.stress --stops=200 --folder=stress
 
 First each command runs undisturbed. Then each stop runs a command, meets a fault at a random moment, runs
 the same command again without faults, and compares all outputs byte for byte. Faults: SIGKILL, SIGTERM,
@@ -38,8 +38,8 @@ from multiberts.runs import console
 from multiberts.runs.command_line import command as command_line
 from multiberts.runs.directory import CONFIG, DONE, read_done
 from multiberts.runs.files import remove
-from multiberts.tests import warm
-from multiberts.tests.pretrain.training.stress_resume import ARGUMENTS, make_corpora
+from multiberts.tests.tools import warm
+from multiberts.tests.tools.stress_resume import ARGUMENTS, make_corpora
 
 TWO = "two launchers"
 DELETION = "deletion"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from multiberts.tests.patience import PATIENCE
+from multiberts.tests.tools.patience import PATIENCE
 
 PROGRAMS = (
     *("slurmctld", "slurmd", "munged"),

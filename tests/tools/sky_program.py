@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from multiberts.tests.patience import PATIENCE
+from multiberts.tests.tools.patience import PATIENCE
 
 _STARTED = "\x1b[0m\x1b[32m✓ SkyPilot API server started. \x1b[0m\x1b[0m"
 _PREAMBLE = "export PYTHONUNBUFFERED=1\ncd sky_workdir\n"

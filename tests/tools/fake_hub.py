@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from multiberts.tests import warm
-from multiberts.tests.http_server import Answer, serving
+from multiberts.tests.tools import warm
+from multiberts.tests.tools.http_server import Answer, serving
 
 TOKEN = "hf_of_the_tests"
 _JSON = {"Content-Type": "application/json"}

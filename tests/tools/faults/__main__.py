@@ -1,6 +1,6 @@
 """Brings faults of launches about, with real processes, and prints what a user then sees.
 
-    python -m multiberts.tests.launch.faults [NAME ...] [--list]
+    python -m multiberts.tests.tools.faults [NAME ...] [--list]
 
 Each is a function of a module of this folder. What it needs and this machine lacks (Slurm, say) it says. To
 see an earlier commit, copy this folder into its checkout: only what users call is used here.

@@ -1,6 +1,6 @@
 """How much time does the launcher itself take, at the size of a study?
 
-    python -m multiberts.tests.launch.launch_speed
+    python -m multiberts.tests.tools.launch_speed
 
 Plans 10,000 runs, shows their status from markers; carries out 4,000 runs that do nothing but write their
 output and DONE, through two workers; then looks at them again, as the same command does when all
@@ -43,7 +43,7 @@ from multiberts.runs.console import report
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.files import write_atomically
 from multiberts.runs.preemption import PreemptedError, ask_to_stop, preemption_notice
-from multiberts.tests.launch.counted_calls import counted_calls
+from multiberts.tests.tools.counted_calls import counted_calls
 
 SECONDS_TO_PLAN = 5.0
 SECONDS_TO_SHOW = 5.0
@@ -236,7 +236,7 @@ def _no_ops(count: int) -> list[PlannedRun]:
 
 def _module() -> str:
     """This module as the workers import it, for whom it is not the main one."""
-    return "multiberts.tests.launch.launch_speed"
+    return "multiberts.tests.tools.launch_speed"
 
 
 if __name__ == "__main__":

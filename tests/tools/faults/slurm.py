@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from multiberts.tests.launch.slurm_cluster import PROGRAMS, SlurmCluster
+from multiberts.tests.tools.slurm_cluster import PROGRAMS, SlurmCluster
 
-_HERE = Path(__file__).resolve().parents[1]
+_HERE = Path(__file__).resolve().parents[2] / "launch"
 _LIMIT = 45.0  # seconds for a launcher, which may wait for ever
 _LAUNCH = "import sys; from multiberts.tests.launch.launchers import launch; launch(sys.argv.pop())"
 # Adds the seconds that a file holds to the clock of a process. libfaketime changes sleeps, too.
