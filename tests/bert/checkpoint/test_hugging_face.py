@@ -7,7 +7,6 @@ import json
 import logging
 import re
 import shlex
-import subprocess
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -427,17 +426,17 @@ def test_weights_as_users_of_pytorch_save_them(
     ],
 )
 def test_the_printed_cure_saves_the_weights_of_a_file_with_other_objects(
-    tmp_path: Path, vocabulary: Path, form: str, held: str
+    tmp_path: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch, form: str, held: str
 ) -> None:
-    """The line of Python, as printed."""
+    """The line of Python, as printed; `tests/test_obeying_training.py` gives it to a new Python."""
     torch, transformers = _torch_and_transformers()
     model = transformers.BertForPreTraining(_their_config(transformers))
     state = _save(model, tmp_path / "saved", vocabulary)
     (tmp_path / "saved" / "model.safetensors").unlink()
-    arguments = {"args": argparse.Namespace(lr=1e-4)}
+    given = {"args": argparse.Namespace(lr=1e-4)}
     saved = {
-        "DeepSpeed": {"module": model.state_dict(), **arguments},
-        "flat": {**model.state_dict(), **arguments},
+        "DeepSpeed": {"module": model.state_dict(), **given},
+        "flat": {**model.state_dict(), **given},
         "model": model,
     }[form]
     torch.save(saved, tmp_path / "saved" / "pytorch_model.bin")
@@ -445,7 +444,9 @@ def test_the_printed_cure_saves_the_weights_of_a_file_with_other_objects(
     with pytest.raises(UserError, match=f"holds {held}.* besides tensors") as refused:
         read_checkpoint(tmp_path / "saved")
     line = str(refused.value).partition("python -c ")[2]
-    subprocess.run([sys.executable, "-c", *shlex.split(line)], check=True)
+    code, *arguments = shlex.split(line)
+    monkeypatch.setattr(sys, "argv", ["-c", *arguments])
+    exec(code, {"__name__": "__main__"})
     words = read_checkpoint(tmp_path / "saved").parameters["bert/embeddings/word_embeddings"]
     assert np.array_equal(words, state["bert.embeddings.word_embeddings.weight"])
     assert (

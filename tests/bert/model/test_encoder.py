@@ -12,10 +12,8 @@ from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.encoder import Packing, encode
 from multiberts.bert.model.initialization import initial_parameters
 from multiberts.bert.randomness import generator
-from multiberts.runs import environment
-from multiberts.runs.environment import ENGINE, ENGINES, JAX
-from multiberts.tests.bert.model.loss_gradients import write_gradients
-from multiberts.tests.tools import own_process
+from multiberts.runs.environment import ENGINES, JAX
+from multiberts.tests.bert import unoptimised
 
 CONFIG = BertConfig(
     vocab_size=211,
@@ -142,13 +140,8 @@ def test_same_gradient_of_the_loss_as_pytorch(tmp_path: Path, engine: str) -> No
     np.savez(tmp_path / "parameters.npz", **parameters)
     np.savez(tmp_path / "batch.npz", **inputs)
     (tmp_path / "config.json").write_text(CONFIG.to_json())
-    arguments = (str(tmp_path), [*_THEIR_NAMES])
-    if engine == environment.engine():
-        values = write_gradients(*arguments)
-    else:
-        values = own_process.call(
-            "bert.model.loss_gradients:write_gradients", *arguments, **{ENGINE: engine}
-        )
+    function = "bert.model.loss_gradients:write_gradients"
+    values = unoptimised.call(engine, function, str(tmp_path), [*_THEIR_NAMES])
     for (hidden_act, their_name), value in zip(_THEIR_NAMES.items(), values, strict=True):
         oracle = _oracle(parameters, their_name)
         theirs = _outputs(oracle, inputs)

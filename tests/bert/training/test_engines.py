@@ -14,10 +14,8 @@ import numpy as np
 import pytest
 
 from multiberts.bert.training.state import TrainingState
-from multiberts.runs import environment
 from multiberts.runs.environment import ENGINE, ENGINES, JAX, TENSORFLOW
-from multiberts.tests.bert.training.train_across_engines import train_with_states
-from multiberts.tests.tools import own_process
+from multiberts.tests.bert import unoptimised
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("jax") is None, reason="needs JAX: the extra jax"
@@ -28,12 +26,8 @@ Runs = Callable[[str, str], tuple[Path, list[float]]]
 
 
 def trained(engine: str, *arguments: Path | str) -> list[float]:
-    given = [*map(str, arguments)]
-    if engine == environment.engine():  # this process has imported it, or will for another test
-        return train_with_states(*given)
-    losses: list[float] = own_process.call(
-        "bert.training.train_across_engines:train_with_states", *given, **{ENGINE: engine}
-    )
+    function = "bert.training.train_across_engines:train_with_states"
+    losses: list[float] = unoptimised.call(engine, function, *map(str, arguments))
     return losses
 
 

@@ -10,7 +10,7 @@ import pytest
 from multiberts.bert.training.engine import ForwardPass
 from multiberts.bert.training.state import DeviceWeights
 from multiberts.runs.environment import ENGINE, ENGINES, JAX
-from multiberts.tests.tools import own_process
+from multiberts.tests.tools import warm
 
 HAS_JAX = importlib.util.find_spec("jax") is not None
 engines = pytest.mark.parametrize(
@@ -21,13 +21,16 @@ engines = pytest.mark.parametrize(
 
 @engines
 def test_two_models_in_two_threads_get_their_own_answers(engine: str) -> None:
-    assert own_process.call("bert.training.shared_programs:wrong_answers", **{ENGINE: engine}) == 0
+    wrong = warm.call(
+        "bert.training.shared_programs:wrong_answers", kind=engine, **{ENGINE: engine}
+    )
+    assert wrong == 0
 
 
 @engines
 def test_a_run_leaves_programs_and_no_weights(engine: str) -> None:
-    found = own_process.call(
-        "bert.training.shared_programs:runs_of_one_network", **{ENGINE: engine}
+    found = warm.call(
+        "bert.training.shared_programs:runs_of_one_network", kind=engine, **{ENGINE: engine}
     )
     assert found["bytes"] == [0, 0]
     assert found["traces"][0] == found["traces"][1], "the second run compiled again"
