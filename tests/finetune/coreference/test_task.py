@@ -219,21 +219,36 @@ def test_encodings_from_files_give_the_same_predictions(
     assert run("found", **kept) == expected
 
 
-@pytest.mark.parametrize("flags", [[], ["-O"]])
-@pytest.mark.processes
 def test_training_does_not_begin_where_encodings_cannot_be_written(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], coreference_data: Path
+) -> None:
+    (tmp_path / "file").touch()
+    options = {"encodings_dir": str(tmp_path / "file" / "encodings")}
+    with pytest.raises(UserError, match="option encodings_dir: cannot write"):
+        finetune(
+            run_dir=str(tmp_path / "run"),
+            checkpoint=str(make_checkpoint()),
+            task="coreference",
+            data_dir=str(coreference_data),
+            sequence_length=48,
+            options=options,
+            compile_step=False,
+        )
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow  # Python compiles TensorFlow's modules anew
+def test_nor_does_it_where_python_leaves_assertions_out(
     tmp_path: Path,
     make_checkpoint: Callable[..., Path],
     coreference_data: Path,
     run_python: Callable[..., subprocess.CompletedProcess[str]],
-    flags: list[str],
 ) -> None:
-    """Nor under `python -O`, which leaves assertions out."""
     (tmp_path / "file").touch()
     data = f"--checkpoint={make_checkpoint()} --data_dir={coreference_data} --sequence_length=48"
     encodings = json.dumps({"encodings_dir": str(tmp_path / "file" / "encodings")})
     run = ["-m", "multiberts", "finetune", "--task=coreference", f"--run_dir={tmp_path / 'run'}"]
-    done = run_python(*flags, *run, *data.split(), f"--options={encodings}", "--nocompile_step")
+    done = run_python("-O", *run, *data.split(), f"--options={encodings}", "--nocompile_step")
     assert done.returncode == 2 and "option encodings_dir: cannot write" in done.stderr
     assert not (tmp_path / "run").exists()
 
