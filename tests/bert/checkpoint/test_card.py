@@ -207,17 +207,13 @@ def test_scores_as_json(tmp_path: Path) -> None:
     ("name", "content", "message"),
     [
         ("s.csv", SCORES.replace(",0,2000", ",5,2000"), r"no score of this checkpoint \(procedure"),
-        (
-            "s.csv",
-            "task,score\nRTE,1\n",
-            r"columns task, score, expected metric, score \(lacking metric\)",
-        ),
+        ("s.csv", "task,score\nRTE,1\n", r"columns task, score, expected metric, score \(lacking metric\)"),
         ("s.csv", "metric,score\naccuracy,nan\n", "line 2: the score is 'nan', expected a number"),
         ("s.json", "{", r"s\.json is not JSON"),
         ("s.json", "3", "neither rows nor scores by metric"),
         ("s.json", '[{"metric": "f1"}]', "s.json row 1 has no score"),
     ],
-)
+)  # fmt: skip
 def test_bad_scores(tmp_path: Path, name: str, content: str, message: str) -> None:
     (tmp_path / name).write_text(content)
     with pytest.raises(UserError, match=message):

@@ -174,25 +174,17 @@ def test_a_head_that_transformers_does_not_have_is_refused(
         (lambda record: record.update(sequence_length="long"), "finetuned has sequence_length 'long'"),
         (lambda record: record["head"].update(kind=3), "finetuned has kind 3"),
         (lambda record: record["head"].pop("num_texts"), "finetuned has num_texts nothing, expected"),
-        (
-            lambda record: record["head"]["variables"].update(output_bias=[9]),
-            "a head of classification with 3 labels has 3 outputs, but its variables have 9",
-        ),
-        (
-            lambda record: record["head"]["variables"].update(output_weights=[9, 16]),
-            r"output_weights of the fine-tuned head has shape \(3, 16\), but its record says \(9, 16\)",
-        ),
+        (lambda record: record["head"]["variables"].update(output_bias=[9]),
+         "a head of classification with 3 labels has 3 outputs, but its variables have 9"),
+        (lambda record: record["head"]["variables"].update(output_weights=[9, 16]),
+         r"output_weights of the fine-tuned head has shape \(3, 16\), but its record says \(9, 16\)"),
         (lambda record: record.update(do_lower_case=False), "was fine-tuned with do_lower_case False, but"),
         (lambda record: record.update(sequence_length=4096), "sequence_length 4096, expected 1 to "),
         (lambda record: record["head"].update(kind="regression", labels=None), "has 1 outputs, but"),
-        (
-            lambda record: record["arguments"].update(labels=["good", "bad", "fine"]),
-            "the head has the labels .* and the arguments of its training .*, expected the same",
-        ),
-        (
-            lambda record: record["head"]["variables"].update(more=[9]),
-            "more of the fine-tuned head is missing",
-        ),
+        (lambda record: record["arguments"].update(labels=["good", "bad", "fine"]),
+         "the head has the labels .* and the arguments of its training .*, expected the same"),
+        (lambda record: record["head"]["variables"].update(more=[9]),
+         "more of the fine-tuned head is missing"),
     ],
 )  # fmt: skip
 def test_a_record_that_does_not_fit_is_refused(

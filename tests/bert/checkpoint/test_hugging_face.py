@@ -17,11 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multiberts.bert.checkpoint.checkpoint import (
-    Checkpoint,
-    read_checkpoint,
-    write_checkpoint,
-)
+from multiberts.bert.checkpoint.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from multiberts.bert.checkpoint.conversion import convert_checkpoint
 from multiberts.bert.model.configuration import BertConfig, parameter_shapes
 from multiberts.bert.model.initialization import initial_parameters
@@ -358,12 +354,7 @@ def _wrapped(torch: Any, model: Any, form: str) -> Any:
         re.sub(r"(intermediate|pooler|transform)\.dense\.", r"\1.dense_act.", name): tensor
         for name, tensor in model.state_dict().items()
     }
-    return {
-        "model": theirs,
-        "optimizer": optimizer.state_dict(),
-        "files": ["a"],
-        "epoch": 1,
-    }
+    return {"model": theirs, "optimizer": optimizer.state_dict(), "files": ["a"], "epoch": 1}
 
 
 @pytest.mark.parametrize(
@@ -371,13 +362,10 @@ def _wrapped(torch: Any, model: Any, form: str) -> Any:
     [
         ("DataParallel", ["'module.' before the names"]),
         ("compiled, DataParallel", ["'module._orig_mod.' before the names"]),
-        (
-            "Lightning",
-            ["a training state; its weights are read from 'state_dict'", "'net.' before"],
-        ),
+        ("Lightning", ["a training state; its weights are read from 'state_dict'", "'net.' before"]),
         ("DeepLearningExamples", ["a training state; its weights are read from 'model'"]),
     ],
-)
+)  # fmt: skip
 def test_weights_as_users_of_pytorch_save_them(
     tmp_path: Path, vocabulary: Path, capsys: pytest.CaptureFixture[str], form: str, said: list[str]
 ) -> None:

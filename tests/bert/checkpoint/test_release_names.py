@@ -28,16 +28,13 @@ def test_every_released_name_is_parsed_back() -> None:
 @pytest.mark.parametrize(
     ("directory", "expected"),
     [
-        (
-            "hub/models--google--multiberts-seed_3-step_40k/snapshots/5be6",
-            ("multiberts", 3, 40_000),
-        ),
+        ("hub/models--google--multiberts-seed_3-step_40k/snapshots/5be6", ("multiberts", 3, 40_000)),
         ("MultiBertGunjanPatrick/multiberts-seed-2-1100k", ("multiberts", 2, 1_100_000)),
         # What the archives unpack to: nothing says whose seed it is.
         ("models/seed_7", (None, 7, None)),
         ("intermediates/seed_1/step_160k", (None, 1, 160_000)),
     ],
-)
+)  # fmt: skip
 def test_names_of_copies(directory: str, expected: tuple[str | None, int, int | None]) -> None:
     assert parse_release_name(directory) == ReleaseName(*expected)
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 import pytest
 
 from multiberts.bert.model.configuration import BertConfig, parameter_shapes
-from multiberts.bert.model.operations import (
-    model_flops_per_step,
-    peak_flops_per_second,
-)
+from multiberts.bert.model.operations import model_flops_per_step, peak_flops_per_second
 
 BASE = BertConfig(vocab_size=30_522)
 

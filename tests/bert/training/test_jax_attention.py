@@ -18,8 +18,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.mark.slow
 def test_recomputed_attention_is_the_plain_one_up_to_rounding() -> None:
     found = own_process.call(
-        "bert.training.attend_recomputed:differences",
-        **{ENGINE: JAX, "JAX_PLATFORMS": "cpu"},
+        "bert.training.attend_recomputed:differences", **{ENGINE: JAX, "JAX_PLATFORMS": "cpu"}
     )
     for case in ("dropout", "packed", "none"):
         assert found[case] <= 1e-6, case

@@ -13,10 +13,7 @@ from multiberts.runs.environment import ENGINE, ENGINES, JAX
 from multiberts.tests.tools import warm
 
 HAS_JAX = importlib.util.find_spec("jax") is not None
-engines = pytest.mark.parametrize(
-    "engine",
-    [name for name in ENGINES if name != JAX or HAS_JAX],
-)
+engines = pytest.mark.parametrize("engine", [name for name in ENGINES if name != JAX or HAS_JAX])
 
 
 @engines

@@ -57,9 +57,7 @@ def train_on(way: str, devices: list[str]) -> list[tuple[bool, float, str]]:
     is_bert, trainers, found = way != "perceptron", [], []
     for count, _, most in (text.partition("x") for text in devices):
         settings = TrainerSettings(
-            gradient_shards=SHARDS[way],
-            devices=int(count),
-            steps_per_dispatch=int(most or 1),
+            gradient_shards=SHARDS[way], devices=int(count), steps_per_dispatch=int(most or 1)
         )
         opened = open_devices(settings.devices)
         if way == "accelerators":
