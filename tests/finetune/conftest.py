@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from multiberts.runs.errors import UserError
 
 WORDS = (
     "mary john anna paul baker plumber painter guest client she he her "
@@ -62,6 +65,42 @@ def make_checkpoint(tmp_path: Path, vocabulary: Path) -> Callable[..., Path]:
         return path
 
     return make
+
+
+@pytest.fixture
+def fine_tune(
+    request: pytest.FixtureRequest, tmp_path: Path, make_checkpoint: Callable[..., Path]
+) -> Callable[..., Path]:
+    """Fine-tunes and returns the run's folder, by default `run`, in `tmp_path`.
+
+    Settings are those of the module's `SMALL` and of the call; the checkpoint is one of random weights.
+    """
+    usual: dict[str, Any] = {"compile_step": False, **getattr(request.module, "SMALL", {})}
+
+    def fine_tune(task: str, data: Path | None = None, run: str = "run", **settings: Any) -> Path:
+        from multiberts.finetune.finetuning import finetune
+
+        given = usual | settings
+        if data is not None:
+            given["data_dir"] = str(data)
+        checkpoint = str(given.pop("checkpoint", None) or make_checkpoint())
+        finetune(run_dir=str(tmp_path / run), checkpoint=checkpoint, task=task, **given)
+        return tmp_path / run
+
+    return fine_tune
+
+
+@pytest.fixture
+def refused(tmp_path: Path, fine_tune: Callable[..., Path]) -> Callable[..., str]:
+    """Returns the line with which a fine-tuning is refused, before it makes a folder."""
+
+    def refused(task: str, data: Path | None = None, **settings: Any) -> str:
+        with pytest.raises(UserError, match="^[^\n]*$") as caught:
+            fine_tune(task, data, "refused", **settings)
+        assert not (tmp_path / "refused").exists()
+        return str(caught.value)
+
+    return refused
 
 
 @pytest.fixture

@@ -16,12 +16,12 @@ from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.evaluate.scoring import scores_of
 from multiberts.finetune import finetuning
 from multiberts.finetune.fine_tuned_model import MODEL_FILES
-from multiberts.finetune.finetuning import finetune
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import PreemptedError
 from multiberts.tests.checkpoint_command import checkpoint_command
 
-SMALL = {"batch_size": 16, "sequence_length": 32, "compile_step": False, "learning_rate": 2e-3}
+SMALL = {"batch_size": 16, "num_epochs": 3, "sequence_length": 32, "learning_rate": 2e-3}
+Train = Callable[..., Path]
 
 
 def files_of(run: Path) -> dict[str, bytes]:
@@ -34,22 +34,15 @@ def files_of(run: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def call(make_checkpoint: Callable[..., Path], pair_data: Path) -> dict[str, Any]:
-    return {
-        "checkpoint": str(make_checkpoint()),
-        "task": "pair",
-        "data_dir": str(pair_data),
-        "num_epochs": 3,
-        **SMALL,
-    }
+def train(fine_tune: Train, pair_data: Path) -> Train:
+    """Trains pairs into a folder of this name."""
+    return lambda name, **settings: fine_tune("pair", pair_data, name, **settings)
 
 
 def test_the_last_model_predicts_as_the_run_did(
-    tmp_path: Path, call: dict[str, Any], capsys: pytest.CaptureFixture[str]
+    train: Train, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plain, kept = tmp_path / "plain", tmp_path / "kept"
-    finetune(run_dir=str(plain), **call)
-    finetune(run_dir=str(kept), keep="last", **call)
+    plain, kept = train("plain"), train("kept", keep="last")
     assert not (plain / "model").exists()
     predictions = "predictions/dev.tfrecord"
     assert (plain / predictions).read_bytes() == (kept / predictions).read_bytes()
@@ -69,10 +62,7 @@ def test_the_last_model_predicts_as_the_run_did(
 
 
 def test_a_missing_pooler_is_drawn_said_and_recorded(
-    tmp_path: Path,
-    call: dict[str, Any],
-    make_checkpoint: Callable[..., Path],
-    capsys: pytest.CaptureFixture[str],
+    train: Train, make_checkpoint: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As transformers.BertForMaskedLM has none; the head of tags reads none."""
 
@@ -80,11 +70,11 @@ def test_a_missing_pooler_is_drawn_said_and_recorded(
         for part in ("kernel", "bias"):
             del parameters[f"bert/pooler/dense/{part}"]
 
-    call |= {"checkpoint": str(make_checkpoint(4, without_pooler)), "keep": "last", "num_epochs": 1}
-    call["learning_rate"] = 1e-30  # the pooler stays as it was drawn
-    runs = {seed: tmp_path / f"run_{seed}" for seed in (1, 2)}
-    for seed, run in runs.items():
-        finetune(run_dir=str(run), finetune_seed=seed, **call)
+    given = {"checkpoint": make_checkpoint(4, without_pooler), "keep": "last", "num_epochs": 1}
+    given["learning_rate"] = 1e-30  # the pooler stays as it was drawn
+    drawn_values = []
+    for seed in (1, 2):
+        run = train(f"run_{seed}", finetune_seed=seed, **given)
         said = rf"lacks the pooler \(bert/pooler/dense/kernel\), .*: finetune_seed {seed} initialises it"
         assert re.search(said, capsys.readouterr().err)
         drawn = {
@@ -93,20 +83,16 @@ def test_a_missing_pooler_is_drawn_said_and_recorded(
         }
         assert read_checkpoint(run / "model").provenance["initialised"] == drawn
         assert json.loads((run / "run.json").read_text())["initialised"] == drawn
-    one, other = (
-        read_checkpoint(run / "model").parameters["bert/pooler/dense/kernel"]
-        for run in runs.values()
-    )
+        drawn_values.append(read_checkpoint(run / "model").parameters["bert/pooler/dense/kernel"])
+    one, other = drawn_values
     # Drawn as the head, with initializer_range .1 cut at two deviations.
     assert not np.array_equal(one, other)
     assert np.abs(one).max() <= 0.2 and abs(one.std() - 0.088) < 0.01
 
 
-def test_the_best_model_is_that_of_the_best_score(tmp_path: Path, call: dict[str, Any]) -> None:
+def test_the_best_model_is_that_of_the_best_score(train: Train) -> None:
     """Here accuracy rises with training, so the worst by it is an early model."""
-    run = tmp_path / "run"
-    call |= {"num_epochs": 12, "prediction_epochs": [1, 2, 4, 8], "keep": "best"}
-    finetune(run_dir=str(run), **call)
+    run = train("run", num_epochs=12, prediction_epochs=[1, 2, 4, 8], keep="best")
     scores = {
         epochs: scores_of(run, name)["accuracy"]
         for epochs, name in ((1, "dev@1"), (2, "dev@2"), (4, "dev@4"), (8, "dev@8"))
@@ -120,12 +106,10 @@ def test_the_best_model_is_that_of_the_best_score(tmp_path: Path, call: dict[str
     assert json.loads((run / "run.json").read_text())["kept_model"]["epochs"] == best
 
 
-def test_steps_are_evaluated_as_epochs_are(tmp_path: Path, call: dict[str, Any]) -> None:
+def test_steps_are_evaluated_as_epochs_are(train: Train) -> None:
     """96 examples in batches of 16: epochs of six steps."""
-    call |= {"num_epochs": 2, "keep": "best"}
-    by_steps, by_epochs = tmp_path / "steps", tmp_path / "epochs"
-    finetune(run_dir=str(by_steps), evaluate_every_steps=4, **call)
-    finetune(run_dir=str(by_epochs), prediction_epochs=[2 / 3, 4 / 3], **call)
+    by_steps = train("steps", num_epochs=2, keep="best", evaluate_every_steps=4)
+    by_epochs = train("epochs", num_epochs=2, keep="best", prediction_epochs=[2 / 3, 4 / 3])
     found = {run: json.loads((run / "run.json").read_text()) for run in (by_steps, by_epochs)}
     names = {"dev@0.6667", "dev@1.333", "dev"}
     assert all(set(content["evaluation_sets"]) == names for content in found.values())
@@ -140,10 +124,10 @@ def test_steps_are_evaluated_as_epochs_are(tmp_path: Path, call: dict[str, Any])
 
 
 def test_patience_ends_training_and_a_stopped_run_resumes_to_the_same_bytes(
-    tmp_path: Path, call: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a learning rate of almost nothing no score is better than the first."""
-    call |= {
+    given = {
         "num_epochs": 6,
         "prediction_epochs": [1, 2, 3, 4, 5],
         "keep": "best",
@@ -151,8 +135,7 @@ def test_patience_ends_training_and_a_stopped_run_resumes_to_the_same_bytes(
         "learning_rate": 1e-9,
         "save_state_every_steps": 4,
     }
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    finetune(run_dir=str(whole), **call)
+    whole, stopped = train("whole", **given), tmp_path / "stopped"
     sets = json.loads((whole / "run.json").read_text())["evaluation_sets"]
     assert set(sets) == {"dev@1", "dev@2", "dev@3", "dev"}
     assert read_checkpoint(whole / "model").provenance["finetuned"]["epochs"] == 1
@@ -169,23 +152,20 @@ def test_patience_ends_training_and_a_stopped_run_resumes_to_the_same_bytes(
 
         with monkeypatch.context() as patch, pytest.raises(PreemptedError):
             patch.setattr(finetuning, "preemption_notice", notice)
-            finetune(run_dir=str(stopped), **call)
-    finetune(run_dir=str(stopped), **call)
+            train("stopped", **given)
+    train("stopped", **given)
     assert files_of(stopped) == files_of(whole)
 
 
 def test_training_starts_from_a_kept_model(
-    tmp_path: Path, call: dict[str, Any], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, train: Train, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first, second, plain = tmp_path / "first", tmp_path / "second", tmp_path / "plain"
-    finetune(run_dir=str(first), keep="last", **call)
-    finetune(run_dir=str(plain), **call)
+    first, plain = train("first", keep="last"), train("plain")
     capsys.readouterr()
     # Where the Hub's cache would have it.
     cached = tmp_path / "models--me--mine" / "snapshots" / "5f0a"
     shutil.copytree(first / "model", cached)
-    again = {**call, "checkpoint": str(cached)}
-    finetune(run_dir=str(second), **again)
+    second = train("second", checkpoint=cached)
     assert (
         "was fine-tuned on pair: training starts from its encoder, with a new head"
         in capsys.readouterr().err
@@ -198,7 +178,7 @@ def test_training_starts_from_a_kept_model(
     assert (plain / predictions).read_bytes() != (second / predictions).read_bytes()
     # The same directory cannot be taken for a run that starts elsewhere.
     with pytest.raises(UserError, match=r"other parameters: finetune.checkpoint"):
-        finetune(run_dir=str(second), **call)
+        train("second")
 
 
 @pytest.mark.parametrize(
@@ -207,33 +187,19 @@ def test_training_starts_from_a_kept_model(
         ({"keep": "best"}, "there are no finetune.prediction_epochs"),
         ({"keep_metric": "accuracy"}, "counts with keep = 'best' only"),
         ({"keep": "last", "patience": 2}, "finetune.patience is 2, which counts with keep = 'best' only"),
-        (
-            {"keep": "best", "prediction_epochs": [1], "keep_set": "test"},
-            "keep_set is 'test', but the sets of task pair with labels are: dev",
-        ),
-        (
-            {"keep": "best", "prediction_epochs": [1], "keep_metric": "acuracy"},
-            "did you mean accuracy",
-        ),
+        ({"keep": "best", "prediction_epochs": [1], "keep_set": "test"},
+         "keep_set is 'test', but the sets of task pair with labels are: dev"),
+        ({"keep": "best", "prediction_epochs": [1], "keep_metric": "acuracy"}, "did you mean accuracy"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_kept_is_refused(
-    tmp_path: Path, call: dict[str, Any], change: dict[str, Any], line: str
+    refused: Callable[..., str], pair_data: Path, change: dict[str, Any], line: str
 ) -> None:
-    with pytest.raises(UserError, match=line):
-        finetune(run_dir=str(tmp_path / "run"), **call, **change)
-    assert not (tmp_path / "run").exists()
+    assert line in refused("pair", pair_data, **change)
 
 
 def test_a_probe_trains_nothing_that_could_be_kept(
-    tmp_path: Path, make_checkpoint: Callable[..., Path], winogender_data: Path
+    refused: Callable[..., str], winogender_data: Path
 ) -> None:
-    with pytest.raises(UserError, match="task pronoun_probe trains nothing"):
-        finetune(
-            run_dir=str(tmp_path / "run"),
-            checkpoint=str(make_checkpoint()),
-            task="pronoun_probe",
-            winogender_dir=str(winogender_data),
-            keep="last",
-        )
-    assert not (tmp_path / "run").exists()
+    line = refused("pronoun_probe", winogender_dir=str(winogender_data), keep="last")
+    assert "task pronoun_probe trains nothing" in line

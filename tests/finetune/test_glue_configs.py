@@ -42,11 +42,7 @@ def bindings(name: str, **macros: Any) -> dict[str, Any]:
     ("name", "macros", "further"),
     [
         ("glue", {"TASK": "RTE"}, {}),
-        (
-            "glue_test",
-            {"TASK": "RTE"},
-            {"options": {"predict_test": True}, "evaluation_files": None},
-        ),
+        ("glue_test", {"TASK": "RTE"}, {"options": {"predict_test": True}, "evaluation_files": None}),
         ("glue_test", {"TASK": "MNLI", "AX": {"ax": "a"}}, {"evaluation_files": {"ax": "a"}}),
         (
             "mnli_challenge",
@@ -57,13 +53,9 @@ def bindings(name: str, **macros: Any) -> dict[str, Any]:
                 "evaluation_files": {"hans": "h", "snli": "s", "stress": "t"},
             },
         ),
-        (
-            "qqp_challenge",
-            {"TWITTER_PPDB": "w"},
-            {"task": "QQP", "evaluation_files": {"twitter_ppdb": "w"}},
-        ),
+        ("qqp_challenge", {"TWITTER_PPDB": "w"}, {"task": "QQP", "evaluation_files": {"twitter_ppdb": "w"}}),
     ],
-)
+)  # fmt: skip
 def test_bound_arguments_are_the_recipe_and_what_the_file_says(
     name: str, macros: dict[str, Any], further: dict[str, Any]
 ) -> None:

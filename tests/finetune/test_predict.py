@@ -16,7 +16,6 @@ import pytest
 from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.evaluate.prediction_files.run_checks import find_all
 from multiberts.evaluate.prediction_files.run_file import find_runs, lineage_of
-from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.prediction import predict
 from multiberts.finetune.predictor import Predictor
 from multiberts.runs.errors import UserError
@@ -25,17 +24,14 @@ from multiberts.tests.finetune.few_rows import check_few_rows
 from multiberts.tests.finetune.stranger import TASK, write_stranger
 
 SMALL = {"batch_size": 16, "num_epochs": 3, "compile_step": False, "learning_rate": 2e-3}
+KEPT = {"sequence_length": 32, "keep": "last"}
 SHORT = {"max_query_length": 4, "doc_stride": 6, "n_best_size": 8}
 
 
 @pytest.fixture
-def run(tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path) -> Path:
+def run(fine_tune: Callable[..., Path], pair_data: Path) -> Path:
     """A finished run of pairs with its model."""
-    path = tmp_path / "runs" / "run"
-    checkpoint = str(make_checkpoint())
-    finetune(run_dir=str(path), checkpoint=checkpoint, task="pair", data_dir=str(pair_data),
-             sequence_length=32, keep="last", **SMALL)  # fmt: skip
-    return path
+    return fine_tune("pair", pair_data, "runs/run", **KEPT)
 
 
 def answers(
@@ -227,13 +223,15 @@ def test_a_model_of_another_program_takes_what_the_file_has(
 
 
 def test_a_model_refuses_what_it_was_not_trained_on(
-    tmp_path: Path, run: Path, pair_data: Path, make_checkpoint: Callable[..., Path]
+    tmp_path: Path,
+    fine_tune: Callable[..., Path],
+    run: Path,
+    pair_data: Path,
+    make_checkpoint: Callable[..., Path],
 ) -> None:
-    single = tmp_path / "single"
     options = {"text_columns": ["sentence2"]}
-    finetune(run_dir=str(single), checkpoint=str(make_checkpoint(1)), task="tone", keep="last",
-             labels=["entailment", "not_entailment"], data_dir=str(pair_data), options=options,
-             sequence_length=16, **{**SMALL, "max_steps": 1})  # fmt: skip
+    given = {"labels": ["entailment", "not_entailment"], "options": options, "max_steps": 1}
+    single = fine_tune("tone", pair_data, "single", checkpoint=make_checkpoint(1), **given, **KEPT)
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("premise\thypothesis\na\tb\n")
     for model, number in ((run / "model", 2), (single / "model", 1)):
@@ -319,7 +317,7 @@ def test_a_model_of_transformers_answers_with_its_own_labels(
 
 
 def test_questions(
-    tmp_path: Path, make_checkpoint: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, fine_tune: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With answers as in the run; without them, or in a table, the same predictions."""
     rows = [
@@ -347,10 +345,10 @@ def test_questions(
          "answers": {"text": [answer], "answer_start": [0]}} for name, question, context, answer in rows
     ]))  # fmt: skip
     (tmp_path / "odd.tsv").write_text("id\tquestion\n1\twho\n")
-    run = tmp_path / "run"
-    finetune(run_dir=str(run), checkpoint=str(make_checkpoint()), task="questions", keep="last",
-             train_files=[str(tmp_path / "train.json")], dev_files=[str(tmp_path / "dev.json")],
-             options=SHORT, sequence_length=24, **{**SMALL, "batch_size": 4})  # fmt: skip
+    given = {f"{split}_files": [str(tmp_path / f"{split}.json")] for split in ("train", "dev")}
+    run = fine_tune(
+        "questions", **given, options=SHORT, sequence_length=24, batch_size=4, keep="last"
+    )
     expected = read_predictions([run], "dev")["prediction_text"].values[0].tolist()
     for name in ("dev.json", "bare.json", "table.tsv", "flat.json"):
         found = answers(capsys, run / "model", tmp_path / name)
@@ -405,13 +403,14 @@ def test_modules_that_a_model_names_are_imported_only_where_the_command_names_th
 
 
 def test_coreference(
-    tmp_path: Path, make_checkpoint: Callable[..., Path], coreference_data: Path,
-    winogender_data: Path, capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    run = tmp_path / "run"
-    finetune(run_dir=str(run), checkpoint=str(make_checkpoint()), task="coreference", keep="last",
-             data_dir=str(coreference_data), winogender_dir=str(winogender_data),
-             sequence_length=40, **SMALL)  # fmt: skip
+    tmp_path: Path,
+    fine_tune: Callable[..., Path],
+    coreference_data: Path,
+    winogender_data: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given = {"winogender_dir": str(winogender_data), "sequence_length": 40, "keep": "last"}
+    run = fine_tune("coreference", coreference_data, **given)
     found = answers(
         capsys, run / "model", coreference_data / "dev.conll", f"winogender={winogender_data}"
     )
@@ -440,14 +439,12 @@ def test_coreference(
 
 @pytest.mark.seconds
 def test_two_models_in_two_threads_answer_for_themselves(
-    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
+    fine_tune: Callable[..., Path], make_checkpoint: Callable[..., Path], pair_data: Path
 ) -> None:
     predictors = []
     for seed in range(2):
-        path = tmp_path / f"run_{seed}"
-        finetune(run_dir=str(path), checkpoint=str(make_checkpoint(seed)), task="pair",
-                 data_dir=str(pair_data), sequence_length=32, keep="last",
-                 **{**SMALL, "num_epochs": 0.2})  # fmt: skip
+        given = {"checkpoint": make_checkpoint(seed), "num_epochs": 0.2}
+        path = fine_tune("pair", pair_data, f"run_{seed}", **given, **KEPT)
         predictors.append(Predictor(str(path / "model"), compile_step=False))
     asked = [("Mary asked about a cake.", "A cake is good."), ("She was late.", "It is bad.")]
 

@@ -115,14 +115,11 @@ def test_tags(tmp_path: Path, saved: Answer) -> None:
     [
         ("BertForSequenceClassification", {"num_labels": 3}),
         ("BertForSequenceClassification", {"num_labels": 1}),
-        (
-            "BertForSequenceClassification",
-            {"num_labels": 3, "problem_type": "multi_label_classification"},
-        ),
+        ("BertForSequenceClassification", {"num_labels": 3, "problem_type": "multi_label_classification"}),
         ("BertForTokenClassification", {"id2label": TAGS, "label2id": TAG_NUMBERS}),
         ("BertForQuestionAnswering", {}),
     ],
-)
+)  # fmt: skip
 def test_few_rows_are_answered_without_tensorflow(
     tmp_path: Path, saved: Answer, architecture: str, settings: dict[str, Any]
 ) -> None:

@@ -16,7 +16,6 @@ import pytest
 from multiberts.bert.checkpoint.saved_model import export_saved_model
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.finetune.features import truncated_lengths
-from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.prediction import predict
 from multiberts.runs.errors import UserError
 from multiberts.tests.checkpoint_command import checkpoint_command
@@ -68,10 +67,8 @@ def ours(capsys: pytest.CaptureFixture[str], model: Path, file: Path) -> list[di
 
 
 @pytest.fixture
-def pair_model(tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path) -> Path:
-    run = tmp_path / "run"
-    finetune(run_dir=str(run), checkpoint=str(make_checkpoint()), task="pair",
-             data_dir=str(pair_data), sequence_length=12, keep="last", **SMALL)  # fmt: skip
+def pair_model(fine_tune: Callable[..., Path], pair_data: Path) -> Path:
+    run = fine_tune("pair", pair_data, sequence_length=12, keep="last")
     return run / "model"
 
 
@@ -104,17 +101,14 @@ def test_pairs_and_texts_are_answered_as_predict_does(
 
 @pytest.mark.slow
 def test_a_regression_answers_numbers(
-    tmp_path: Path, make_checkpoint: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, fine_tune: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [f"{word} is late\t{number / 4}" for number, word in enumerate(("mary", "it", "she"))]
     for name, times in (("train", 6), ("dev", 2)):
         text = "\n".join(["sentence\tlabel", *rows * times]) + "\n"
         (tmp_path / f"{name}.tsv").write_text(text)
-    finetune(run_dir=str(tmp_path / "run"), checkpoint=str(make_checkpoint()), task="rating",
-             options={"kind": "regression", "text_columns": ["sentence"]},
-             train_files=[str(tmp_path / "train.tsv")],
-             dev_files=[str(tmp_path / "dev.tsv")], sequence_length=16, keep="last",
-             **SMALL)  # fmt: skip
+    options = {"kind": "regression", "text_columns": ["sentence"]}
+    fine_tune("rating", tmp_path, options=options, sequence_length=16, keep="last")
     path = tmp_path / "run" / "model" / "checkpoint.json"
     content = json.loads(path.read_text())
     # As of a model of another program, which does not record it: both signatures are there.
@@ -137,7 +131,7 @@ def test_a_regression_answers_numbers(
 
 @pytest.mark.slow
 def test_several_labels_are_answered_as_predict_does(
-    tmp_path: Path, make_checkpoint: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, fine_tune: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     draw = np.random.default_rng(0)
     texts = [" ".join(draw.choice(USUAL_WORDS, 3)) for _ in range(64)]
@@ -149,9 +143,7 @@ def test_several_labels_are_answered_as_predict_does(
     table(tmp_path / "dev.jsonl", rows[48:])
     options = {"kind": "multi_label_classification", "text_columns": ["text"], "label_column": "marks",
                "class_weights": "balanced"}  # fmt: skip
-    finetune(run_dir=str(tmp_path / "run"), checkpoint=str(make_checkpoint()), task="marks",
-             data_dir=str(tmp_path), options=options, sequence_length=12, keep="last",
-             **{**SMALL, "num_epochs": 12})  # fmt: skip
+    fine_tune("marks", tmp_path, options=options, sequence_length=12, keep="last", num_epochs=12)
     model = export_saved_model(tmp_path / "run" / "model", tmp_path / "served")
     expected = ours(capsys, tmp_path / "run" / "model", tmp_path / "dev.jsonl")
     [found] = served(model, ("serving_default", {"text": texts[48:]}))
@@ -201,10 +193,7 @@ def test_pairs_are_cut_as_training_cuts_them() -> None:
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        (
-            "pre-trained",
-            "multi_label_classification; fine-tune it first, with --keep=last",
-        ),
+        ("pre-trained", "multi_label_classification; fine-tune it first, with --keep=last"),
         *(
             (
                 kind,

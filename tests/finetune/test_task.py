@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -96,12 +95,10 @@ def test_the_register_loads_without_tensorflow() -> None:
         ("", r"has 'outside_tasks', which cannot be used \(.*no attribute 'TASKS'\)"),
         ("import no_such_module", r"cannot be used \(No module named 'no_such_module'\)"),
         ("TASKS = ('RTE',)", r"outside_tasks.TASKS is \('RTE',\), expected a tuple of multiberts"),
-        (
-            "from multiberts.finetune.task import Task\nTASKS = (Task('RTE', None),)",
-            "registers task 'RTE', but there is a task of that name already; give it another name",
-        ),
+        ("from multiberts.finetune.task import Task\nTASKS = (Task('RTE', None),)",
+         "registers task 'RTE', but there is a task of that name already; give it another name"),
     ],
-)
+)  # fmt: skip
 def test_a_module_outside_the_tree_that_registers_nothing_new_is_refused(
     tmp_path: Path, monkeypatch, text: str, message: str
 ) -> None:
@@ -236,13 +233,9 @@ def test_the_configurations_of_the_document_work(
 
 
 def test_a_task_of_ones_own_gets_the_options_of_training(
-    tmp_path: Path,
-    make_checkpoint: Callable[..., Path],
-    pair_data: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, fine_tune: Callable[..., Path], pair_data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its model is asked for its trainer after the routine has set them."""
-    from multiberts.finetune.finetuning import finetune
     from multiberts.finetune.training_options import TrainingOptions
 
     (tmp_path / "own_training.py").write_text(
@@ -262,58 +255,33 @@ def test_a_task_of_ones_own_gets_the_options_of_training(
         "TASKS = (dataclasses.replace(PAIR, name='own', data=data),)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    given: list[dict[str, Any]] = [{}, {"frozen_layers": 1}]
-    for number, options in enumerate(given):
-        finetune(
-            run_dir=str(tmp_path / f"run_{number}"), checkpoint=str(make_checkpoint()), task="own",
-            task_modules=["own_training"], data_dir=str(pair_data), max_steps=1, sequence_length=16,
-            compile_step=False, **options,
-        )  # fmt: skip
-    assert [TrainingOptions(**options) for options in given] == sys.modules["own_training"].SEEN
+    given = {"task_modules": ["own_training"], "max_steps": 1, "sequence_length": 16}
+    fine_tune("own", pair_data, **given, frozen_layers=1)
+    assert [TrainingOptions(frozen_layers=1)] == sys.modules["own_training"].SEEN
 
 
 def test_modules_of_tasks_are_frozen_only_where_given(
-    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path, monkeypatch
+    tmp_path: Path, fine_tune: Callable[..., Path], pair_data: Path, monkeypatch
 ) -> None:
-    from multiberts.finetune.finetuning import finetune
-
     (tmp_path / "no_tasks.py").write_text("TASKS = ()\n")
     monkeypatch.syspath_prepend(tmp_path)
-    arguments = {
-        "checkpoint": str(make_checkpoint()),
-        "task": "pair",
-        "data_dir": str(pair_data),
-        "num_epochs": 1,
-        "sequence_length": 32,
-        "compile_step": False,
-    }
-    finetune(run_dir=str(tmp_path / "without"), **arguments)
+    given = {"num_epochs": 1, "sequence_length": 32}
+    fine_tune("pair", pair_data, "without", **given)
     assert "task_modules" not in (tmp_path / "without" / "config.gin").read_text()
-    finetune(run_dir=str(tmp_path / "with"), **arguments, task_modules=["no_tasks"])
+    fine_tune("pair", pair_data, "with", **given, task_modules=["no_tasks"])
     frozen = (tmp_path / "with" / "config.gin").read_text()
     assert frozen.count("finetune.task_modules = ['no_tasks']") == 2  # compared, and of the call
 
 
 def test_runs_of_a_task_outside_the_tree_are_scored_without_its_module(
-    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path, monkeypatch
+    tmp_path: Path, fine_tune: Callable[..., Path], pair_data: Path, monkeypatch
 ) -> None:
     """What is only read runs no code of others: neither finished runs nor their configurations."""
-    from multiberts.finetune.finetuning import finetune
-
     module = tmp_path / "outside_pairs.py"
     was_imported = write_stranger(module)
     monkeypatch.syspath_prepend(tmp_path)
-    arguments = {
-        "checkpoint": str(make_checkpoint()),
-        "task": TASK,
-        "task_modules": ["outside_pairs"],
-        "data_dir": str(pair_data),
-        "num_epochs": 1,
-        "sequence_length": 32,
-        "compile_step": False,
-    }
-    runs = tmp_path / "runs"
-    finetune(run_dir=str(runs / "finished"), **arguments)
+    given = {"task_modules": ["outside_pairs"], "num_epochs": 1, "sequence_length": 32}
+    runs = fine_tune(TASK, pair_data, "runs/finished", **given).parent
     (runs / "begun").mkdir()
     frozen = (runs / "finished" / "config.gin").read_text()
     (runs / "begun" / "config.gin").write_text(frozen)

@@ -88,10 +88,7 @@ def test_files_hold_what_memory_would(
 
 
 def test_other_inputs_have_files_of_their_own(
-    encoder: Checkpoint,
-    pairs: MentionPairs,
-    make_checkpoint: Callable[..., Path],
-    tmp_path: Path,
+    encoder: Checkpoint, pairs: MentionPairs, make_checkpoint: Callable[..., Path], tmp_path: Path
 ) -> None:
     folder = tmp_path / "states"
     first = states_of(pairs, encoder, MEAN, folder=folder)

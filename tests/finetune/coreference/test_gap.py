@@ -27,14 +27,11 @@ def test_offsets_point_at_the_mentions(tmp_path: Path) -> None:
         (HEADER, "has a header and no rows"),
         (HEADER + ROW.replace("\t13\t", "\t12\t"), "line 2: Pronoun-offset is '12'"),
         (HEADER + ROW.replace("\t8\t", "\tx\t"), "line 2: B-offset is 'x'"),
-        (
-            HEADER + ROW.replace("TRUE", "maybe"),
-            "line 2: found A-coref 'MAYBE', expected TRUE or FALSE",
-        ),
+        (HEADER + ROW.replace("TRUE", "maybe"), "line 2: found A-coref 'MAYBE', expected TRUE or FALSE"),
         (HEADER + ROW + ROW, "line 3: ID 't-1' is in line 2 already"),
         (HEADER + "t-1\tshort\n", "line 2: found 2 columns, expected 11"),
     ],
-)
+)  # fmt: skip
 def test_bad_files_are_refused_with_their_line(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "gap.tsv"
     path.write_text(text)

@@ -31,39 +31,19 @@ def test_mentions_are_found_in_every_form(winogender_data: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "old", "new", "message"),
     [
-        (
-            "all_sentences.tsv",
-            "told the guest that he",
-            "told the guest if he",
-            "line 2: found 'The baker",
-        ),
+        ("all_sentences.tsv", "told the guest that he", "told the guest if he", "line 2: found 'The baker"),
         ("all_sentences.tsv", "baker.someone.0.male", "baker.guest.0.male", "line 3: sentid"),
         ("all_sentences.tsv", "baker.guest.0.male", "cook.guest.0.male", "line 2: sentid"),
         ("all_sentences.tsv", "baker.guest.0.male", "baker.guest.0.other", "line 2: sentid"),
-        (
-            "templates.tsv",
-            "$NOM_PRONOUN",
-            "she",
-            "line 2: found the slots $OCCUPATION, $PARTICIPANT, ",
-        ),
+        ("templates.tsv", "$NOM_PRONOUN", "she", "line 2: found the slots $OCCUPATION, $PARTICIPANT, "),
         ("templates.tsv", "guest\t1", "guest\t2", "line 3: found answer '2'"),
-        (
-            "templates.tsv",
-            "baker\tguest\t0\t",
-            "baker\tguest\t",
-            "line 2: found 3 columns, expected 4",
-        ),
-        (
-            "templates.tsv",
-            "baker\tguest\t1",
-            "baker\tguest\t0",
-            "'baker', 'guest', '0' is in line 2 already",
-        ),
+        ("templates.tsv", "baker\tguest\t0\t", "baker\tguest\t", "line 2: found 3 columns, expected 4"),
+        ("templates.tsv", "baker\tguest\t1", "baker\tguest\t0", "'baker', 'guest', '0' is in line 2 already"),
         ("occupations-stats.tsv", "60.5", "many", "line 2: found bls_pct_female 'many'"),
         ("occupations-stats.tsv", "plumber", "baker", "line 3: occupation 'baker' is in line 2"),
         ("occupations-stats.tsv", "plumber", "cook", "line 4: occupation 'plumber' is not in"),
     ],
-)
+)  # fmt: skip
 def test_bad_files_are_refused_with_their_line(
     winogender_data: Path, file: str, old: str, new: str, message: str
 ) -> None:

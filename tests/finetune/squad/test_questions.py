@@ -19,6 +19,7 @@ from multiberts.finetune.squad.questions import (
 )
 from multiberts.runs.errors import UserError
 from multiberts.runs.identity import opened
+from multiberts.tests.finetune.stored_datasets import official_examples, store
 
 
 def entry(example_id: str, question: str, *answers: tuple[str, int], **more: Any) -> dict[str, Any]:
@@ -81,18 +82,12 @@ def test_questions_are_read_in_the_order_of_their_ids(tmp_path: Path, name: str)
         ([], r"holds no question"),
         ({"data": [{"paragraphs": {}}]}, r"data\[0\]: found a dict under 'paragraphs'"),
         (squad(("a", [{"id": "1", "question": "b"}])), r"qas\[0\]: found nothing under 'answers'"),
-        (
-            squad(("a", [entry("1", "b", ("a", 0), is_impossible=True)])),
-            r"is_impossible is True but",
-        ),
+        (squad(("a", [entry("1", "b", ("a", 0), is_impossible=True)])), r"is_impossible is True but"),
         (squad(("a", [entry("1", "b", is_impossible=False)])), r"is_impossible is False but"),
-        (
-            squad(("a", [entry("1", "b", ("a", 0)), entry("1", "c", ("a", 0))])),
-            r"'1' appears twice",
-        ),
+        (squad(("a", [entry("1", "b", ("a", 0)), entry("1", "c", ("a", 0))])), r"'1' appears twice"),
         (squad(("a", [])), r"holds no question"),
     ],
-)
+)  # fmt: skip
 def test_another_layout_is_refused(tmp_path: Path, content: Any, message: str) -> None:
     path = written(tmp_path / "dev.json", content)
     with pytest.raises(UserError, match=message) as caught:
@@ -146,16 +141,10 @@ def test_a_row_for_each_question_as_datasets_has_them_is_the_same(
     [
         (None, "row 2: found nothing under 'answers'"),
         ("Ann", "row 2: found a str under 'answers', expected a list"),
-        (
-            {"text": ["Ann"]},
-            "row 2.answers: found nothing under 'answer_start' beside text, expected a list",
-        ),
-        (
-            {"text": ["Ann"], "answer_start": []},
-            r"row 2.answers\[0\]: found nothing under 'answer_start'",
-        ),
+        ({"text": ["Ann"]}, "row 2.answers: found nothing under 'answer_start' beside text, expected a list"),
+        ({"text": ["Ann"], "answer_start": []}, r"row 2.answers\[0\]: found nothing under 'answer_start'"),
     ],
-)
+)  # fmt: skip
 def test_rows_whose_answers_do_not_fit_are_refused(
     tmp_path: Path, answers: Any, message: str
 ) -> None:
@@ -225,7 +214,7 @@ def test_references_stand_where_they_are_said_to(shared_data: Path) -> None:
 @pytest.mark.parametrize("version", ["v1.1", "v2.0"])
 def test_a_tensorflow_dataset_gives_the_same(tmp_path: Path, version: str) -> None:
     """The library's own reading of the file, stored in the order in which it stores examples."""
-    tfds = pytest.importorskip("tensorflow_datasets")
+    pytest.importorskip("tensorflow_datasets")
     from multiberts.finetune.data_files import open_split
 
     content = copy.deepcopy(CONTENT) if version == "v2.0" else squad(CONTENT_OF_VERSION_1)
@@ -236,16 +225,8 @@ def test_a_tensorflow_dataset_gives_the_same(tmp_path: Path, version: str) -> No
     file = written(tmp_path / "dev.json", content)
     expected = read_squad(file, with_unanswerable=version == "v2.0")
     name = f"squad/{version}"
-    builder = tfds.builder(name, data_dir=str(tmp_path / "none"), try_gcs=False)
-    stored = list(builder._generate_examples(str(file)))
-    tfds.dataset_builders.store_as_tfds_dataset(
-        name="squad",
-        config=version,
-        version=str(builder.version),
-        data_dir=str(tmp_path / "datasets"),
-        features=builder.info.features,
-        split_datasets={"train": stored[:1], "validation": stored},
-    )
+    stored = official_examples(name, str(file))
+    store(tmp_path / "datasets", name, {"train": stored[:1], "validation": stored})
     split = open_split(name, ("validation",), str(tmp_path / "datasets"))
     read = read_squad_dataset(split, with_unanswerable=version == "v2.0")
     for column in ("example_ids", "questions", "titles", "contexts", "answers", "answer_starts"):

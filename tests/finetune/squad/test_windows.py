@@ -84,12 +84,7 @@ def test_an_answer_is_the_first_run_of_pieces_that_is_its_own(vocabulary: Path) 
     # Words are cut at ordinary blanks only.
     assert [
         context.text[a:b] for a, b in zip(context.word_starts, context.word_ends, strict=True)
-    ] == [
-        "mary",
-        "(bad-good-bad).",
-        "told\u00a0the",
-        "guest",
-    ]
+    ] == ["mary", "(bad-good-bad).", "told\u00a0the", "guest"]
     for text, start, expected in (
         ("good", 10, (4, 4)),
         ("bad", 15, (2, 2)),  # the first one, though the second is meant

@@ -143,55 +143,22 @@ def test_other_names_are_files_in_the_tasks_own_layout(tmp_path: Path) -> None:
     [
         ("MNLI", "snli", "a.jsonl", "{\n", "line 1 is not whole JSON"),
         ("MNLI", "snli", "a.jsonl", "[1]\n", "row 1: expected an object with gold_label"),
-        (
-            "MNLI",
-            "snli",
-            "a.jsonl",
-            '{"gold_label": "maybe", "sentence1": "a", "sentence2": "b"}',
-            "line 1: found gold_label 'maybe', expected contradiction, entailment, neutral or -",
-        ),
-        (
-            "MNLI",
-            "stress_x",
-            "a.jsonl",
-            '{"gold_label": "-", "sentence1": "a", "sentence2": "b"}',
-            "left out 1 of 1 pairs, which have no gold label; give a file with others",
-        ),
-        (
-            "MNLI",
-            "snli",
-            "a.txt",
-            "gold_label\tsentence1\n",
-            "line 1: found the columns gold_label",
-        ),
-        (
-            "MNLI",
-            "snli",
-            "a.txt",
-            "gold_label\tsentence1\tsentence2\n-\ta\n",
-            "line 2: found 2 col",
-        ),
+        ("MNLI", "snli", "a.jsonl", '{"gold_label": "maybe", "sentence1": "a", "sentence2": "b"}',
+         "line 1: found gold_label 'maybe', expected contradiction, entailment, neutral or -"),
+        ("MNLI", "stress_x", "a.jsonl", '{"gold_label": "-", "sentence1": "a", "sentence2": "b"}',
+         "left out 1 of 1 pairs, which have no gold label; give a file with others"),
+        ("MNLI", "snli", "a.txt", "gold_label\tsentence1\n", "line 1: found the columns gold_label"),
+        ("MNLI", "snli", "a.txt", "gold_label\tsentence1\tsentence2\n-\ta\n", "line 2: found 2 col"),
         ("QQP", "twitter_ppdb", "a.txt", "a\tb\t(1, 6)\n", "line 1: found 3 columns, expected 4"),
-        (
-            "QQP",
-            "twitter_ppdb",
-            "a.txt",
-            "a\tb\t(7, 6)\tu\n",
-            "found judgement '(7,6)', expected (0,6)",
-        ),
+        ("QQP", "twitter_ppdb", "a.txt", "a\tb\t(7, 6)\tu\n", "found judgement '(7,6)', expected (0,6)"),
         ("QQP", "twitter_ppdb", "a.txt", "a\tb\t(1, 5)\tu\n", "found judgement '(1,5)'"),
         ("QQP", "twitter_ppdb", "a.txt", "a\tb\t(3, 6)\tu\n", "left out 1 of 1 pairs, judged 3"),
         ("RTE", "twitter_ppdb", "a.txt", TWEETS, "for models of paraphrases, and task RTE is"),
         ("MRPC", "paws", "a.tsv", "id\tsentence1\tsentence2\tlabel\n1\ta\tb\t2\n", "label '2'"),
-        (
-            "MRPC",
-            "paws",
-            "a.tsv",
-            "id\tsentence1\tsentence2\tlabel\n1\ta\tb\t1\n1\ta\tb\t1\n",
-            "line 3: id '1' is in line 2 already",
-        ),
+        ("MRPC", "paws", "a.tsv", "id\tsentence1\tsentence2\tlabel\n1\ta\tb\t1\n1\ta\tb\t1\n",
+         "line 3: id '1' is in line 2 already"),
     ],
-)
+)  # fmt: skip
 def test_bad_sets_are_refused_in_one_line(
     tmp_path: Path, task: str, name: str, file: str, content: str, message: str
 ) -> None:

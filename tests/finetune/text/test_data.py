@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from multiberts.evaluate.prediction_files.predictions import read_predictions
-from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.settings import data_of
 from multiberts.finetune.task import DataArguments, registered_tasks, task_named
 from multiberts.finetune.text.data import TextData
 from multiberts.runs.errors import UserError
+from multiberts.tests.finetune.stored_datasets import official_examples, store
 
 SMALL = {
     "batch_size": 8,
@@ -93,7 +93,7 @@ def sets(found: TextData) -> dict[str, str]:
 def test_all_tasks_of_the_benchmark_are_registered() -> None:
     """Wang et al. 2019, table 1, and the diagnostic set."""
     assert set(registered_tasks()) >= {
-        *("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI", "AX"),
+        *("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI", "AX")
     }
 
 
@@ -118,19 +118,11 @@ def test_test_sets_are_predicted_only_when_asked_for(mnli: Path) -> None:
 
 
 def test_a_run_predicts_every_set_with_its_own_classes(
-    tmp_path: Path, make_checkpoint: Callable[..., Path], mnli: Path
+    fine_tune: Callable[..., Path], mnli: Path
 ) -> None:
-    run = tmp_path / "run"
     files = {"hans": "hans.txt", "snli": "snli.jsonl", "ax": "AX.tsv"}
-    finetune(
-        run_dir=str(run),
-        checkpoint=str(make_checkpoint()),
-        task="MNLI",
-        data_dir=str(mnli),
-        options={"predict_test": True},
-        evaluation_files={name: str(mnli / file) for name, file in files.items()},
-        **SMALL,
-    )
+    paths = {name: str(mnli / file) for name, file in files.items()}
+    run = fine_tune("MNLI", mnli, options={"predict_test": True}, evaluation_files=paths)
     found = {
         name: read_predictions([run], name)
         for name in ("dev", "dev_mismatched", "test_matched", "test_mismatched", *files)
@@ -160,36 +152,19 @@ def test_a_run_predicts_every_set_with_its_own_classes(
 
 
 def test_a_dataset_gives_the_bytes_of_its_files(
-    tmp_path: Path,
-    make_checkpoint: Callable[..., Path],
-    same_when_replayed: Callable[[Path], bool],
+    tmp_path: Path, fine_tune: Callable[..., Path], same_when_replayed: Callable[[Path], bool]
 ) -> None:
-    import tensorflow_datasets as tfds
-
     (tmp_path / "RTE").mkdir()
     for split, count in (("train", 16), ("dev", 6)):
         labels = ("entailment", "not_entailment")
         (tmp_path / "RTE" / f"{split}.tsv").write_text(pairs(count, "label", labels))
-    builder = tfds.builder("glue/rte", data_dir=str(tmp_path / "none"), try_gcs=False)
-    tfds.dataset_builders.store_as_tfds_dataset(
-        name="glue",
-        config="rte",
-        version=str(builder.version),
-        data_dir=str(tmp_path / "datasets"),
-        features=builder.info.features,
-        split_datasets={
-            there: list(builder._generate_examples(str(tmp_path / "RTE" / f"{split}.tsv"), split))
-            for split, there in (("train", "train"), ("dev", "validation"))
-        },
-    )
-    common = {"checkpoint": str(make_checkpoint()), "task": "RTE", **SMALL}
-    finetune(run_dir=str(tmp_path / "tsv"), data_dir=str(tmp_path / "RTE"), **common)
-    finetune(
-        run_dir=str(tmp_path / "tfds"),
-        dataset="glue/rte",
-        data_dir=str(tmp_path / "datasets"),
-        **common,
-    )
+    examples = {
+        there: official_examples("glue/rte", str(tmp_path / "RTE" / f"{split}.tsv"), split)
+        for split, there in (("train", "train"), ("dev", "validation"))
+    }
+    store(tmp_path / "datasets", "glue/rte", examples)
+    fine_tune("RTE", tmp_path / "RTE", "tsv")
+    fine_tune("RTE", tmp_path / "datasets", "tfds", dataset="glue/rte")
     one, other = (tmp_path / kind / "predictions" / "dev.tfrecord" for kind in ("tsv", "tfds"))
     assert one.read_bytes() == other.read_bytes()
     inputs = json.loads((tmp_path / "tfds" / "run.json").read_text())["inputs"]
@@ -198,9 +173,7 @@ def test_a_dataset_gives_the_bytes_of_its_files(
 
 
 def test_single_texts_of_ones_own(
-    tmp_path: Path,
-    make_checkpoint: Callable[..., Path],
-    same_when_replayed: Callable[[Path], bool],
+    tmp_path: Path, fine_tune: Callable[..., Path], same_when_replayed: Callable[[Path], bool]
 ) -> None:
     folder = tmp_path / "tone"
     folder.mkdir()
@@ -208,15 +181,7 @@ def test_single_texts_of_ones_own(
         rows = [(WORDS[n % 4], n, ("calm", "loud")[n % 2]) for n in range(first, first + 16)]
         (folder / f"{split}.tsv").write_text(table(("review", "stars", "tone"), *rows))
     columns = {"text_columns": ["review"], "label_column": "tone"}
-    finetune(
-        run_dir=str(tmp_path / "run"),
-        checkpoint=str(make_checkpoint()),
-        task="tone",
-        labels=["loud", "calm"],
-        data_dir=str(folder),
-        options=columns,
-        **SMALL,
-    )
+    fine_tune("tone", folder, labels=["loud", "calm"], options=columns)
     dataset = read_predictions([tmp_path / "run"], "dev")
     assert dataset["label"].values.tolist() == [1, 0] * 8
     assert dataset["example_id"].values[3] == "tone/dev/3"
@@ -232,22 +197,16 @@ def test_single_texts_of_ones_own(
         ("MNLI", {"dataset": "glue/mnli", "dev_files": ("a",)}, "both dataset and train_files"),
         ("MNLI", {}, "needs finetune.data_dir, finetune.dataset, or one train file"),
         ("MNLI", {"train_files": ("a",)}, "needs finetune.data_dir, finetune.dataset, or one"),
-        (
-            "MNLI",
-            {"train_files": ("a",), "dev_files": ("b",), "options": {"predict_test": True}},
-            "name the file in finetune.evaluation_files instead",
-        ),
+        ("MNLI", {"train_files": ("a",), "dev_files": ("b",), "options": {"predict_test": True}},
+         "name the file in finetune.evaluation_files instead"),
         ("MNLI", {"data_dir": "none"}, "none has no table named train (.tsv, .csv"),
         ("RTE", {"data_dir": ".", "winogender_dir": "w"}, "takes no winogender_dir"),
         ("AX", {"data_dir": "."}, "is answered by a model of MNLI"),
         ("QQP", {"data_dir": ".", "options": {"predict_tests": True}}, "has 'predict_tests', but"),
-        (
-            "tone",
-            {"data_dir": ".", "labels": ("a", "b"), "options": {"text_columns": ["label"]}},
-            "give one or two columns with text and another one with the label",
-        ),
+        ("tone", {"data_dir": ".", "labels": ("a", "b"), "options": {"text_columns": ["label"]}},
+         "give one or two columns with text and another one with the label"),
     ],
-)
+)  # fmt: skip
 def test_arguments_that_do_not_fit_are_refused(
     task: str, arguments: dict[str, Any], message: str
 ) -> None:

@@ -16,7 +16,6 @@ from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.vocabulary import Vocabulary
 from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.evaluate.scoring import score, scores_of
-from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.prediction import predict
 from multiberts.finetune.rows import TrainingRows
 from multiberts.finetune.settings import FinetuningSettings
@@ -28,6 +27,7 @@ from multiberts.finetune.text.model import TextModel
 from multiberts.runs.errors import UserError
 from multiberts.runs.tables import TableRow
 from multiberts.tests.checkpoint_command import checkpoint_command
+from multiberts.tests.finetune.stored_datasets import store
 
 SMALL: dict[str, Any] = {
     "batch_size": 16,
@@ -36,11 +36,7 @@ SMALL: dict[str, Any] = {
     "compile_step": False,
     "learning_rate": 2e-3,
 }
-SETS = {
-    "kind": "multi_label_classification",
-    "text_columns": ["text"],
-    "label_column": "marks",
-}
+SETS = {"kind": "multi_label_classification", "text_columns": ["text"], "label_column": "marks"}
 TAGS = {"kind": "token_classification", "text_columns": ["words"], "label_column": "tags"}
 TAG_OF = {"mary": "B-PER", "john": "B-PER", "baker": "I-PER", "cake": "B-FOOD"}
 
@@ -77,14 +73,15 @@ def printed(capsys: pytest.CaptureFixture[str], **call: Any) -> list[dict[str, A
 
 @pytest.mark.parametrize("kind", ["sets", "tags"])
 def test_it_is_learned_kept_and_predicted(
-    tmp_path: Path, make_checkpoint: Callable[..., Path], capsys: pytest.CaptureFixture[str],
-    same_when_replayed: Callable[[Path], bool], kind: str,
-) -> None:  # fmt: skip
+    tmp_path: Path,
+    fine_tune: Callable[..., Path],
+    capsys: pytest.CaptureFixture[str],
+    same_when_replayed: Callable[[Path], bool],
+    kind: str,
+) -> None:
     rows, options = {"sets": (set_rows, SETS), "tags": (tag_rows, TAGS)}[kind]
     write(tmp_path, rows)
-    run = tmp_path / "run"
-    finetune(run_dir=str(run), checkpoint=str(make_checkpoint()), task="mine", keep="last",
-             data_dir=str(tmp_path), options=options, **SMALL)  # fmt: skip
+    run = fine_tune("mine", tmp_path, keep="last", options=options)
     scores = scores_of(run, "dev")
     if kind == "sets":
         assert list(scores) == ["multilabel_f1_micro", "multilabel_f1_macro"]
@@ -127,15 +124,14 @@ def test_it_is_learned_kept_and_predicted(
 
 @pytest.mark.parametrize("kind", ["sets", "tags"])
 def test_it_goes_to_transformers_and_back(
-    tmp_path: Path, make_checkpoint: Callable[..., Path], capsys: pytest.CaptureFixture[str], kind: str
-) -> None:  # fmt: skip
+    tmp_path: Path, fine_tune: Callable[..., Path], capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
     transformers = pytest.importorskip("transformers")
     torch = pytest.importorskip("torch")
     rows, options = {"sets": (set_rows, SETS), "tags": (tag_rows, TAGS)}[kind]
     write(tmp_path, rows)
     run, theirs = tmp_path / "run", tmp_path / "theirs"
-    finetune(run_dir=str(run), checkpoint=str(make_checkpoint()), task="mine", keep="last",
-             data_dir=str(tmp_path), options=options, **{**SMALL, "num_epochs": 1})  # fmt: skip
+    fine_tune("mine", tmp_path, keep="last", options=options, num_epochs=1)
     model = run / "model"
     convert = ["convert", str(model), str(theirs), "--to", "hugging_face"]
     checkpoint_command(*convert)
@@ -176,16 +172,6 @@ def found_data(options: dict[str, Any], **arguments: Any) -> TextData:
     return found
 
 
-def store_dataset(folder: Path, features: dict[str, Any], rows: list[dict[str, Any]]) -> None:
-    import tensorflow_datasets as tfds
-
-    tfds.dataset_builders.store_as_tfds_dataset(
-        name="mine", version="1.0.0", data_dir=str(folder), disable_shuffling=True,
-        features=tfds.features.FeaturesDict(features),
-        split_datasets={split: list(enumerate(rows)) for split in ("train", "validation")},
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize("form", ["classes", "texts", "joined"])
 @pytest.mark.parametrize("kind", ["sets", "tags"])
 def test_tensorflow_datasets_give_what_a_table_gives(tmp_path: Path, kind: str, form: str) -> None:
@@ -205,7 +191,8 @@ def test_tensorflow_datasets_give_what_a_table_gives(tmp_path: Path, kind: str, 
         labels = features.Text()
     else:
         labels = features.Sequence(sequence[form])
-    store_dataset(tmp_path / "datasets", {**texts, column: labels}, given)
+    splits = dict.fromkeys(("train", "validation"), given)
+    store(tmp_path / "datasets", "mine", splits, {**texts, column: labels})
     there = found_data(options, dataset="mine", data_dir=str(tmp_path / "datasets"))
     here = found_data(options, data_dir=str(tmp_path))
     assert there.task.labels == here.task.labels == tuple(names)
@@ -221,7 +208,8 @@ def test_a_dataset_with_another_number_of_tags_is_refused(tmp_path: Path) -> Non
     words = features.Sequence(features.Text())
     tags = features.Sequence(features.ClassLabel(names=["O", "B-PER"]))
     rows = [{"words": ["a", "b"], "tags": ["O", "B-PER"]}, {"words": ["a", "b"], "tags": ["O"]}]
-    store_dataset(tmp_path, {"words": words, "tags": tags}, rows)
+    splits = dict.fromkeys(("train", "validation"), rows)
+    store(tmp_path, "mine", splits, {"words": words, "tags": tags})
     found = found_data(TAGS, dataset="mine", data_dir=str(tmp_path))
     message = "dataset mine/1.0.0:train row 1: found 1 tag in tags for the 2 words of words"
     with pytest.raises(UserError, match=message):
@@ -230,7 +218,7 @@ def test_a_dataset_with_another_number_of_tags_is_refused(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("kind", ["sets", "tags"])
 def test_the_loss_is_linear_in_the_weights_of_classes(
-    tmp_path: Path, make_checkpoint: Callable[..., Path], kind: str
+    tmp_path: Path, fine_tune: Callable[..., Path], kind: str
 ) -> None:
     rows, options = {"sets": (set_rows, SETS), "tags": (tag_rows, TAGS)}[kind]
     write(tmp_path, rows)
@@ -247,12 +235,10 @@ def test_the_loss_is_linear_in_the_weights_of_classes(
     np.testing.assert_allclose((balanced * share).sum(), 1, rtol=1e-6)
     weights = np.linspace(0.7, 1.3, len(counts))
     weights /= (weights * share).sum()  # so that their reflections at 1 have 1 on average, too
-    losses, checkpoint = [], str(make_checkpoint())
+    losses = []
     for name, chosen in (("none", None), ("one", weights), ("other", 2 - weights)):
-        finetune(run_dir=str(tmp_path / name), checkpoint=checkpoint, task="mine", max_steps=1,
-                 data_dir=str(tmp_path), log_every_steps=1,
-                 options={**options, "class_weights": None if chosen is None else chosen.tolist()},
-                 **SMALL)  # fmt: skip
+        weighted = {**options, "class_weights": None if chosen is None else chosen.tolist()}
+        fine_tune("mine", tmp_path, name, max_steps=1, log_every_steps=1, options=weighted)
         [line, *_] = (tmp_path / name / "metrics.jsonl").read_text().splitlines()
         losses.append(json.loads(line)["loss"])
     none, one, other = losses
@@ -263,19 +249,14 @@ def test_the_loss_is_linear_in_the_weights_of_classes(
 @pytest.mark.parametrize("used", [{"held_out_fold": 1}, {"max_train_examples": 20}])
 @pytest.mark.parametrize("kind", ["sets", "tags"])
 def test_balanced_weights_count_the_examples_that_are_trained_on(
-    tmp_path: Path, make_checkpoint: Callable[..., Path], kind: str, used: dict[str, int]
+    tmp_path: Path, fine_tune: Callable[..., Path], kind: str, used: dict[str, int]
 ) -> None:
     """As scikit-learn counts them, and as PyTorch's documentation of `pos_weight` has it."""
     class_weight = pytest.importorskip("sklearn.utils.class_weight")
     rows, options = {"sets": (set_rows, SETS), "tags": (tag_rows, TAGS)}[kind]
     write(tmp_path, rows)
-    call = {
-        "checkpoint": str(make_checkpoint()),
-        "task": "mine",
-        "data_dir": str(tmp_path),
-        **SMALL,
-    }
-    settings = FinetuningSettings(run_dir="", **call, **used)
+    call = {"checkpoint": "c", "task": "mine", "data_dir": str(tmp_path)}
+    settings = FinetuningSettings(run_dir="", **call, **SMALL, **used)
     split = TrainingRows.of(np.arange(96), settings)
     trained = np.unique([split.batch(step) for step in range(split.num_steps(1) + 1)])
     labels = found_data(options, data_dir=str(tmp_path)).train.read().labels[trained]
@@ -288,15 +269,15 @@ def test_balanced_weights_count_the_examples_that_are_trained_on(
         expected = class_weight.compute_class_weight("balanced", classes=np.unique(given), y=given)
     losses = []
     for number, weights in enumerate(("balanced", expected.tolist())):
-        run = tmp_path / f"run_{number}"
-        finetune(run_dir=str(run), **call, **used, max_steps=1, log_every_steps=1,
-                 options={**options, name: weights})  # fmt: skip
+        given = {"options": {**options, name: weights}, "max_steps": 1, "log_every_steps": 1}
+        run = fine_tune("mine", tmp_path, f"run_{number}", **given, **used)
         losses.append(json.loads((run / "metrics.jsonl").read_text().splitlines()[0])["loss"])
     balanced, as_expected = losses
     np.testing.assert_allclose(balanced, as_expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("weights", [[0.25, 3.0], "balanced"])
+# Balanced ones count examples: `test_balanced_weights_count_the_examples_that_are_trained_on`.
+@pytest.mark.parametrize("weights", [[0.25, 3.0], pytest.param("balanced", marks=pytest.mark.slow)])
 def test_weights_of_present_labels_are_those_of_pytorch(
     tmp_path: Path, make_checkpoint: Callable[..., Path], weights: list[float] | str
 ) -> None:
@@ -405,7 +386,7 @@ def test_texts_of_names_keep_their_characters(tmp_path: Path) -> None:
 
 
 def test_vectors_have_the_loss_of_transformers(
-    tmp_path: Path, make_checkpoint: Callable[..., Path]
+    tmp_path: Path, fine_tune: Callable[..., Path], make_checkpoint: Callable[..., Path]
 ) -> None:
     transformers = pytest.importorskip("transformers")
     torch = pytest.importorskip("torch")
@@ -419,9 +400,8 @@ def test_vectors_have_the_loss_of_transformers(
     no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     run, theirs = tmp_path / "run", tmp_path / "theirs"
     # A batch of all rows, and a rate that leaves the weights as they were.
-    finetune(run_dir=str(run), checkpoint=str(make_checkpoint(**no_dropout)), task="mine", keep="last",
-             data_dir=str(tmp_path), options=SETS, log_every_steps=1,
-             **{**SMALL, "num_epochs": 1, "learning_rate": 1e-12})  # fmt: skip
+    given = {"checkpoint": make_checkpoint(**no_dropout), "num_epochs": 1, "learning_rate": 1e-12}
+    fine_tune("mine", tmp_path, keep="last", options=SETS, log_every_steps=1, **given)
     checkpoint_command("convert", str(run / "model"), str(theirs), "--to", "hugging_face")
     network = transformers.BertForSequenceClassification.from_pretrained(theirs).eval()
     assert network.config.problem_type == "multi_label_classification"
@@ -540,35 +520,25 @@ def test_tags_stand_at_the_first_piece_of_each_word(vocabulary: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_is_not_fit_is_refused_in_one_line(
-    tmp_path: Path, make_checkpoint: Callable[..., Path], options: dict[str, Any],
+    tmp_path: Path, refused: Callable[..., str], options: dict[str, Any],
     row: dict[str, Any] | None, message: str,
 ) -> None:  # fmt: skip
     write(tmp_path, tag_rows if options["kind"] == TAGS["kind"] else set_rows)
     if row is not None:
         with (tmp_path / "train.jsonl").open("a") as file:
             file.write(json.dumps(row) + "\n")
-    with pytest.raises(UserError) as refused:
-        finetune(run_dir=str(tmp_path / "run"), checkpoint=str(make_checkpoint()), task="mine",
-                 data_dir=str(tmp_path), options=options, **SMALL)  # fmt: skip
-    assert message in str(refused.value)
-    assert "\n" not in str(refused.value)
-    assert not (tmp_path / "run").exists()
+    assert message in refused("mine", tmp_path, options=options)
 
 
 def test_new_data_with_an_unknown_label_or_of_another_task(
-    tmp_path: Path, make_checkpoint: Callable[..., Path]
+    tmp_path: Path, fine_tune: Callable[..., Path]
 ) -> None:
     write(tmp_path, tag_rows)
-    run = tmp_path / "run"
-    finetune(run_dir=str(run), checkpoint=str(make_checkpoint()), task="mine", keep="last",
-             data_dir=str(tmp_path), options=TAGS, **{**SMALL, "num_epochs": 1})  # fmt: skip
+    run = fine_tune("mine", tmp_path, keep="last", options=TAGS, num_epochs=1)
     new = tmp_path / "new.jsonl"
     for row, message in (
         ({"words": ["a"], "tags": ["B-CITY"]}, "line 1: found tags 'B-CITY', expected one of"),
-        (
-            {"a": "x", "b": "y"},
-            "found the columns 'a', 'b', expected 'words'",
-        ),
+        ({"a": "x", "b": "y"}, "found the columns 'a', 'b', expected 'words'"),
         ({"words": ["a", 3.5, None]}, "line 1: found ['a', 3.5, None] under 'words'"),
     ):
         new.write_text(json.dumps(row) + "\n")

@@ -133,18 +133,12 @@ def test_the_masks_and_texts_are_those_of_the_corpus(
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        (
-            {"options": {"num_sequences": 10**6}},
-            "num_sequences of task masked_words is 1000000, but",
-        ),
+        ({"options": {"num_sequences": 10**6}}, "num_sequences of task masked_words is 1000000, but"),
         ({"data_dir": None}, "task masked_words needs finetune.data_dir"),
-        (
-            {"data_dir": "nowhere"},
-            "nowhere is not a folder; give the directory of a prepared corpus",
-        ),
+        ({"data_dir": "nowhere"}, "nowhere is not a folder; give the directory of a prepared corpus"),
         ({"winogender_dir": "x"}, "task masked_words takes no winogender_dir"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_asked_is_refused(
     random_checkpoint: Path, corpus: Path, tmp_path: Path, changes: dict[str, Any], reason: str
 ) -> None:

@@ -66,33 +66,20 @@ def test_scores_of_a_regression_are_numbers(tmp_path: Path) -> None:
     ("task", "text", "message"),
     [
         ("RTE", PAIR_HEADER + "0\ta\tentailment\n", "line 2: found 3 columns, expected 4"),
-        (
-            "RTE",
-            PAIR_HEADER + "0\ta\tb\tyes\n",
-            "line 2: found label 'yes', expected one of entail",
-        ),
-        (
-            "RTE",
-            PAIR_HEADER + "0\ta\tb\tentailment\n0\tc\td\tentailment\n",
-            "line 3: index '0' is in line 2 already",
-        ),
+        ("RTE", PAIR_HEADER + "0\ta\tb\tyes\n", "line 2: found label 'yes', expected one of entail"),
+        ("RTE", PAIR_HEADER + "0\ta\tb\tentailment\n0\tc\td\tentailment\n",
+         "line 3: index '0' is in line 2 already"),
         ("RTE", "a\tb\tc\n0\ta\tb\n", "line 1: found the columns a, b, c, expected sentence1"),
         ("RTE", PAIR_HEADER, "has a header and no rows"),
         ("SST-2", "sentence\tlabel\n\nfine\t1\n", "line 2: found 1 column, expected 2"),
         ("CoLA", "sentence\tlabel\n", "has a header and no rows"),
         ("CoLA", "They left.\t1\n", "line 1: found 2 columns, expected 4"),
-        (
-            "MNLI",
-            "premise,hypothesis,label\n".replace(",", "\t") + "a\tb\t2\n",
-            "line 2: found the class number 2 under",
-        ),
-        (
-            "STS-B",
-            "\t".join(STS_B_COLUMNS) + "\n" + "\t".join("0gfyoabst") + "\tnan\n",
-            "line 2: found score 'nan', expected a number",
-        ),
+        ("MNLI", "premise,hypothesis,label\n".replace(",", "\t") + "a\tb\t2\n",
+         "line 2: found the class number 2 under"),
+        ("STS-B", "\t".join(STS_B_COLUMNS) + "\n" + "\t".join("0gfyoabst") + "\tnan\n",
+         "line 2: found score 'nan', expected a number"),
     ],
-)
+)  # fmt: skip
 def test_bad_files_are_refused_with_their_line(
     tmp_path: Path, task: str, text: str, message: str
 ) -> None:

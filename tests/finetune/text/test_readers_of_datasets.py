@@ -16,6 +16,7 @@ from multiberts.finetune.text.glue import GLUE_TASKS
 from multiberts.finetune.text.readers import DatasetReader, TableReader, read_examples
 from multiberts.finetune.text.task import ENTAILMENT_LABELS, table_task
 from multiberts.runs.errors import UserError
+from multiberts.tests.finetune.stored_datasets import official_examples, store
 
 # Unbalanced quotes, other line separators, and no ASCII.
 TEXTS = (
@@ -139,21 +140,6 @@ THERE = {
 }
 
 
-def store(data_dir: Path, config: str, examples: dict[str, list], name: str = "glue") -> None:
-    """Stores examples as the prepared dataset `glue/<config>` with the library's own features."""
-    import tensorflow_datasets as tfds
-
-    builder = tfds.builder(f"glue/{config}", data_dir=str(data_dir / "none"), try_gcs=False)
-    tfds.dataset_builders.store_as_tfds_dataset(
-        name=name,
-        config=config,
-        version=str(builder.version),
-        data_dir=str(data_dir),
-        features=builder.info.features,
-        split_datasets=examples,
-    )
-
-
 @pytest.fixture(scope="module")
 def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("glue")
@@ -166,25 +152,16 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def datasets_dir(release: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    import tensorflow_datasets as tfds
-
     data_dir = tmp_path_factory.mktemp("datasets")
     for task, splits in RELEASE.items():
-        config = GLUE_TASKS[task].dataset.name
-        assert config is not None
-        builder = tfds.builder(f"glue/{config}", data_dir=str(data_dir / "none"), try_gcs=False)
-        store(
-            data_dir,
-            config,
-            {
-                THERE.get(split, split): list(
-                    builder._generate_examples(
-                        str(release / task / f"{split}.tsv"), split.partition("_")[0]
-                    )
-                )
-                for split in splits
-            },
-        )
+        name = f"glue/{GLUE_TASKS[task].dataset.name}"
+        examples = {
+            THERE.get(split, split): official_examples(
+                name, str(release / task / f"{split}.tsv"), split.partition("_")[0]
+            )
+            for split in splits
+        }
+        store(data_dir, name, examples)
     return data_dir
 
 
@@ -238,7 +215,6 @@ def test_cut_rows_of_qqp_are_left_out_and_counted(release: Path) -> None:
 
 def test_mrpc_from_its_original_files(tmp_path: Path) -> None:
     """GLUE cut the original train file in two; TensorFlow Datasets numbers the rows before the cut."""
-    import tensorflow_datasets as tfds
 
     header = ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String")
     rows = [(row % 2, 10 + row, 50 + row, text(row), text(row + 2)) for row in range(8)]
@@ -258,18 +234,14 @@ def test_mrpc_from_its_original_files(tmp_path: Path) -> None:
         "dev": "\ufeff" + table(header, *(r for n, r in enumerate(rows) if n in dev)),
         "test": table(("index", *header[1:]), *((n, *r[1:]) for n, r in enumerate(tests))),
     }
-    builder = tfds.builder("glue/mrpc", data_dir=str(tmp_path / "none"), try_gcs=False)
-    store(
-        tmp_path,
-        "mrpc",
-        {
-            THERE.get(split, split): [
-                (example["idx"], example)
-                for _, example in builder._generate_examples(None, split, files)
-            ]
-            for split in official
-        },
-    )
+    examples = {
+        THERE.get(split, split): [
+            (example["idx"], example)
+            for _, example in official_examples("glue/mrpc", None, split, files)
+        ]
+        for split in official
+    }
+    store(tmp_path, "glue/mrpc", examples)
     for split, content in official.items():
         file = tmp_path / f"{split}.tsv"
         file.write_bytes(content.encode())
@@ -280,14 +252,11 @@ def test_mrpc_from_its_original_files(tmp_path: Path) -> None:
 
 
 def test_the_diagnostic_set(tmp_path: Path) -> None:
-    import tensorflow_datasets as tfds
-
     from multiberts.finetune.text.challenge_sets import AX
 
     file = tmp_path / "AX.tsv"
     file.write_text(pairs(PAIR, (), 6))
-    builder = tfds.builder("glue/ax", data_dir=str(tmp_path / "none"), try_gcs=False)
-    store(tmp_path, "ax", {"test": list(builder._generate_examples(str(file), "test"))})
+    store(tmp_path, "glue/ax", {"test": official_examples("glue/ax", str(file), "test")})
     reader = DatasetReader("glue/ax", str(tmp_path), AX, "test")
     from_file = read_examples(file, AX, "test")
     assert_same(from_file, reader((), "any"))
@@ -302,26 +271,13 @@ def test_the_diagnostic_set(tmp_path: Path) -> None:
 def test_a_dataset_of_ones_own_needs_no_idx(tmp_path: Path) -> None:
     import tensorflow_datasets as tfds
 
-    texts = tfds.features.Text()
-    tfds.dataset_builders.store_as_tfds_dataset(
-        name="weather",
-        version="1.0.0",
-        data_dir=str(tmp_path),
-        features=tfds.features.FeaturesDict(
-            {
-                "sentence1": texts,
-                "sentence2": texts,
-                "label": tfds.features.ClassLabel(names=["wet", "dry"]),
-            }
-        ),
-        split_datasets={
-            "train": [
-                (n, {"sentence1": f"a{n}", "sentence2": f"b{n}", "label": ["wet", "dry"][n % 2]})
-                for n in range(5)
-            ]
-        },
-        disable_shuffling=True,
-    )
+    features = {name: tfds.features.Text() for name in ("sentence1", "sentence2")}
+    features["label"] = tfds.features.ClassLabel(names=["wet", "dry"])
+    rows = [
+        {"sentence1": f"a{n}", "sentence2": f"b{n}", "label": ["wet", "dry"][n % 2]}
+        for n in range(5)
+    ]
+    store(tmp_path, "weather", {"train": rows}, features)
     # The classes are named in another order than in the dataset.
     task = table_task("weather", ["dry", "wet"])
     examples = DatasetReader("weather", str(tmp_path), task, "train")((), "train")
@@ -367,24 +323,11 @@ def test_bad_datasets_are_refused(
 ) -> None:
     import tensorflow_datasets as tfds
 
-    tfds.dataset_builders.store_as_tfds_dataset(
-        name="bad",
-        version="1.0.0",
-        data_dir=str(tmp_path),
-        features=tfds.features.FeaturesDict(
-            {
-                "sentence1": tfds.features.Text(),
-                "sentence2": tfds.features.Text(),
-                "label": tfds.features.ClassLabel(names=names),
-                "idx": np.int32,
-            }
-        ),
-        split_datasets={
-            "train": [
-                (n, {"sentence1": "a", "sentence2": "b", "label": label[n], "idx": idx[n]})
-                for n in range(2)
-            ]
-        },
-    )
+    features = {name: tfds.features.Text() for name in ("sentence1", "sentence2")}
+    features |= {"label": tfds.features.ClassLabel(names=names), "idx": np.int32}
+    rows = [
+        {"sentence1": "a", "sentence2": "b", "label": label[n], "idx": idx[n]} for n in range(2)
+    ]
+    store(tmp_path, "bad", {"train": rows}, features)
     with pytest.raises(UserError, match=message):
         DatasetReader("bad", str(tmp_path), GLUE_TASKS["RTE"], "train")((), "train")

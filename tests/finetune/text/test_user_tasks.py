@@ -13,12 +13,12 @@ import pytest
 from multiberts.bert.checkpoint.checkpoint import read_checkpoint
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.evaluate.prediction_files.predictions import read_predictions
-from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.prediction import predict
 from multiberts.finetune.task import DataArguments, task_named
 from multiberts.finetune.text.data import TextData
 from multiberts.finetune.text.heads import HEADS
 from multiberts.runs.errors import UserError
+from multiberts.tests.finetune.stored_datasets import store
 
 SMALL = {
     "batch_size": 8,
@@ -143,33 +143,14 @@ def test_labels_of_tensorflow_datasets_that_have_no_names(tmp_path: Path, kind: 
     import tensorflow_datasets as tfds
 
     is_text = kind == "text"
-    tfds.dataset_builders.store_as_tfds_dataset(
-        name="tone",
-        version="1.0.0",
-        data_dir=str(tmp_path),
-        features=tfds.features.FeaturesDict(
-            {
-                "review": tfds.features.Text(),
-                "label": tfds.features.Text(),  # not the one that is asked for
-                "tone": tfds.features.Text() if is_text else np.int64,
-            }
-        ),
-        split_datasets={
-            split: [
-                (
-                    n,
-                    {
-                        "review": f"r{n}",
-                        "label": "x",
-                        "tone": f"t{n % 2}" if is_text else 9 + n % 2,
-                    },
-                )
-                for n in range(5)
-            ]
-            for split in ("train", "validation")
-        },
-        disable_shuffling=True,
-    )
+    text = tfds.features.Text()
+    # Its `label` is not the one that is asked for.
+    features = {"review": text, "label": text, "tone": text if is_text else np.int64}
+    given = [
+        {"review": f"r{n}", "label": "x", "tone": f"t{n % 2}" if is_text else 9 + n % 2}
+        for n in range(5)
+    ]
+    store(tmp_path, "tone", dict.fromkeys(("train", "validation"), given), features)
     found = found_data(
         dataset="tone", data_dir=str(tmp_path), options={**COLUMNS, "kind": "classification"}
     )
@@ -194,25 +175,12 @@ def test_a_test_file_needs_neither_labels_nor_numbers(tmp_path: Path) -> None:
 
 
 def test_a_regression_by_configuration_is_learned_and_replayed(
-    tmp_path: Path,
-    make_checkpoint: Callable[..., Path],
-    same_when_replayed: Callable[[Path], bool],
+    tmp_path: Path, fine_tune: Callable[..., Path], same_when_replayed: Callable[[Path], bool]
 ) -> None:
     for split, first in (("train", 0), ("dev", 16)):
         write_csv(tmp_path / split, rows(first=first))
-    finetune(
-        run_dir=str(tmp_path / "run"),
-        checkpoint=str(make_checkpoint()),
-        task="stars",
-        data_dir=str(tmp_path),
-        options={
-            "text_columns": ["review"],
-            "label_column": "stars",
-            "kind": "regression",
-            "metrics": ["mae", "pearson"],
-        },
-        **SMALL,
-    )
+    options = {"text_columns": ["review"], "label_column": "stars", "kind": "regression"}
+    fine_tune("stars", tmp_path, options={**options, "metrics": ["mae", "pearson"]})
     dataset = read_predictions([tmp_path / "run"], "dev")
     assert dataset["label"].values.tolist() == [row["stars"] for row in rows(first=16)]
     record = json.loads((tmp_path / "run" / "run.json").read_text())
@@ -223,23 +191,13 @@ def test_a_regression_by_configuration_is_learned_and_replayed(
 
 @pytest.mark.parametrize("kind", ["classification", "regression"])
 def test_a_kept_model_knows_its_classes(
-    tmp_path: Path,
-    make_checkpoint: Callable[..., Path],
-    capsys: pytest.CaptureFixture[str],
-    kind: str,
+    tmp_path: Path, fine_tune: Callable[..., Path], capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
     for split, first in (("train", 0), ("dev", 16)):
         write_jsonl(tmp_path / split, rows(first=first))
     column = {"classification": "tone", "regression": "stars"}[kind]
-    finetune(
-        run_dir=str(tmp_path / "run"),
-        checkpoint=str(make_checkpoint()),
-        task="mine",
-        data_dir=str(tmp_path),
-        options={"text_columns": ["review"], "label_column": column, "kind": kind},
-        keep="last",
-        **SMALL,
-    )
+    options = {"text_columns": ["review"], "label_column": column, "kind": kind}
+    fine_tune("mine", tmp_path, options=options, keep="last")
     capsys.readouterr()
     new = tmp_path / "dev.jsonl"
     predict(model=str(tmp_path / "run" / "model"), files=[str(new)], compile_step=False)
@@ -253,7 +211,7 @@ def test_a_kept_model_knows_its_classes(
 
 
 def test_weights_are_those_of_scikit_learn_and_move_the_answers(
-    tmp_path: Path, make_checkpoint: Callable[..., Path]
+    tmp_path: Path, fine_tune: Callable[..., Path]
 ) -> None:
     from sklearn.utils.class_weight import compute_class_weight
 
@@ -270,17 +228,15 @@ def test_weights_are_those_of_scikit_learn_and_move_the_answers(
         compute_class_weight("balanced", classes=np.arange(3), y=labels),
         rtol=1e-6,
     )
-    checkpoint = str(make_checkpoint())
     answers = {}
     for name, weights in {"none": None, "ones": [1, 1, 1], "last": [1e-3, 1e-3, 1]}.items():
-        finetune(
-            run_dir=str(tmp_path / name),
-            checkpoint=checkpoint,
-            task="tone",
+        fine_tune(
+            "tone",
+            tmp_path,
+            name,
             labels=sorted(set(TONES)),
-            data_dir=str(tmp_path),
             options={**COLUMNS, "class_weights": weights},
-            **{**SMALL, "num_epochs": 4},
+            num_epochs=4,
         )
         answers[name] = read_predictions([tmp_path / name], "dev")
     np.testing.assert_array_equal(answers["none"]["scores"], answers["ones"]["scores"])
@@ -293,32 +249,20 @@ def test_weights_are_those_of_scikit_learn_and_move_the_answers(
     [
         ({"kind": "regression"}, ("a", "b"), "task tone is a regression, whose labels are numbers"),
         ({"kind": "ranking"}, None, "option kind of task tone is 'ranking', expected"),
-        (
-            {"metrics": ["acuracy"]},
-            ("a", "b"),
-            "has 'acuracy', which is not a metric; did you mean",
-        ),
+        ({"metrics": ["acuracy"]}, ("a", "b"), "has 'acuracy', which is not a metric; did you mean"),
         ({"metrics": ["auc"]}, ("a", "b", "c"), "has auc, which does not suit it"),
         ({"metrics": ["squad_f1"]}, ("a", "b"), "has squad_f1, which does not suit it"),
         ({"metrics": []}, ("a", "b"), "is [], expected different names"),
         ({"class_weights": [1.0]}, ("a", "b"), "expected one weight for each of its 2 classes"),
-        (
-            {"class_weights": [1.0, 0.0]},
-            ("a", "b"),
-            "option class_weights of task tone is [1.0, 0.0]",
-        ),
+        ({"class_weights": [1.0, 0.0]}, ("a", "b"), "option class_weights of task tone is [1.0, 0.0]"),
         ({"kind": "regression", "class_weights": "balanced"}, None, "of its 0 classes"),
         ({"kind": "classification", "label_column": "mood"}, None, "lacking mood"),
         ({"kind": "classification", "label_column": "id"}, None, "found 1001 different labels"),
-        (
-            {"kind": "regression", "label_column": "tone"},
-            None,
-            "line 2: found tone 'calm', expected a",
-        ),
+        ({"kind": "regression", "label_column": "tone"}, None, "line 2: found tone 'calm', expected a"),
         ({"text_columns": ["revue"]}, ("calm", "loud"), "expected revue, tone (lacking revue)"),
         ({}, ("calm", "loud"), "line 5: found tone 'so, so', expected one of calm, loud"),
     ],
-)
+)  # fmt: skip
 def test_what_does_not_fit_is_refused_in_one_line(
     tmp_path: Path, options: dict[str, Any], labels: tuple[str, ...] | None, message: str
 ) -> None:
@@ -334,15 +278,13 @@ def test_what_does_not_fit_is_refused_in_one_line(
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        (
-            (),
-            "has no table named train (.tsv, .csv, .jsonl, .json, .parquet or a folder of `datasets`); give",
-        ),
+        ((),
+         "has no table named train (.tsv, .csv, .jsonl, .json, .parquet or a folder of `datasets`); give"),
         (("train.csv", "train.jsonl"), "has train.csv and train.jsonl for the split train"),
         (("train.tsv", "train.csv"), "has train.tsv and train.csv for the split train"),
         (("train.tsv", "train.tsv.gz"), "has train.tsv and train.tsv.gz for the split train"),
     ],
-)
+)  # fmt: skip
 def test_a_folder_has_one_table_of_a_split(
     tmp_path: Path, files: tuple[str, ...], message: str
 ) -> None:
@@ -429,11 +371,8 @@ def test_a_list_is_no_class(tmp_path: Path) -> None:
         ("multi_label_classification", ["a|b", "b", ""], "0 a (1), 1 b (2), none (1)"),
         ("token_classification", ["O O", "B-X O", "O"], "0 B-X (1), 1 O (4)"),
         ("regression", ["2", "-0.5", "3"], "numbers from -0.5 to 3"),
-        (
-            "classification",
-            [f"x{n:03}" for n in range(30)],
-            ", ".join(f"{n} x{n:03} (1)" for n in range(20)) + ", and 10 more",
-        ),
+        ("classification", [f"x{n:03}" for n in range(30)],
+         ", ".join(f"{n} x{n:03} (1)" for n in range(20)) + ", and 10 more"),
     ],
 )  # fmt: skip
 def test_training_says_which_labels_it_has(
