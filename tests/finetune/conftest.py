@@ -19,12 +19,9 @@ WORDS = (
 )
 
 SIZES = {
-    "hidden_size": 32,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "intermediate_size": 64,
+    "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64,
     "max_position_embeddings": 64,
-}
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -56,11 +53,8 @@ def make_checkpoint(tmp_path: Path, vocabulary: Path) -> Callable[..., Path]:
             change(parameters)
         path = tmp_path / f"checkpoint_{pretrain_seed}"
         provenance = {
-            "procedure": "base",
-            "pretrain_seed": pretrain_seed,
-            "data_seed": 5,
-            "step": 7,
-        }
+            "procedure": "base", "pretrain_seed": pretrain_seed, "data_seed": 5, "step": 7,
+        }  # fmt: skip
         write_checkpoint(path, parameters, config, Vocabulary.open(vocabulary), provenance)
         return path
 
@@ -126,15 +120,8 @@ def pair_data(tmp_path: Path) -> Path:
     folder = tmp_path / "pairs"
     folder.mkdir()
     subjects = [
-        "mary",
-        "john",
-        "anna",
-        "paul",
-        "the baker",
-        "the plumber",
-        "the painter",
-        "a guest",
-    ]
+        "mary", "john", "anna", "paul", "the baker", "the plumber", "the painter", "a guest",
+    ]  # fmt: skip
     things = ["a cake", "the tap", "the wall", "the sun"]
     for split, offset in (("train", 0), ("dev", 1)):
         rows = ["index\tsentence1\tsentence2\tlabel"]

@@ -128,13 +128,9 @@ def test_patience_ends_training_and_a_stopped_run_resumes_to_the_same_bytes(
 ) -> None:
     """With a learning rate of almost nothing no score is better than the first."""
     given = {
-        "num_epochs": 6,
-        "prediction_epochs": [1, 2, 3, 4, 5],
-        "keep": "best",
-        "patience": 2,
-        "learning_rate": 1e-9,
-        "save_state_every_steps": 4,
-    }
+        "num_epochs": 6, "prediction_epochs": [1, 2, 3, 4, 5], "keep": "best", "patience": 2,
+        "learning_rate": 1e-9, "save_state_every_steps": 4,
+    }  # fmt: skip
     whole, stopped = train("whole", **given), tmp_path / "stopped"
     sets = json.loads((whole / "run.json").read_text())["evaluation_sets"]
     assert set(sets) == {"dev@1", "dev@2", "dev@3", "dev"}

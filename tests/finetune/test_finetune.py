@@ -311,16 +311,10 @@ def test_run_json_says_where_the_numbers_come_from(
 
 def long_run(run: Path, checkpoint: Path, data: Path) -> dict:
     return {
-        "run_dir": str(run),
-        "checkpoint": str(checkpoint),
-        "task": "pair",
-        "data_dir": str(data),
-        "learning_rate": 1e-3,
-        **{**SMALL, "num_epochs": 60},
-        "prediction_epochs": [7.5, 20],
-        "save_state_every_steps": 7,
-        "log_every_steps": 1,
-    }
+        "run_dir": str(run), "checkpoint": str(checkpoint), "task": "pair", "data_dir": str(data),
+        "learning_rate": 1e-3, **{**SMALL, "num_epochs": 60}, "prediction_epochs": [7.5, 20],
+        "save_state_every_steps": 7, "log_every_steps": 1,
+    }  # fmt: skip
 
 
 def command(run: Path, checkpoint: Path, data: Path) -> list[str]:

@@ -15,19 +15,8 @@ from multiberts.runs.errors import UserError
 from multiberts.tests.finetune.few_rows import check_few_rows
 
 WORDS = [
-    "[PAD]",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "[MASK]",
-    "who",
-    "wrote",
-    "?",
-    "ada",
-    "did",
-    "in",
-    "1843",
-]
+    "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "who", "wrote", "?", "ada", "did", "in", "1843",
+]  # fmt: skip
 QUESTION, CONTEXT = ["who", "wrote", "?"], ["ada", "did", "in", "1843"]
 TAGS = {0: "O", 1: "B-PER", 2: "I-PER"}
 TAG_NUMBERS = {name: number for number, name in TAGS.items()}
@@ -43,15 +32,9 @@ def saved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Answer:
     def saved(architecture: str, file: Path, **settings: Any) -> tuple[Any, dict[str, Any]]:
         torch.manual_seed(1)
         config = transformers.BertConfig(
-            vocab_size=len(WORDS),
-            hidden_size=16,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            intermediate_size=32,
-            max_position_embeddings=128,
-            initializer_range=0.5,
-            **settings,
-        )
+            vocab_size=len(WORDS), hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+            intermediate_size=32, max_position_embeddings=128, initializer_range=0.5, **settings,
+        )  # fmt: skip
         model = getattr(transformers, architecture)(config).eval()
         model.save_pretrained(tmp_path / "model")
         (tmp_path / "words.txt").write_text("\n".join(WORDS) + "\n")

@@ -146,16 +146,10 @@ def test_the_worked_example_of_the_document_works(
         ]
         (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
     arguments = {
-        "checkpoint": str(make_checkpoint()),
-        "task": "review-stars",
-        "task_modules": ["review_stars"],
-        "data_dir": str(folder),
-        "learning_rate": 3e-3,
-        "batch_size": 20,
-        "num_epochs": 12,
-        "sequence_length": 16,
-        "compile_step": False,
-    }
+        "checkpoint": str(make_checkpoint()), "task": "review-stars",
+        "task_modules": ["review_stars"], "data_dir": str(folder), "learning_rate": 3e-3,
+        "batch_size": 20, "num_epochs": 12, "sequence_length": 16, "compile_step": False,
+    }  # fmt: skip
     with pytest.raises(UserError, match="task 'review-stars' is unknown"):
         finetune(run_dir=str(tmp_path / "run"), **{**arguments, "task_modules": ()})
     finetune(run_dir=str(tmp_path / "run"), **arguments)

@@ -22,14 +22,9 @@ from multiberts.runs.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL: dict[str, Any] = {
-    "batch_size": 16,
-    "num_epochs": 1,
-    "sequence_length": 32,
-    "compile_step": False,
-    "learning_rate": 2e-3,
-    "task": "pair",
-    "keep": "last",
-}
+    "batch_size": 16, "num_epochs": 1, "sequence_length": 32, "compile_step": False,
+    "learning_rate": 2e-3, "task": "pair", "keep": "last",
+}  # fmt: skip
 
 
 @pytest.fixture

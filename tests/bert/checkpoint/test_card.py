@@ -17,12 +17,9 @@ from multiberts.runs.files import write_atomically
 from multiberts.runs.identity import opened
 
 CONFIG = BertConfig(
-    vocab_size=500,
-    hidden_size=64,
-    num_hidden_layers=2,
-    num_attention_heads=2,
+    vocab_size=500, hidden_size=64, num_hidden_layers=2, num_attention_heads=2,
     intermediate_size=256,
-)
+)  # fmt: skip
 NOTHING_KNOWN: dict[str, Any] = dict.fromkeys(("procedure", "pretrain_seed", "data_seed", "step"))
 PROVENANCE = {"procedure": "base", "pretrain_seed": 0, "data_seed": 7, "step": 2000}
 RUN = {

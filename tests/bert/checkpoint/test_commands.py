@@ -23,13 +23,9 @@ from multiberts.tests.checkpoint_command import checkpoint_command
 from multiberts.tests.tools import warm
 
 CONFIG = BertConfig(
-    vocab_size=7,
-    hidden_size=8,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=16,
+    vocab_size=7, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16,
     max_position_embeddings=16,
-)
+)  # fmt: skip
 PROVENANCE = {"procedure": "base", "pretrain_seed": 3, "data_seed": 4, "step": 20_000}
 KERNEL = "bert/encoder/layer_1/output/dense/kernel"
 

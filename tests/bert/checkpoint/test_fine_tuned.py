@@ -18,14 +18,9 @@ from multiberts.runs.errors import UserError
 from multiberts.tests.checkpoint_command import checkpoint_command as command
 
 CONFIG = BertConfig(
-    vocab_size=12,
-    hidden_size=16,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=24,
-    max_position_embeddings=16,
-    initializer_range=0.2,
-)
+    vocab_size=12, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24,
+    max_position_embeddings=16, initializer_range=0.2,
+)  # fmt: skip
 KINDS = {
     "classification": ("BertForSequenceClassification", ["no", "yes", "perhaps"], 3),
     "regression": ("BertForSequenceClassification", None, 1),

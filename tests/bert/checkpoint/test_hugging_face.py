@@ -28,13 +28,9 @@ from multiberts.runs.errors import UserError
 PIECES = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "##s"]
 PIECES += [",", ".", "a", "e", "##e", "##t", "u", "##u", "n", "##n"]
 CONFIG = BertConfig(
-    vocab_size=len(PIECES),
-    hidden_size=24,
-    num_hidden_layers=3,
-    num_attention_heads=2,
-    intermediate_size=40,
-    max_position_embeddings=16,
-)
+    vocab_size=len(PIECES), hidden_size=24, num_hidden_layers=3, num_attention_heads=2,
+    intermediate_size=40, max_position_embeddings=16,
+)  # fmt: skip
 PROVENANCE = {"procedure": "base", "pretrain_seed": 3, "data_seed": 4, "step": 20}
 
 

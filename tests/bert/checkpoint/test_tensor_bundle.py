@@ -16,12 +16,9 @@ FILES = (".index", ".data-00000-of-00001")
 
 def tensors(layers: int = 2) -> dict[str, np.ndarray]:
     config = BertConfig(
-        vocab_size=31,
-        hidden_size=8,
-        num_hidden_layers=layers,
-        num_attention_heads=2,
+        vocab_size=31, hidden_size=8, num_hidden_layers=layers, num_attention_heads=2,
         intermediate_size=16,
-    )
+    )  # fmt: skip
     draw = generator("tensor bundle")
     found = {
         name: draw.normal(size=shape).astype(np.float32)

@@ -21,19 +21,11 @@ CONFIG = BertConfig(
 )  # fmt: skip
 # Values that make another model in transformers.
 OTHERS: dict[str, Any] = {
-    "add_cross_attention": True,
-    "attention_type": "block_sparse",
-    "classifier_dropout": 0.3,
-    "cross_attention_hidden_size": 8,
-    "is_decoder": True,
-    "is_encoder_decoder": True,
-    "layer_norm_eps": 1e-6,
-    "model_type": "roberta",
-    "position_embedding_type": "relative_key",
-    "pruned_heads": {"0": [1]},
-    "quantization_config": {"bits": 8},
-    "tie_word_embeddings": False,
-}
+    "add_cross_attention": True, "attention_type": "block_sparse", "classifier_dropout": 0.3,
+    "cross_attention_hidden_size": 8, "is_decoder": True, "is_encoder_decoder": True,
+    "layer_norm_eps": 1e-6, "model_type": "roberta", "position_embedding_type": "relative_key",
+    "pruned_heads": {"0": [1]}, "quantization_config": {"bits": 8}, "tie_word_embeddings": False,
+}  # fmt: skip
 # As in bert-base-multilingual-cased and -chinese, bert-base-uncased, and what transformers 5 writes.
 HARMLESS: dict[str, Any] = {
     "architectures": ["BertForMaskedLM"], "directionality": "bidi", "dtype": "float32",

@@ -16,13 +16,9 @@ from multiberts.runs.environment import ENGINES, JAX
 from multiberts.tests.bert import unoptimised
 
 CONFIG = BertConfig(
-    vocab_size=211,
-    hidden_size=48,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    intermediate_size=96,
-    max_position_embeddings=40,
-)
+    vocab_size=211, hidden_size=48, num_hidden_layers=2, num_attention_heads=4,
+    intermediate_size=96, max_position_embeddings=40,
+)  # fmt: skip
 LENGTH = 24
 # Of our activations.
 _THEIR_NAMES = {"gelu": "gelu_pytorch_tanh", "gelu_exact": "gelu"}

@@ -58,12 +58,9 @@ def test_labels_that_are_compared_have_the_same_gradient() -> None:
 def test_everything_in_the_loss_that_a_backend_may_compute_is_left_to_it() -> None:
     """Else an engine's own implementation would be passed by, and only last bits would show it."""
     config = BertConfig(
-        vocab_size=50,
-        hidden_size=8,
-        num_hidden_layers=3,
-        num_attention_heads=2,
+        vocab_size=50, hidden_size=8, num_hidden_layers=3, num_attention_heads=2,
         intermediate_size=16,
-    )
+    )  # fmt: skip
     parameters, calls = initial_parameters(config, 0), collections.Counter[str]()
 
     def counting(name: str) -> Callable[..., Any]:

@@ -20,15 +20,9 @@ from multiberts.bert.randomness import generator
 from multiberts.bert.training.engine import TrainerSettings, new_trainer
 
 CONFIG = BertConfig(
-    vocab_size=53,
-    hidden_size=16,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=24,
-    max_position_embeddings=12,
-    hidden_dropout_prob=0.0,
-    attention_probs_dropout_prob=0.0,
-)
+    vocab_size=53, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24,
+    max_position_embeddings=12, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+)  # fmt: skip
 
 
 def test_schedule_of_the_release() -> None:

@@ -52,12 +52,9 @@ def dropped(core: Core) -> np.ndarray:
 def gradients(backend: BackendOps) -> dict[str, np.ndarray]:
     """Gradients of a model's loss."""
     config = BertConfig(
-        vocab_size=50,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
+        vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
         intermediate_size=64,
-    )
+    )  # fmt: skip
     rng = np.random.default_rng(1)
     batch = {
         "input_ids": rng.integers(0, 50, (2, LENGTH)),

@@ -8,13 +8,9 @@ from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.randomness import generator
 
 CONFIG = BertConfig(
-    vocab_size=97,
-    hidden_size=16,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=32,
+    vocab_size=97, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
     max_position_embeddings=16,
-)
+)  # fmt: skip
 ROWS, LENGTH, PREDICTIONS, STEPS = 8, 12, 3, 20
 
 

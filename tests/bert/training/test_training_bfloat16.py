@@ -12,13 +12,9 @@ from multiberts.bert.randomness import generator
 from multiberts.bert.training.engine import TrainerSettings, new_trainer
 
 CONFIG = BertConfig(
-    vocab_size=40,
-    hidden_size=32,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=64,
+    vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
     max_position_embeddings=16,
-)
+)  # fmt: skip
 ROWS, LENGTH, PREDICTIONS, STEPS, MASK = 16, 12, 2, 80, 3
 
 

@@ -26,13 +26,9 @@ from multiberts.bert.training.engine import TrainerSettings, new_trainer
 from multiberts.bert.training.state import TrainingState
 
 CONFIG = BertConfig(
-    vocab_size=61,
-    hidden_size=24,
-    num_hidden_layers=2,
-    num_attention_heads=3,
-    intermediate_size=40,
+    vocab_size=61, hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=40,
     max_position_embeddings=20,
-)
+)  # fmt: skip
 LENGTH, PREDICTIONS, ROWS = 14, 4, 8
 STEP, PEAK, WARMUP, NUM_STEPS, DROPOUT_SEED = 12, 3e-3, 8, 40, 11
 

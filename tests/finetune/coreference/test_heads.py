@@ -21,13 +21,9 @@ from multiberts.finetune.training_options import RECIPE
 
 WIDTH, HIDDEN = 8, 6
 CONFIG = BertConfig(
-    vocab_size=10,
-    hidden_size=WIDTH,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=16,
-    max_position_embeddings=64,
-)
+    vocab_size=10, hidden_size=WIDTH, num_hidden_layers=1, num_attention_heads=2,
+    intermediate_size=16, max_position_embeddings=64,
+)  # fmt: skip
 
 
 def spans_and_pairs(seed: int = 0) -> tuple[list[np.ndarray], MentionPairs]:

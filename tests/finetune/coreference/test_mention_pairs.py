@@ -154,16 +154,8 @@ def test_gap_windows_hold_pronoun_and_name(vocabulary: Path, tmp_path: Path) -> 
     text = "it is red " * 4 + "Mary told Anna about a cake and she was late " + "it is fine " * 4
     places = {name: text.index(name) for name in ("Mary", "Anna", "she")}
     row = [
-        "t-1",
-        text,
-        "she",
-        places["she"],
-        "Mary",
-        places["Mary"],
-        "TRUE",
-        "Anna",
-        places["Anna"],
-    ]
+        "t-1", text, "she", places["she"], "Mary", places["Mary"], "TRUE", "Anna", places["Anna"],
+    ]  # fmt: skip
     header = "ID Text Pronoun Pronoun-offset A A-offset A-coref B B-offset B-coref URL"
     path = tmp_path / "gap.tsv"
     path.write_text(

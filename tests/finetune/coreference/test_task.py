@@ -214,14 +214,9 @@ def test_gap_files_train_and_evaluate(tmp_path: Path, make_checkpoint: Callable[
     path.write_text("\n".join([header, *rows]) + "\n")
     run = tmp_path / "run"
     arguments = {
-        "checkpoint": str(make_checkpoint()),
-        "task": "coreference",
-        "train_files": [str(path)],
-        "learning_rate": 3e-3,
-        "num_epochs": 100,
-        "batch_size": 4,
-        **SMALL,
-    }
+        "checkpoint": str(make_checkpoint()), "task": "coreference", "train_files": [str(path)],
+        "learning_rate": 3e-3, "num_epochs": 100, "batch_size": 4, **SMALL,
+    }  # fmt: skip
     with pytest.raises(
         UserError, match=r"gap.tsv of the dev files holds the same as .*gap.tsv of the"
     ):

@@ -206,20 +206,9 @@ class Slow:
 
 
 WORDS = [
-    "mary",
-    "john",
-    "the",
-    "a",
-    "baker",
-    "told",
-    "asked",
-    "cake",
-    "wall",
-    ",",
-    "x",
-    "Mary's",
+    "mary", "john", "the", "a", "baker", "told", "asked", "cake", "wall", ",", "x", "Mary's",
     "café-bar",
-]
+]  # fmt: skip
 
 
 def random_case(vocabulary: Path, seed: int, null_threshold: float | None) -> Slow:

@@ -163,11 +163,8 @@ def test_why_questions_are_left_out_of_training(
     ]
     path, vocabulary = written(tmp_path / "train.json", rows), shared_data / "bert" / "vocab.txt"
     options = {
-        "sequence_length": 40,
-        "stride": 20,
-        "max_query_length": 8,
-        "with_unanswerable": False,
-    }
+        "sequence_length": 40, "stride": 20, "max_query_length": 8, "with_unanswerable": False,
+    }  # fmt: skip
     source = SquadSource("train", path)
     found = prepared((opened(path),), source, Vocabulary.open(vocabulary), training=True, **options)
     assert found.windows.question.tolist() == [0]

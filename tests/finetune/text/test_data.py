@@ -18,12 +18,9 @@ from multiberts.runs.errors import UserError
 from multiberts.tests.finetune.stored_datasets import official_examples, store
 
 SMALL = {
-    "batch_size": 8,
-    "num_epochs": 1,
-    "sequence_length": 32,
-    "compile_step": False,
+    "batch_size": 8, "num_epochs": 1, "sequence_length": 32, "compile_step": False,
     "learning_rate": 1e-3,
-}
+}  # fmt: skip
 LABELS = ("neutral", "entailment", "contradiction")
 WORDS = ("the guest was late .", "she told him .", 'a "cake is red .', "the sun is not bad .")
 HANS_COLUMNS = (

@@ -29,15 +29,10 @@ PRINTED = {
     "bert_preds": (0.9464, 0.9932, 0.9844, 0.164, 0.0386, 0.1612),
 }
 PRINTED_SUBCASES_OF_BERT = {
-    "ln_subject/object_swap": 0.001,
-    "ln_preposition": 0.246,
-    "ln_passive": 0.0,
-    "le_conjunction": 0.765,
-    "sn_NP/Z": 0.102,
-    "cn_embedded_under_if": 0.499,
-    "ce_embedded_under_since": 0.931,
-    "ce_adverb": 1.0,
-}
+    "ln_subject/object_swap": 0.001, "ln_preposition": 0.246, "ln_passive": 0.0,
+    "le_conjunction": 0.765, "sn_NP/Z": 0.102, "cn_embedded_under_if": 0.499,
+    "ce_embedded_under_since": 0.931, "ce_adverb": 1.0,
+}  # fmt: skip
 
 
 def row(label: str, pair: str, second: str = "b .") -> str:

@@ -20,15 +20,9 @@ from multiberts.tests.finetune.stored_datasets import official_examples, store
 
 # Unbalanced quotes, other line separators, and no ASCII.
 TEXTS = (
-    'He said "no.',
-    "It rained\u2028all day.",
-    "“Yes” – naïve!",
-    "5' tall",
-    "a b",
-    "\\n \\t",
-    "“",
+    'He said "no.', "It rained\u2028all day.", "“Yes” – naïve!", "5' tall", "a b", "\\n \\t", "“",
     '""',
-)
+)  # fmt: skip
 PARSES = ("( a )", "( b )", "(ROOT a)", "(ROOT b)")
 NLI = ("neutral", "entailment", "contradiction")
 JUDGES = ("label1", "label2", "label3", "label4", "label5")

@@ -21,12 +21,9 @@ from multiberts.runs.errors import UserError
 from multiberts.tests.finetune.stored_datasets import store
 
 SMALL = {
-    "batch_size": 8,
-    "num_epochs": 1,
-    "sequence_length": 32,
-    "compile_step": False,
+    "batch_size": 8, "num_epochs": 1, "sequence_length": 32, "compile_step": False,
     "learning_rate": 1e-3,
-}
+}  # fmt: skip
 TEXTS = ("the guest was late .", 'she "told" him .', "a cake is red .", "the sun is not bad .")
 TONES = ("calm", "loud", "calm", "so, so")
 COLUMNS = {"text_columns": ["review"], "label_column": "tone"}
@@ -81,12 +78,9 @@ def write_datasets(path: Path, given: list[dict[str, Any]]) -> None:
 
 
 FORMS = {
-    "tsv": write_tsv,
-    "csv": write_csv,
-    "jsonl": write_jsonl,
-    "parquet": write_parquet,
+    "tsv": write_tsv, "csv": write_csv, "jsonl": write_jsonl, "parquet": write_parquet,
     "datasets": write_datasets,
-}
+}  # fmt: skip
 
 
 def found_data(**arguments: Any) -> TextData:
