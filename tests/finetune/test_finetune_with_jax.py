@@ -81,15 +81,8 @@ def test_both_engines_resolve_pronouns_alike(
     runs_of_both: Callable[..., list[Path]], coreference_data: Path
 ) -> None:
     """The encoder is frozen: its states, too, are those of each engine."""
-    runs = runs_of_both(
-        "coreference",
-        coreference_data,
-        learning_rate=0.003,
-        batch_size=16,
-        sequence_length=48,
-        num_epochs=10,
-        options="{'num_hidden_units': 32}",
-    )
+    flags = {"learning_rate": 0.003, "sequence_length": 48, "options": "{'num_hidden_units': 32}"}
+    runs = runs_of_both("coreference", coreference_data, batch_size=16, num_epochs=10, **flags)
     scores = [read_predictions([run], "dev")["scores"].values for run in runs]
     assert np.abs(scores[0] - scores[1]).max() < 1e-3
     assert np.ptp(scores[0]) > 0.1, "nothing was learned"
@@ -104,15 +97,9 @@ def test_both_engines_find_the_same_answers(
     for split, number in (("train", 96), ("dev", 30)):
         content = squad_content(split, number, unanswerable=False)
         (folder / f"{split}-v1.1.json").write_text(json.dumps(content))
-    runs = runs_of_both(
-        "squad-v1.1",
-        folder,
-        learning_rate=0.002,
-        batch_size=16,
-        sequence_length=24,
-        num_epochs=10,
-        options="{'max_query_length': 4, 'doc_stride': 6, 'n_best_size': 8}",
-    )
+    options = "{'max_query_length': 4, 'doc_stride': 6, 'n_best_size': 8}"
+    flags = {"learning_rate": 0.002, "sequence_length": 24, "options": options}
+    runs = runs_of_both("squad-v1.1", folder, batch_size=16, num_epochs=10, **flags)
     found = [read_file(run / "predictions" / "dev.tfrecord").outputs for run in runs]
     for name in ("start", "end"):
         assert found[0][name].tolist() == found[1][name].tolist()

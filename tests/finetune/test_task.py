@@ -116,13 +116,12 @@ def code_blocks() -> dict[str, str]:
 
 
 def test_the_worked_example_of_the_document_works(
-    tmp_path: Path, make_checkpoint: Callable[..., Path], monkeypatch
+    tmp_path: Path, fine_tune: Callable[..., Path], refused: Callable[..., str], monkeypatch
 ) -> None:
     """Its task is registered from a folder outside the tree, learned and scored."""
     from multiberts.evaluate.metrics.register import METRICS
     from multiberts.evaluate.prediction_files.predictions import read_predictions
     from multiberts.evaluate.scoring import scores_of
-    from multiberts.finetune.finetuning import finetune
 
     blocks = code_blocks()
     metric: dict = {}
@@ -145,22 +144,18 @@ def test_the_worked_example_of_the_document_works(
             for n in range(count)
         ]
         (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
-    arguments = {
-        "checkpoint": str(make_checkpoint()), "task": "review-stars",
-        "task_modules": ["review_stars"], "data_dir": str(folder), "learning_rate": 3e-3,
-        "batch_size": 20, "num_epochs": 12, "sequence_length": 16, "compile_step": False,
-    }  # fmt: skip
-    with pytest.raises(UserError, match="task 'review-stars' is unknown"):
-        finetune(run_dir=str(tmp_path / "run"), **{**arguments, "task_modules": ()})
-    finetune(run_dir=str(tmp_path / "run"), **arguments)
-    dataset = read_predictions([tmp_path / "run"], "dev")
+    call = ("review-stars", folder)
+    given = {"learning_rate": 3e-3, "batch_size": 20, "num_epochs": 12, "sequence_length": 16}
+    assert "task 'review-stars' is unknown" in refused(*call, **given)
+    given["task_modules"] = ["review_stars"]
+    run = fine_tune(*call, **given)
+    dataset = read_predictions([run], "dev")
     assert dataset["example_id"].values[3] == "review-stars/dev/r3"
-    scores = scores_of(tmp_path / "run", "dev")
+    scores = scores_of(run, "dev")
     assert scores["accuracy"] == 1.0
     assert scores["within_one"] == 1.0
     (folder / "dev.jsonl").write_text('{"id": "r0", "text": "fine", "stars": 9}\n')
-    with pytest.raises(UserError, match=r"dev.jsonl line 1: found stars 9, expected 1 to 5"):
-        finetune(run_dir=str(tmp_path / "other"), **arguments)
+    assert "dev.jsonl line 1: found stars 9, expected 1 to 5" in refused(*call, **given)
 
 
 @pytest.mark.parametrize(

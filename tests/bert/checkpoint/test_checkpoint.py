@@ -32,14 +32,16 @@ CONFIG = BertConfig(
 PROVENANCE = {"procedure": "base", "pretrain_seed": 3, "data_seed": 4, "step": 20}
 
 
+def write(folder: Path, weights: Any, vocabulary: Path, facts: Any = PROVENANCE) -> None:
+    write_checkpoint(folder, weights, CONFIG, Vocabulary.open(vocabulary), facts)
+
+
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
     vocabulary = tmp_path / "given_vocab.txt"
     vocabulary.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n")
     directory = tmp_path / "step_20"
-    write_checkpoint(
-        directory, initial_parameters(CONFIG, 3), CONFIG, Vocabulary.open(vocabulary), PROVENANCE
-    )
+    write(directory, initial_parameters(CONFIG, 3), vocabulary)
     return directory
 
 
@@ -54,13 +56,7 @@ def test_round_trip(checkpoint: Path) -> None:
 
 def test_written_twice_gives_the_same_bytes(checkpoint: Path, tmp_path: Path) -> None:
     second = tmp_path / "again"
-    write_checkpoint(
-        second,
-        initial_parameters(CONFIG, 3),
-        CONFIG,
-        Vocabulary.open(checkpoint / "vocab.txt"),
-        PROVENANCE,
-    )
+    write(second, initial_parameters(CONFIG, 3), checkpoint / "vocab.txt")
     for file in checkpoint.iterdir():
         assert file.read_bytes() == (second / file.name).read_bytes(), file.name
 
@@ -151,9 +147,7 @@ def test_optimiser_slots_are_left_out(tmp_path: Path, checkpoint: Path) -> None:
 
 def test_unknown_step_is_not_made_up(tmp_path: Path, checkpoint: Path) -> None:
     parameters = initial_parameters(CONFIG, 3)
-    write_checkpoint(
-        tmp_path / "unknown", parameters, CONFIG, Vocabulary.open(checkpoint / "vocab.txt"), {}
-    )
+    write(tmp_path / "unknown", parameters, checkpoint / "vocab.txt", {})
     assert set(read_checkpoint(tmp_path / "unknown").provenance.values()) == {None}
     (tmp_path / "unknown" / "checkpoint.json").unlink()
     assert read_checkpoint(tmp_path / "unknown").provenance["step"] is None
@@ -167,9 +161,7 @@ def test_step_of_a_foreign_checkpoint_is_its_global_step(checkpoint: Path) -> No
 def test_further_facts_are_kept(tmp_path: Path, checkpoint: Path) -> None:
     facts = {**PROVENANCE, "training": {"batch_size": 256}, "corpus": {"counts": {"tokens": 9}}}
     parameters = initial_parameters(CONFIG, 3)
-    write_checkpoint(
-        tmp_path / "facts", parameters, CONFIG, Vocabulary.open(checkpoint / "vocab.txt"), facts
-    )
+    write(tmp_path / "facts", parameters, checkpoint / "vocab.txt", facts)
     assert read_checkpoint(tmp_path / "facts").provenance == facts
 
 
@@ -203,13 +195,7 @@ def test_a_configuration_too_large_is_refused_before_a_model_is_built(
 def test_weights_that_are_not_finite_are_refused(checkpoint: Path, value: float) -> None:
     weights = initial_parameters(CONFIG, 3)
     weights["bert/pooler/dense/bias"][0] = value
-    write_checkpoint(
-        checkpoint,
-        weights,
-        CONFIG,
-        Vocabulary.open(checkpoint.parent / "given_vocab.txt"),
-        PROVENANCE,
-    )
+    write(checkpoint, weights, checkpoint.parent / "given_vocab.txt")
     with pytest.raises(
         UserError, match="bert/pooler/dense/bias has numbers that are NaN or infini"
     ):
@@ -284,11 +270,5 @@ def test_opened_twice_a_checkpoint_is_equal_until_its_files_change(checkpoint: P
     first, again = Checkpoint.open(checkpoint), Checkpoint.open(checkpoint)
     assert first == again
     assert len({first, again}) == 1
-    write_checkpoint(
-        checkpoint,
-        initial_parameters(CONFIG, 4),
-        CONFIG,
-        Vocabulary.open(checkpoint / "vocab.txt"),
-        PROVENANCE,
-    )
+    write(checkpoint, initial_parameters(CONFIG, 4), checkpoint / "vocab.txt")
     assert Checkpoint.open(checkpoint) != first

@@ -52,15 +52,9 @@ def vocabulary(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def exported(tmp_path: Path, vocabulary: Path) -> Path:
+    opened = Vocabulary.open(vocabulary)
     directory = tmp_path / "exported"
-    write_checkpoint(
-        directory,
-        _weights(),
-        CONFIG,
-        Vocabulary.open(vocabulary),
-        PROVENANCE,
-        layout="hugging_face",
-    )
+    write_checkpoint(directory, _weights(), CONFIG, opened, PROVENANCE, layout="hugging_face")
     return directory
 
 
@@ -212,17 +206,11 @@ def test_we_load_what_transformers_saved(tmp_path: Path, vocabulary: Path) -> No
     assert np.array_equal(kernel, state["bert.encoder.layer.2.intermediate.dense.weight"].T)
 
     # What we write from it holds the same tensors under the same names, in the same bytes.
-    write_checkpoint(
-        tmp_path / "ours",
-        read.parameters,
-        read.config,
-        Vocabulary.open(vocabulary),
-        {},
-        layout="hugging_face",
-    )
-    ours, stored = _tensors(tmp_path / "ours"), _tensors(tmp_path / "theirs")
-    assert ours.keys() == stored.keys()
-    assert all(ours[name].tobytes() == stored[name].tobytes() for name in stored)
+    ours = (read.parameters, read.config, Vocabulary.open(vocabulary), {})
+    write_checkpoint(tmp_path / "ours", *ours, layout="hugging_face")
+    written, stored = _tensors(tmp_path / "ours"), _tensors(tmp_path / "theirs")
+    assert written.keys() == stored.keys()
+    assert all(written[name].tobytes() == stored[name].tobytes() for name in stored)
 
 
 def test_what_a_masked_word_model_lacks_is_drawn_on_request(
@@ -441,14 +429,8 @@ def test_rows_without_a_piece_stay_unused(
     )
     # Written for transformers, it loads there, and a tokeniser of 20 pieces with it.
     whole = read_checkpoint(tmp_path / "padded", initialise_missing=1)
-    write_checkpoint(
-        tmp_path / "new",
-        whole.parameters,
-        whole.config,
-        whole.vocabulary,
-        {},
-        layout="hugging_face",
-    )
+    parts = (whole.parameters, whole.config, whole.vocabulary, {})
+    write_checkpoint(tmp_path / "new", *parts, layout="hugging_face")
     assert len(transformers.AutoTokenizer.from_pretrained(tmp_path / "new")) == len(PIECES)
     theirs = transformers.BertForPreTraining.from_pretrained(tmp_path / "new").state_dict()
     words = "bert.embeddings.word_embeddings.weight"

@@ -8,7 +8,6 @@ import pytest
 
 from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.evaluate.prediction_files.run_file import read_run
-from multiberts.finetune.finetuning import finetune
 from multiberts.runs.errors import UserError
 from multiberts.tests.finetune.conftest import SIZES
 
@@ -17,21 +16,15 @@ def word_row(vocabulary: Path, word: str) -> int:
     return vocabulary.read_text().splitlines().index(word)
 
 
-def probe(tmp_path: Path, checkpoint: Path, winogender_data: Path) -> Path:
-    run = tmp_path / "run"
-    finetune(
-        run_dir=str(run),
-        checkpoint=str(checkpoint),
-        task="pronoun_probe",
-        winogender_dir=str(winogender_data),
-        finetune_seed=3,
-        compile_step=False,
-    )
-    return run
+@pytest.fixture
+def probe(fine_tune: Callable[..., Path], winogender_data: Path) -> Callable[..., Path]:
+    """Asks a checkpoint; returns the run."""
+    given = {"winogender_dir": str(winogender_data), "finetune_seed": 3}
+    return lambda checkpoint: fine_tune("pronoun_probe", checkpoint=checkpoint, **given)
 
 
 def test_probability_follows_the_output_bias(
-    tmp_path: Path, make_checkpoint: Callable[..., Path], vocabulary: Path, winogender_data: Path
+    probe: Callable[..., Path], make_checkpoint: Callable[..., Path], vocabulary: Path
 ) -> None:
     """With equal embeddings of she and he only their output biases tell them apart."""
     she, he = word_row(vocabulary, "she"), word_row(vocabulary, "he")
@@ -41,7 +34,7 @@ def test_probability_follows_the_output_bias(
         embeddings[she] = embeddings[he]
         parameters["cls/predictions/output_bias"][[she, he]] = np.log([0.6, 0.2])
 
-    run = probe(tmp_path, make_checkpoint(change=change), winogender_data)
+    run = probe(make_checkpoint(change=change))
     dataset = read_predictions([run], "pronoun_probe")
     # One nominative template means its occupation: that of the baker.
     assert dataset["example_id"].values.tolist() == ["pronoun_probe/baker.guest.0"]
@@ -54,7 +47,7 @@ def test_probability_follows_the_output_bias(
 
 
 def test_the_pronoun_itself_is_masked(
-    tmp_path: Path, make_checkpoint: Callable[..., Path], vocabulary: Path, winogender_data: Path
+    probe: Callable[..., Path], make_checkpoint: Callable[..., Path], vocabulary: Path
 ) -> None:
     """The probability is that of the masked-LM head at [MASK] in the written sentence."""
     from multiberts.bert.checkpoint.checkpoint import read_checkpoint
@@ -71,19 +64,19 @@ def test_the_pronoun_itself_is_masked(
     sequence = encode(checkpoint.parameters, checkpoint.config, ids, ids * 0 + 1, ids * 0)
     logits = np.asarray(masked_lm_logits(checkpoint.parameters, checkpoint.config, sequence, place))
     odds = np.exp(logits[0, 0, tokenizer.id_of("she")] - logits[0, 0, tokenizer.id_of("he")])
-    run = probe(tmp_path, path, winogender_data)
+    run = probe(path)
     prediction = read_predictions([run], "pronoun_probe")["prediction"].values[0, 0]
     assert prediction == pytest.approx(odds / (1 + odds), abs=1e-5)
     assert abs(prediction - 0.5) > 1e-4
 
 
 def test_a_sentence_that_is_padded_beyond_the_positions_is_refused(
-    tmp_path: Path, make_checkpoint: Callable[..., Path], winogender_data: Path
+    probe: Callable[..., Path], tmp_path: Path, make_checkpoint: Callable[..., Path]
 ) -> None:
     with pytest.raises(
         UserError, match="has 12 tokens, padded to 16, but the checkpoint has 13 positions"
     ):
-        probe(tmp_path, make_checkpoint(max_position_embeddings=13), winogender_data)
+        probe(make_checkpoint(max_position_embeddings=13))
     assert not (tmp_path / "run").exists()
 
 
@@ -104,9 +97,12 @@ def test_release_has_47_nominative_templates_of_occupations(
 
 
 def test_vocabulary_without_the_pronouns_is_refused(
-    tmp_path: Path, make_checkpoint: Callable[..., Path], vocabulary: Path, winogender_data: Path
+    probe: Callable[..., Path],
+    tmp_path: Path,
+    make_checkpoint: Callable[..., Path],
+    vocabulary: Path,
 ) -> None:
     vocabulary.write_text(vocabulary.read_text().replace("\nshe\n", "\nsheep\n"))
     with pytest.raises(UserError, match=r"vocab\.txt has no piece 'she'"):
-        probe(tmp_path, make_checkpoint(), winogender_data)
+        probe(make_checkpoint())
     assert not (tmp_path / "run").exists()

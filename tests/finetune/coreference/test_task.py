@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -16,9 +17,7 @@ from multiberts.evaluate.prediction_files.run_file import read_run
 from multiberts.finetune.coreference.frozen_states import span_states
 from multiberts.finetune.coreference.heads import POOLING, pair_logits
 from multiberts.finetune.coreference.task import TASKS
-from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.task import DataArguments
-from multiberts.runs.errors import UserError
 
 SMALL = {"sequence_length": 48, "options": {"num_hidden_units": 32}, "compile_step": False}
 
@@ -202,7 +201,9 @@ def test_a_held_out_fold_has_whole_documents(
     assert documents[0].startswith("coreference/train/train_")
 
 
-def test_gap_files_train_and_evaluate(tmp_path: Path, make_checkpoint: Callable[..., Path]) -> None:
+def test_gap_files_train_and_evaluate(
+    tmp_path: Path, fine_tune: Callable[..., Path], refused: Callable[..., str]
+) -> None:
     header = "ID\tText\tPronoun\tPronoun-offset\tA\tA-offset\tA-coref\tB\tB-offset\tB-coref\tURL"
     rows = [
         f"x-{number}\tMary told John that {pronoun} was late.\t{pronoun}\t20\tMary\t0\t{a}\tJohn\t10\t{b}\tu"
@@ -210,37 +211,26 @@ def test_gap_files_train_and_evaluate(tmp_path: Path, make_checkpoint: Callable[
             [("she", "TRUE", "FALSE"), ("he", "FALSE", "TRUE")]
         )
     ]
-    path = tmp_path / "gap.tsv"
+    path, dev, other = (tmp_path / name for name in ("gap.tsv", "dev.tsv", "copy.tsv"))
     path.write_text("\n".join([header, *rows]) + "\n")
-    run = tmp_path / "run"
-    arguments = {
-        "checkpoint": str(make_checkpoint()), "task": "coreference", "train_files": [str(path)],
-        "learning_rate": 3e-3, "num_epochs": 100, "batch_size": 4, **SMALL,
-    }  # fmt: skip
-    with pytest.raises(
-        UserError, match=r"gap.tsv of the dev files holds the same as .*gap.tsv of the"
-    ):
-        finetune(run_dir=str(run), dev_files=[str(path)], **arguments)
-    dev = tmp_path / "dev.tsv"
     dev.write_text(path.read_text().replace("\tu\n", "\tv\n"))
-    finetune(run_dir=str(run), dev_files=[str(dev)], **arguments)
+    given = {"train_files": [str(path)], "learning_rate": 3e-3, "num_epochs": 100, "batch_size": 4}
+    run = fine_tune("coreference", dev_files=[str(dev)], **given)
     gap = read_predictions([run], "gap")
     assert gap["example_id"].values[0] == "coreference/gap/x-0/A"
     assert gap["label"].values.tolist() == [1, 0, 0, 1]
     assert gap["prediction"].values[0].tolist() == [1, 0, 0, 1]
-    with pytest.raises(UserError, match="nothing to predict"):
-        finetune(run_dir=str(tmp_path / "none"), **arguments)
-    other = tmp_path / "copy.tsv"
     shutil.copy(dev, other)
-    both = {"run_dir": str(tmp_path / "none"), "dev_files": [str(dev), str(other)]}
-    with pytest.raises(
-        UserError, match=r"dev_files has .*copy.tsv and .*dev.tsv, which hold the same"
+    for files, line in (
+        ([path], "gap.tsv of the dev files holds the same as"),
+        ([], "nothing to predict"),
+        ([dev, other], "copy.tsv and .*dev.tsv, which hold the same"),
     ):
-        finetune(**both, **arguments)
+        more = {"dev_files": [*map(str, files)]} if files else {}
+        assert re.search(line, refused("coreference", **given, **more))
     other.write_text(dev.read_text().replace("\tv\n", "\tw\n"))
-    with pytest.raises(UserError, match="'coreference/gap/x-0/A' appears twice"):
-        finetune(**both, **arguments)
-    assert not (tmp_path / "none").exists()
+    said = refused("coreference", **given, dev_files=[str(dev), str(other)])
+    assert "'coreference/gap/x-0/A' appears twice" in said
 
 
 def test_documents_without_pronouns_are_refused(
