@@ -97,6 +97,7 @@ def differences(texts: list[str], graph: Any) -> list[str]:
 def test_words_are_ours_on_assigned_code_points(
     context: str, characters: Callable[[], Sequence[str]], graph: Any
 ) -> None:
+    """Alone compares every character that a rule of tokenising names."""
     texts = [context.format(each, each) for each in characters()]
     assert len(texts) > (140_000 if characters is assigned_characters else 25_000)
     assert differences(texts, graph) == []

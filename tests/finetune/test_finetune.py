@@ -38,6 +38,7 @@ def accuracy(run: Path, evaluation_set: str = "dev") -> float:
 def test_a_label_told_by_a_word_is_learned(
     tmp_path: Path, fine_tune: Callable[..., Path], pair_data: Path
 ) -> None:
+    """Alone follows pairs from a table through training to predictions and their record."""
     run = fine_tune("pair", pair_data, learning_rate=2e-3, num_epochs=20)
     assert accuracy(run) == 1.0
     dev, names = read_predictions([run], "dev"), ["sentence1", "sentence2"]

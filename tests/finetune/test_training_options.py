@@ -48,6 +48,7 @@ def trained(
 
 
 def test_frozen_layers_stay_bit_for_bit(trained: Callable[..., dict[str, np.ndarray]]) -> None:
+    """Alone trains two layers, of which one is frozen."""
     moved = trained("frozen", frozen_layers=1)
     still = {name for name, change in moved.items() if not change.any()}
     frozen = ("bert/embeddings/", "bert/encoder/layer_0/")

@@ -67,6 +67,7 @@ def difference(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) ->
 
 @pytest.mark.parametrize("way", ["dropout", pytest.param("plain", marks=pytest.mark.slow)])
 def test_both_compute_the_same_loss_gradients_and_weights(runs: Runs, way: str) -> None:
+    """Alone compares the compiled updates of both engines, with dropout and two shards."""
     (ours, our_losses), (theirs, their_losses) = (runs(engine, way) for engine in (JAX, TENSORFLOW))
     assert our_losses == pytest.approx(their_losses, rel=1e-5)
     # From moments of zero, m is a tenth of the gradient.

@@ -298,6 +298,7 @@ def reference_gradient(
     ],
 )
 def test_one_step_equals_float64_numpy(shards: int, dropout: bool, compiled: bool) -> None:
+    """Alone checks a whole update, forward and back, against a computation that is not ours to change."""
     config = CONFIG
     if not dropout:
         config = dataclasses.replace(

@@ -28,6 +28,7 @@ def test_agreement_with_names_is_learned_on_a_frozen_encoder(
     winogender_data: Path,
     same_when_replayed: Callable[[Path], bool],
 ) -> None:
+    """Alone follows coreference from documents to Winogender's answers."""
     learning = {"learning_rate": 3e-3, "num_epochs": 40, "batch_size": 16}
     run = fine_tune(
         "coreference", coreference_data, winogender_dir=str(winogender_data), **learning
@@ -91,6 +92,7 @@ def test_runs_of_one_process_do_not_leak_into_each_other(
 def test_the_papers_heads_learn_too(
     fine_tune: Callable[..., Path], coreference_data: Path, options: dict, learning_rate: float
 ) -> None:
+    """Alone trains the heads that are not the default."""
     run = fine_tune(
         "coreference",
         coreference_data,

@@ -89,6 +89,7 @@ def test_questions_are_learnt_and_written_down(
     squad_data: Callable[..., Path],
     same_when_replayed: Callable[[Path], bool],
 ) -> None:
+    """Alone follows questions from files through training to the files of the official scorer."""
     folder = squad_data()
     run = fine_tune("squad-v1.1", folder, learning_rate=2e-3, num_epochs=10)
     assert scores_of(run, "dev")["squad_f1"] > 0.9

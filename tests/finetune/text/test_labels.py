@@ -76,6 +76,7 @@ def test_it_is_learned_kept_and_predicted(
     same_when_replayed: Callable[[Path], bool],
     kind: str,
 ) -> None:
+    """Alone follows sets and tags from files through training and scores to predictions."""
     rows, options = {"sets": (set_rows, SETS), "tags": (tag_rows, TAGS)}[kind]
     write(tmp_path, rows)
     run = fine_tune("mine", tmp_path, keep="last", options=options)
@@ -217,6 +218,7 @@ def test_a_dataset_with_another_number_of_tags_is_refused(tmp_path: Path) -> Non
 def test_the_loss_is_linear_in_the_weights_of_classes(
     tmp_path: Path, fine_tune: Callable[..., Path], kind: str
 ) -> None:
+    """Alone shows that weights of classes enter the loss, each kind's in its own way."""
     rows, options = {"sets": (set_rows, SETS), "tags": (tag_rows, TAGS)}[kind]
     write(tmp_path, rows)
     task = found_data({**options, "class_weights": "balanced"}, data_dir=str(tmp_path)).task
@@ -385,6 +387,7 @@ def test_texts_of_names_keep_their_characters(tmp_path: Path) -> None:
 def test_vectors_have_the_loss_of_transformers(
     tmp_path: Path, fine_tune: Callable[..., Path], make_checkpoint: Callable[..., Path]
 ) -> None:
+    """Alone checks the order of labels that are given as vectors."""
     transformers = pytest.importorskip("transformers")
     torch = pytest.importorskip("torch")
     rows = [
