@@ -107,14 +107,8 @@ def test_each_source_of_randomness_has_a_seed_of_its_own(
         "whole": {"finetune_seed": 2, **dict.fromkeys(seeds, 1)},
         **{seed: {seed: 2} for seed in seeds},
     }.items():
-        fine_tune(
-            "pair",
-            pair_data,
-            name,
-            checkpoint=checkpoint,
-            learning_rate=1e-3,
-            **({"finetune_seed": 1} | changes),
-        )
+        given = {"checkpoint": checkpoint, "learning_rate": 1e-3, "finetune_seed": 1, **changes}
+        fine_tune("pair", pair_data, name, **given)
     plain = predictions(tmp_path / "plain")
     same = {run for run in ("said", "whole", *seeds) if predictions(tmp_path / run) == plain}
     assert same == {"said", "whole", "dropout_seed"}
@@ -240,19 +234,12 @@ def test_early_predictions_are_those_of_the_run_at_that_step(
 
 
 def test_a_held_out_fifth_is_predicted_and_not_trained_on(
-    tmp_path: Path, fine_tune: Callable[..., Path], pair_data: Path
+    fine_tune: Callable[..., Path], pair_data: Path
 ) -> None:
     held_out: list[set[str]] = []
     for fold in (0, 3):
-        run = tmp_path / str(fold)
-        fine_tune(
-            "pair",
-            pair_data,
-            run.name,
-            held_out_fold=fold,
-            finetune_seed=fold,
-            prediction_epochs=[1],
-        )
+        given = {"held_out_fold": fold, "finetune_seed": fold, "prediction_epochs": [1]}
+        run = fine_tune("pair", pair_data, str(fold), **given)
         dataset = read_predictions([run], "held_out")
         held_out.append(set(dataset["example_id"].values.tolist()))
         lines = (pair_data / "train.tsv").read_text().splitlines()[1:]
@@ -516,7 +503,6 @@ def test_bad_data_are_refused_by_the_command_before_tensorflow(
 
 
 def test_dropout_is_drawn_from_the_seed(
-    tmp_path: Path,
     fine_tune: Callable[..., Path],
     make_checkpoint: Callable[..., Path],
     pair_data: Path,
@@ -541,20 +527,16 @@ def test_dropout_is_drawn_from_the_seed(
     )
     without = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     for number, (sizes, differs) in enumerate((({}, True), (without, False))):
-        checkpoint = str(make_checkpoint(number, **sizes))
-        for seed in (1, 2):
-            fine_tune(
-                "pair",
-                pair_data,
-                f"{number}_{seed}",
-                checkpoint=checkpoint,
-                finetune_seed=seed,
-                learning_rate=1e-3,
-                num_epochs=1,
-            )
-        assert (
-            predictions(tmp_path / f"{number}_1") != predictions(tmp_path / f"{number}_2")
-        ) == differs
+        given = {
+            "checkpoint": make_checkpoint(number, **sizes),
+            "learning_rate": 1e-3,
+            "num_epochs": 1,
+        }
+        runs = [
+            fine_tune("pair", pair_data, f"{number}_{seed}", finetune_seed=seed, **given)
+            for seed in (1, 2)
+        ]
+        assert (predictions(runs[0]) != predictions(runs[1])) == differs
 
 
 @pytest.mark.seconds

@@ -24,7 +24,7 @@ DOCUMENT = ROOT / "docs" / "tasks.md"
 
 def test_every_task_of_the_papers_is_there() -> None:
     papers = {
-        *("CoLA", "MNLI", "MRPC", "QNLI", "QQP", "RTE", "SST-2", "STS-B", "WNLI"),
+        *("CoLA", "MNLI", "MRPC", "QNLI", "QQP", "RTE", "SST-2", "STS-B", "WNLI", "AX"),
         *("coreference", "pronoun_probe"),
     }
     assert papers <= set(registered_tasks())

@@ -93,15 +93,9 @@ def test_the_papers_heads_learn_too(
     fine_tune: Callable[..., Path], coreference_data: Path, options: dict, learning_rate: float
 ) -> None:
     """Alone trains the heads that are not the default."""
-    run = fine_tune(
-        "coreference",
-        coreference_data,
-        learning_rate=learning_rate,
-        num_epochs=40,
-        batch_size=16,
-        sequence_length=48,
-        options={"num_hidden_units": 64, **options},
-    )
+    given = {"learning_rate": learning_rate, "num_epochs": 40, "batch_size": 16}
+    larger = {"num_hidden_units": 64, **options}
+    run = fine_tune("coreference", coreference_data, options=larger, **given)
     dev = read_predictions([run], "dev")
     assert float((dev["prediction"] == dev["label"]).mean()) > 0.9
     assert read_run(run)["parameters"] | options == read_run(run)["parameters"]
@@ -136,17 +130,14 @@ def test_a_folder_of_documents_is_as_good_as_their_file(
         file = tmp_path / f"train/nw/{number // 10:02d}/d_{number:04d}.v4_gold_conll"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(document + end)
-    all_predictions = []
-    for name, train in (("file", coreference_data / "train.conll"), ("folder", tmp_path / "train")):
-        fine_tune(
-            "coreference",
-            run=name,
-            train_files=[str(train)],
-            dev_files=[str(coreference_data / "dev.conll")],
-        )
-        all_predictions.append((tmp_path / name / "predictions/dev.tfrecord").read_bytes())
-    assert all_predictions[0] == all_predictions[1]
-    assert len(read_run(tmp_path / "folder")["inputs"]["train_files"]) == 24
+    given = {"dev_files": [str(coreference_data / "dev.conll")]}
+    of_file, of_folder = (
+        fine_tune("coreference", run=f"run_{number}", train_files=[str(train)], **given)
+        for number, train in enumerate((coreference_data / "train.conll", tmp_path / "train"))
+    )
+    predictions = "predictions/dev.tfrecord"
+    assert (of_file / predictions).read_bytes() == (of_folder / predictions).read_bytes()
+    assert len(read_run(of_folder)["inputs"]["train_files"]) == 24
 
 
 @pytest.mark.parametrize("representation", ["endpoints", "self_attention"])

@@ -124,15 +124,9 @@ def test_leaving_questions_unanswered_is_learnt(
 ) -> None:
     """SQuAD 2.0 with two further sets of predictions, and the files of the official scorer."""
     folder = squad_data(unanswerable=True)
-    run = fine_tune(
-        "squad-v2.0",
-        folder,
-        evaluation_files={"again": str(folder / "train.json")},
-        learning_rate=2e-3,
-        num_epochs=10,
-        held_out_fold=2,
-        options={**OPTIONS, "dump_n_best": True},
-    )
+    sets = {"evaluation_files": {"again": str(folder / "train.json")}, "held_out_fold": 2}
+    given = {"learning_rate": 2e-3, "num_epochs": 10, "options": {**OPTIONS, "dump_n_best": True}}
+    run = fine_tune("squad-v2.0", folder, **sets, **given)
     predictions = read_file(run / "predictions" / "dev.tfrecord")
     assert (predictions.labels == predictions.predictions).mean() > 0.8
     np.testing.assert_array_equal(

@@ -30,9 +30,11 @@ from multiberts.tests.checkpoint_command import checkpoint_command
 from multiberts.tests.finetune.stored_datasets import store
 
 SMALL: dict[str, Any] = {
-    "batch_size": 16, "num_epochs": 40, "sequence_length": 32, "compile_step": False,
+    "batch_size": 16,
+    "num_epochs": 40,
+    "sequence_length": 32,
     "learning_rate": 2e-3,
-}  # fmt: skip
+}
 SETS = {"kind": "multi_label_classification", "text_columns": ["text"], "label_column": "marks"}
 TAGS = {"kind": "token_classification", "text_columns": ["words"], "label_column": "tags"}
 TAG_OF = {"mary": "B-PER", "john": "B-PER", "baker": "I-PER", "cake": "B-FOOD"}

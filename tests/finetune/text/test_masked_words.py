@@ -59,15 +59,9 @@ def random_checkpoint(
 
 
 def asked(folder: Path, checkpoint: Path, corpus: Path, **options: Any) -> Path:
-    run = folder / checkpoint.name
-    finetune(
-        run_dir=str(run),
-        checkpoint=str(checkpoint),
-        task="masked_words",
-        data_dir=str(corpus.parent / "held_out"),
-        options=MASKS | options,
-        compile_step=False,
-    )
+    run, data = folder / checkpoint.name, corpus.parent / "held_out"
+    finetune(run_dir=str(run), checkpoint=str(checkpoint), task="masked_words", data_dir=str(data),
+             options=MASKS | options, compile_step=False)  # fmt: skip
     return run
 
 

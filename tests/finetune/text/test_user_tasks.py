@@ -20,10 +20,7 @@ from multiberts.finetune.text.heads import HEADS
 from multiberts.runs.errors import UserError
 from multiberts.tests.finetune.stored_datasets import store
 
-SMALL = {
-    "batch_size": 8, "num_epochs": 1, "sequence_length": 32, "compile_step": False,
-    "learning_rate": 1e-3,
-}  # fmt: skip
+SMALL = {"batch_size": 8, "num_epochs": 1, "sequence_length": 32, "learning_rate": 1e-3}
 TEXTS = ("the guest was late .", 'she "told" him .', "a cake is red .", "the sun is not bad .")
 TONES = ("calm", "loud", "calm", "so, so")
 COLUMNS = {"text_columns": ["review"], "label_column": "tone"}
@@ -224,15 +221,9 @@ def test_weights_are_those_of_scikit_learn_and_move_the_answers(
     )
     answers = {}
     for name, weights in {"none": None, "ones": [1, 1, 1], "last": [1e-3, 1e-3, 1]}.items():
-        fine_tune(
-            "tone",
-            tmp_path,
-            name,
-            labels=sorted(set(TONES)),
-            options={**COLUMNS, "class_weights": weights},
-            num_epochs=4,
-        )
-        answers[name] = read_predictions([tmp_path / name], "dev")
+        given = {"labels": sorted(set(TONES)), "options": {**COLUMNS, "class_weights": weights}}
+        run = fine_tune("tone", tmp_path, name, num_epochs=4, **given)
+        answers[name] = read_predictions([run], "dev")
     np.testing.assert_array_equal(answers["none"]["scores"], answers["ones"]["scores"])
     assert (answers["last"]["prediction"] == 2).all()
     assert (answers["none"]["prediction"] != 2).any()
