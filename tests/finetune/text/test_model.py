@@ -32,7 +32,7 @@ def opened(checkpoint: Path, folder: Path, sequence_length: int = 48, task_name:
     ("kind", "shards"),
     [
         ("pairs", 2),
-        pytest.param("tags", 1, marks=pytest.mark.slow),  # test_labels.py trains on packed tags
+        ("tags", 1),
         pytest.param("pairs", 1, marks=pytest.mark.slow),
         pytest.param("tags", 2, marks=pytest.mark.slow),
     ],
