@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import pytest
 
 from multiberts.bert.randomness import generator
-from multiberts.tests.tools import warm
-
-if TYPE_CHECKING:
-    import subprocess
 
 NOUNS = ["cat", "dog", "house", "tree", "river", "king", "stone", "bird"]
 VERBS = ["sees", "finds", "likes", "leaves"]
@@ -89,20 +84,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a cluster of Dask with two workers."""
     from multiberts.tests.tools.dask_cluster import DaskCluster, keys_in_place
 
-    class WarmCluster(DaskCluster):
-        """Its processes are forks: starting and watching each worker by another takes seconds."""
-
-        def _start(self, program: str, *arguments: str) -> None:
-            more = ["--dashboard-address=127.0.0.1:0", *(["--no-nanny"] * (program == "worker"))]
-            with open(self._folder / f"{len(self.processes)}.output", "ab") as stream:
-                process = warm.Process(
-                    "multiberts.tests.pretrain.dask_program:run",
-                    [program, [*arguments, *more]],
-                    environment={**os.environ, **self.environment},
-                    stdout=stream.fileno(),
-                    stderr=stream.fileno(),
-                )
-            self.processes.append(cast("subprocess.Popen[bytes]", process))
-
-    with WarmCluster(tmp_path_factory.mktemp("cluster")) as started, keys_in_place(started):
+    with (
+        DaskCluster(tmp_path_factory.mktemp("cluster"), have_nannies=False) as started,
+        keys_in_place(started),
+    ):
         yield started.address

@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import dask
+import psutil
 import pytest
 from distributed import Security
 
 from multiberts.tests.launch.launchers import wait_until
+from multiberts.tests.tools import warm
 
 _ROLES = ("scheduler", "worker", "client")
 
@@ -28,16 +30,29 @@ class DaskCluster:
       workers: the processes of `dask worker`, each with one worker.
     """
 
-    def __init__(self, folder: Path, num_workers: int = 2, **environment: str):
+    def __init__(
+        self,
+        folder: Path,
+        num_workers: int = 2,
+        *,
+        are_forks: bool = True,
+        have_nannies: bool = True,
+        **environment: str,
+    ):
         """Writes the keys.
 
         Args:
           folder: for keys and what is printed.
           num_workers: processes of `dask worker`.
+          are_forks: whether the processes are forks of one that has imported Dask and this project, which
+            saves each a second or two.
+          have_nannies: whether each worker is another process, which `dask worker` starts and watches.
           environment: further variables of all processes.
         """
         self._folder = folder
         self._num_workers = num_workers
+        self._are_forks = are_forks
+        self._have_nannies = have_nannies
         keys = Security.temporary()
         files = {"CA_FILE": keys.tls_ca_file}
         for role in _ROLES:
@@ -48,7 +63,7 @@ class DaskCluster:
             (folder / name).write_text(content)
             self.environment[f"DASK_DISTRIBUTED__COMM__TLS__{name}"] = str(folder / name)
         self.address = ""
-        self.processes: list[subprocess.Popen[bytes]] = []
+        self.processes: list[subprocess.Popen[bytes] | warm.Process] = []
 
     def __enter__(self) -> DaskCluster:
         described = self._folder / "scheduler.json"
@@ -70,7 +85,9 @@ class DaskCluster:
         """
         # Importing its own pages would take a worker as long as all the rest.
         name = f"--name=worker-{len(self.workers)}"
-        options = (name, "--nthreads=1", "--host=127.0.0.1", "--no-dashboard")
+        options = [name, "--nthreads=1", "--host=127.0.0.1", "--no-dashboard"]
+        if not self._have_nannies:
+            options.append("--no-nanny")
         with pytest.MonkeyPatch.context() as patch:
             for variable, value in environment.items():
                 patch.setitem(self.environment, variable, value)
@@ -84,35 +101,45 @@ class DaskCluster:
         assert wait_until(lambda: self.said().count("Registered to") >= count), self.said()
 
     def __exit__(self, *exception: object) -> None:
-        # The scheduler last; a worker that is just starting again would wait for it.
+        # The scheduler last; a worker that is just starting again would wait for it. Where it is gone, nannies
+        # would wait for it, too.
+        seconds = 20 if self.processes[0].poll() is None else 0.1
         for process in reversed(self.processes):
+            children = psutil.Process(process.pid).children() if process.poll() is None else []
             process.terminate()
             try:
-                process.wait(20)
+                process.wait(seconds)
             except subprocess.TimeoutExpired:
-                process.kill()
+                for one in (process, *children):
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        one.kill()
                 process.wait()
 
     @property
-    def workers(self) -> list[subprocess.Popen[bytes]]:
+    def workers(self) -> list[subprocess.Popen[bytes] | warm.Process]:
         return self.processes[1:]
 
     def said(self) -> str:
         return "".join(path.read_text() for path in sorted(self._folder.glob("*.output")))
 
     def _start(self, program: str, *arguments: str) -> None:
-        with open(self._folder / f"{len(self.processes)}.output", "wb") as stream:
-            self.processes.append(
-                subprocess.Popen(
-                    [
-                        *(sys.executable, "-m", "distributed.cli.dask_" + program, *arguments),
-                        "--dashboard-address=127.0.0.1:0",
-                    ],
-                    env={**os.environ, **self.environment},
-                    stdout=stream,
-                    stderr=subprocess.STDOUT,
+        given = [*arguments, "--dashboard-address=127.0.0.1:0"]
+        variables = {**os.environ, **self.environment}
+        with open(self._folder / f"{len(self.processes)}.output", "ab") as stream:
+            out = stream.fileno()
+            if self._are_forks:
+                target = "multiberts.tests.tools.dask_program:run"
+                process: subprocess.Popen[bytes] | warm.Process = warm.Process(
+                    target, [program, given], environment=variables, stdout=out, stderr=out
                 )
-            )
+            else:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", f"distributed.cli.dask_{program}", *given],
+                    env=variables,
+                    stdout=out,
+                    stderr=out,
+                )
+        self.processes.append(process)
 
 
 @contextlib.contextmanager

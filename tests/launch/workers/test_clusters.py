@@ -135,64 +135,6 @@ def test_a_killed_launcher_s_runs_stop_the_cluster_stays_and_reap_spares_it(
     assert outcomes(root, "wait") == ["preempted", "done"]
 
 
-@pytest.mark.slow
-def test_asked_to_stop_runs_save_and_the_workers_serve_the_next_launcher(
-    cluster: DaskCluster, tmp_path: Path, start_launcher: Callable[..., Launcher]
-) -> None:
-    root, release = tmp_path / "root", tmp_path / "release"
-    waits = [quick_run("wait", f"wait_{number}", release=str(release)) for number in range(2)]
-    launcher = start_launcher(waits, workers=None, **on(cluster))
-    launcher.wait_for(*waits)
-    # A worker that is asked to leave has its run's time to save.
-    cluster.workers[0].terminate()
-    assert wait_until(lambda: cluster.workers[0].poll() is not None)
-    assert wait_until(
-        lambda: (
-            sorted(outcomes(root, "wait_0") + outcomes(root, "wait_1"), key=str)
-            == [None, "preempted"]
-        )
-    )
-    launcher.process.send_signal(signal.SIGTERM)
-    status, errors = launcher.end()
-    assert status == 75 and "asked to stop: 0 of 2 runs" in errors, errors
-    assert None not in outcomes(root, "wait_0") + outcomes(root, "wait_1")
-    release.touch()
-    again = start_launcher(waits, workers=None, **on(cluster))
-    assert again.end()[0] == 0
-
-
-@pytest.mark.usefixtures("quick_stages")
-def test_a_worker_that_is_asked_to_leave_saves_and_a_scheduler_that_ends_is_said_in_one_line(
-    cluster: DaskCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Before it gives up, the client tries to connect for a minute.
-    monkeypatch.setitem(pool._SETTINGS_OF_WORKERS, "distributed.comm.timeouts.connect", "5s")
-    root = tmp_path / "root"
-    waits = quick_run("wait", "wait", release="never")
-
-    def has_begun(times: int) -> bool:
-        log = root / "logs" / "wait.log"
-        return log.exists() and log.read_text().count("begun") == times
-
-    def end_a_worker_and_the_scheduler() -> None:
-        try:
-            assert wait_until(lambda: has_begun(1))
-            nanny = psutil.Process(attempts_at(root, "wait")[0].pid).parent()
-            assert nanny is not None
-            nanny.terminate()
-            assert wait_until(lambda: has_begun(2))
-        finally:  # or the launch would wait for ever
-            cluster.processes[0].kill()
-
-    ending = in_thread(end_a_worker_and_the_scheduler)
-    with pytest.raises(UserError, match="scheduler of the cluster at tls://.* is gone"):
-        run_plan(plan=[waits], root=str(root), **on(cluster))
-    ending.join()
-    assert wait_until(lambda: outcomes(root, "wait") == ["preempted"] * 2)
-    errors = [attempt.error or {} for attempt in attempts_at(root, "wait")]
-    assert all(error["message"].startswith("asked to stop: saved") for error in errors)
-
-
 def test_a_chunk_that_dask_calls_again_is_not_carried_out_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -313,6 +255,68 @@ def test_where_other_clients_keep_all_workers_busy_it_is_said(
     assert "can work; waiting for tasks of other clients" in said[0], said
 
 
+# The next two end a part of the cluster: each that follows would need another.
+@pytest.mark.usefixtures("quick_stages")
+def test_a_worker_that_is_asked_to_leave_saves_and_a_scheduler_that_ends_is_said_in_one_line(
+    cluster: DaskCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Before it gives up, the client tries to connect for a minute.
+    monkeypatch.setitem(pool._SETTINGS, "distributed.comm.timeouts.connect", "2s")
+    root = tmp_path / "root"
+    waits = quick_run("wait", "wait", release="never")
+
+    def has_begun(times: int) -> bool:
+        log = root / "logs" / "wait.log"
+        return log.exists() and log.read_text().count("begun") == times
+
+    def end_a_worker_and_the_scheduler() -> None:
+        try:
+            assert wait_until(lambda: has_begun(1))
+            nanny = psutil.Process(attempts_at(root, "wait")[0].pid).parent()
+            assert nanny is not None
+            nanny.terminate()
+            assert wait_until(lambda: has_begun(2))
+        finally:  # or the launch would wait for ever
+            cluster.processes[0].kill()
+
+    ending = in_thread(end_a_worker_and_the_scheduler)
+    with pytest.raises(UserError, match="scheduler of the cluster at tls://.* is gone"):
+        run_plan(plan=[waits], root=str(root), **on(cluster))
+    ending.join()
+    assert outcomes(root, "wait") == ["preempted"] * 2
+    # The launcher and the worker, which saves, both tell of the second attempt: one of them is first.
+    first = attempts_at(root, "wait")[0].error
+    assert first is not None and first["message"].startswith("asked to stop: saved")
+    log = root / "logs" / "wait.log"
+    assert wait_until(lambda: log.read_text().count("asked to stop: saved") == 2)
+
+
+@pytest.mark.slow
+def test_asked_to_stop_runs_save_and_the_workers_serve_the_next_launcher(
+    cluster: DaskCluster, tmp_path: Path, start_launcher: Callable[..., Launcher]
+) -> None:
+    root, release = tmp_path / "root", tmp_path / "release"
+    waits = [quick_run("wait", f"wait_{number}", release=str(release)) for number in range(2)]
+    launcher = start_launcher(waits, workers=None, **on(cluster))
+    launcher.wait_for(*waits)
+    # A worker that is asked to leave has its run's time to save.
+    cluster.workers[0].terminate()
+    assert wait_until(lambda: cluster.workers[0].poll() is not None)
+    assert wait_until(
+        lambda: (
+            sorted(outcomes(root, "wait_0") + outcomes(root, "wait_1"), key=str)
+            == [None, "preempted"]
+        )
+    )
+    launcher.process.send_signal(signal.SIGTERM)
+    status, errors = launcher.end()
+    assert status == 75 and "asked to stop: 0 of 2 runs" in errors, errors
+    assert None not in outcomes(root, "wait_0") + outcomes(root, "wait_1")
+    release.touch()
+    again = start_launcher(waits, workers=None, **on(cluster))
+    assert again.end()[0] == 0
+
+
 @pytest.mark.slow
 def test_workers_without_the_project_get_no_work_and_one_that_has_it_is_enough(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -326,7 +330,10 @@ def test_workers_without_the_project_get_no_work_and_one_that_has_it_is_enough(
     folder.mkdir()
     plan = [quick_run("note", name) for name in ("first", "second")]
     path = os.pathsep.join([*os.environ.get("PYTHONPATH", "").split(os.pathsep), str(HERE)])
-    with DaskCluster(folder, 1, PYTHONPATH=str(broken.parent)) as cluster, keys_in_place(cluster):
+    with (
+        DaskCluster(folder, 1, are_forks=False, PYTHONPATH=str(broken.parent)) as cluster,
+        keys_in_place(cluster),
+    ):
         refused = "no worker of the cluster at tls.* can work .*ImportError: not here.* anew"
         with pytest.raises(UserError, match=refused):
             run_plan(plan=plan, root=str(tmp_path / "root"), **on(cluster))
@@ -362,7 +369,10 @@ def test_workers_keep_the_code_that_they_were_started_with_and_get_no_work_of_an
         assert run_plan(plan=plan, root=str(tmp_path / "root"), **on(cluster)) == []
 
     path = os.pathsep.join([str(copy.parent), str(HERE)])
-    with DaskCluster(folder, 1, PYTHONPATH=path) as cluster, keys_in_place(cluster):
+    with (
+        DaskCluster(folder, 1, are_forks=False, PYTHONPATH=path) as cluster,
+        keys_in_place(cluster),
+    ):
         launch()
         second = int(time.monotonic())
         changed.write_text(now + "# other code\n")

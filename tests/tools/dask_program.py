@@ -1,4 +1,4 @@
-"""A scheduler or a worker of Dask in a warm process; for the fixture `cluster`."""
+"""A scheduler or a worker of Dask in a warm process; for `dask_cluster.DaskCluster`."""
 
 from __future__ import annotations
 
