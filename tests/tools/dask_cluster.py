@@ -101,8 +101,8 @@ class DaskCluster:
         assert wait_until(lambda: self.said().count("Registered to") >= count), self.said()
 
     def __exit__(self, *exception: object) -> None:
-        # The scheduler last; a worker that is just starting again would wait for it. Where it is gone, nannies
-        # would wait for it, too.
+        # The scheduler last; a worker that is just starting again would wait for it. Where it is gone,
+        # nannies would wait for it, too.
         seconds = 20 if self.processes[0].poll() is None else 0.1
         for process in reversed(self.processes):
             children = psutil.Process(process.pid).children() if process.poll() is None else []
