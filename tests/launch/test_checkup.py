@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -30,7 +31,7 @@ from multiberts.tests.tools.patience import PATIENCE
 def test_packages_that_do_not_agree_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert check_packages().level == OK
+    """By pip's own check of all that is installed, which takes seconds, and another package."""
     metadata = tmp_path / "made_up-99.0.dist-info" / "METADATA"
     metadata.parent.mkdir()
     metadata.write_text(
@@ -44,13 +45,6 @@ def test_packages_that_do_not_agree_are_named(
     assert "made-up 99.0 requires no-such-package, which is not installed" in result.finding
     assert "made-up 99.0 has requirement absl-py<1" in result.finding
     assert "neither" not in result.finding and "numpy" not in result.finding
-
-
-def test_an_environment_without_pip_is_checked_by_uv(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pip", None)
-    result = check_packages()
-    assert result.level == WARNING and "no pip" in result.finding
-    assert result.cure == f"uv pip check --python {sys.executable}"
 
 
 @pytest.mark.parametrize(
@@ -136,13 +130,6 @@ def test_the_driver_is_asked_for_gpus(tmp_path: Path, monkeypatch: pytest.Monkey
         assert (gpu.level, gpu.finding) == (level, finding)
 
 
-def test_a_machine_without_a_library_that_computes_is_a_problem(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(checkup, "LIBRARIES", {"JAX": ("no_such_module", "")})
-    assert check_devices()[-1].level == PROBLEM
-
-
 def test_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free = shutil.disk_usage(tmp_path).free
     monkeypatch.setattr(checkup, "BYTES_FREE_AT_LEAST", free / 2)
@@ -155,18 +142,24 @@ def test_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_command_prints_one_screen_and_its_status_tells_of_problems(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # Importing the real libraries is slow, and is not what this is about.
+    """With pip's own check, which takes seconds. Importing the real libraries would take more."""
     monkeypatch.setattr(checkup, "LIBRARIES", {"json": ("json", _PROBE)})
     monkeypatch.setattr(checkup, "measure_digest", lambda seconds: "0123456789abcdef")
     assert doctor(root=tmp_path) == 0
     said = capsys.readouterr().out
     for subject in ("machine", "packages", "json", "disk", "training"):
         assert f"  {subject} " in said, subject
+    assert re.search(f"^{OK} +packages +pip check: ", said, flags=re.MULTILINE)
     assert "0 problems to solve, " in said
-    monkeypatch.setattr(checkup, "LIBRARIES", {})
+    # A library is missing, and pip, in whose place uv checks.
+    monkeypatch.setattr(checkup, "LIBRARIES", {"JAX": ("no_such_module", "")})
+    monkeypatch.setitem(sys.modules, "pip", None)
     assert doctor(root=tmp_path, training=False) == 1
     said = capsys.readouterr().out
+    assert re.search(f"^{PROBLEM} +libraries ", said, flags=re.MULTILINE)
     assert "1 problem to solve, " in said and "  training " not in said
+    assert re.search(f"^{WARNING} +packages .* no pip", said, flags=re.MULTILINE)
+    assert f"-> uv pip check --python {sys.executable}\n" in said
 
 
 _ANSWER = {"version": "1", "kinds": {"CPU": 1, "GPU": 1, "TPU": 1}}

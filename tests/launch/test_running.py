@@ -245,18 +245,19 @@ def test_a_worker_whose_connection_is_cut_is_replaced(tmp_path: Path) -> None:
     assert outcomes(tmp_path / "root", "cut") in (["preempted", "done"], ["lost", "done"])
 
 
+@pytest.mark.usefixtures("quick_stages")
 def test_workers_that_all_end_as_they_start_are_given_up(
-    start_launcher: Callable[..., Launcher], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As those of a script do that launches wherever it is imported."""
     (tmp_path / "sitecustomize.py").write_text(
         "import os, sys\nif any('spawn_main' in word for word in sys.orig_argv):\n    os._exit(1)\n"
     )
-    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    monkeypatch.setenv("PYTHONPATH", path)
-    status, errors = start_launcher([quick_run("note", "note")], workers=2).end()
-    assert status == 2
-    assert "20 workers ended as they started" in errors
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(pool, "_MAX_FAILED_STARTS", 4)
+    monkeypatch.setattr(pool, "_SECONDS_TO_START", 0.5)
+    with pytest.raises(UserError, match="4 workers ended as they started"):
+        run_plan(plan=[quick_run("note", "note")], root=str(tmp_path / "root"), workers=2)
 
 
 def test_a_run_whose_workers_die_before_they_begin_fails(tmp_path: Path) -> None:
