@@ -409,7 +409,7 @@ def test_a_cluster_writes_the_same_bytes(tmp_path, plain, cluster):
 
 def test_a_run_on_a_cluster_that_was_killed_makes_only_the_missing_shards(tmp_path, cluster):
     path = tmp_path / "long.txt"
-    path.write_bytes(gzip.decompress(Path(write_text(tmp_path / "t.gz", 400)).read_bytes()))
+    path.write_bytes(gzip.decompress(Path(write_text(tmp_path / "t.gz", 120)).read_bytes()))
     words = tmp_path / "words.txt"
     words.write_text("\n".join([*SPECIAL_TOKENS, *WORDS]))
     whole, run_dir = tmp_path / "whole", tmp_path / "killed"

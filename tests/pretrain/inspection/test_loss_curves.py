@@ -40,6 +40,12 @@ def _write_run(
     return run
 
 
+def colours_of(pixels: np.ndarray) -> set[str]:
+    """Returns the colours of an image, as `COLOURS` has them."""
+    values = np.rint(255 * pixels[..., :3].astype(float)).astype(int).reshape(-1, 3)
+    return {f"#{number:06X}" for number in np.unique(values @ [1 << 16, 1 << 8, 1])}
+
+
 @pytest.fixture
 def run_dirs(tmp_path: Path) -> list[Path]:
     return [_write_run(tmp_path / f"seed_{seed}", seed, a) for seed, a in ACCURACIES.items()]
@@ -65,8 +71,7 @@ def test_the_figure_is_the_same_each_time(run_dirs: list[Path], tmp_path: Path) 
     one, two = ((tmp_path / name / "loss.png").read_bytes() for name in ("one", "two"))
     assert one == two and one.startswith(b"\x89PNG")
     assert b"Matplotlib" not in one
-    pixels = np.rint(255 * imread(tmp_path / "one" / "loss.png")[..., :3]).astype(int)
-    shown = {f"#{red:02X}{green:02X}{blue:02X}" for red, green, blue in pixels.reshape(-1, 3)}
+    shown = colours_of(imread(tmp_path / "one" / "loss.png"))
     assert COLOURS[0] in shown and not set(COLOURS[1:6]) & shown  # one colour per group
 
 
@@ -86,8 +91,7 @@ def test_runs_of_another_procedure_or_corpus_have_their_own_mean(
         "cda, 310 steps": 0.8,
     }  # fmt: skip
     assert "runs are grouped by procedure, number of steps and corpus" in text
-    pixels = np.rint(255 * imread(tmp_path / "out" / "loss.png")[..., :3]).astype(int)
-    shown = {f"#{red:02X}{green:02X}{blue:02X}" for red, green, blue in pixels.reshape(-1, 3)}
+    shown = colours_of(imread(tmp_path / "out" / "loss.png"))
     assert set(COLOURS[:3]) <= shown and not set(COLOURS[3:6]) & shown
 
 
@@ -111,10 +115,8 @@ def test_one_logged_step_shows_as_dots_and_its_loss_is_printed(
     text = curves(run_dirs=run_dirs, output_dir=tmp_path / "out")
     assert "masked-word loss at step 310 (no held-out text; " in text and "mean 4.0000" in text
     assert "one logged step, 310, so dots and no curve; train again with a smaller" in text
-    pixels = np.rint(255 * imread(tmp_path / "out" / "loss.png")[..., :3]).astype(int)
-    above_legend = pixels[: int(0.75 * len(pixels))].reshape(-1, 3)
-    shown = {f"#{red:02X}{green:02X}{blue:02X}" for red, green, blue in above_legend}
-    assert COLOURS[0] in shown
+    pixels = imread(tmp_path / "out" / "loss.png")
+    assert COLOURS[0] in colours_of(pixels[: int(0.75 * len(pixels))])  # above the legend
 
 
 def test_one_run_has_no_spread(run_dirs: list[Path], tmp_path: Path) -> None:

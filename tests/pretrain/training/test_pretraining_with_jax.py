@@ -95,11 +95,14 @@ def test_a_killed_run_ends_in_the_bytes_of_one_that_was_not(
     assert record["engine"] == JAX
 
 
-@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+@pytest.mark.parametrize("platform", ["cuda", pytest.param("tpu", marks=pytest.mark.slow)])
 def test_a_device_that_is_not_there_is_one_line_before_anything_is_written(
     arguments: Arguments, tmp_path: Path, platform: str
 ) -> None:
-    """A trainer would else compute on the processor, at the price of the device."""
+    """A trainer would else compute on the processor, at the price of the device.
+
+    In a Python of its own: JAX reads the variable when it is imported.
+    """
     if any(Path("/dev").glob({"cuda": "nvidia[0-9]*", "tpu": "accel[0-9]*"}[platform])):
         pytest.skip("it is there")
     process = start(arguments, tmp_path / "run", JAX, JAX_PLATFORMS=platform)

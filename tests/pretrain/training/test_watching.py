@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from multiberts.bert.training.log import read_metrics
 from multiberts.pretrain.batches.corpus_batches import EVALUATION_DATA_SEED, Batches
 from multiberts.pretrain.batches.masking import Masking
 from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
+from multiberts.runs.environment import TENSORFLOW, engine
 from multiberts.runs.errors import UserError
 from multiberts.tests.pretrain.training.breaking_off import pretrain_until
 
@@ -36,8 +37,28 @@ SHORT = {
     "evaluation_batches": 3,
     # Updates in blocks, which end where something is told or kept.
     "compile_step": True,
+    "steps_per_dispatch": 4,
     "gradient_shards": 1,
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def blocks_without_xla() -> Iterator[None]:
+    """TensorFlow's own programs are as good here, and XLA takes ten seconds to compile a block.
+
+    Tests of `bert.training` compile blocks.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if engine() == TENSORFLOW:
+            from multiberts.bert.training.tensorflow_trainer import TensorFlowTrainer
+
+            real = TensorFlowTrainer._compile
+            patch.setattr(
+                TensorFlowTrainer,
+                "_compile",
+                lambda self, updated, _compile_step: real(self, updated, False),
+            )
+        yield
 
 
 @pytest.fixture
