@@ -163,10 +163,14 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {**checkpoints, "base_extra_seeds": checkpoints["base"]}
 
 
-def test_the_whole_paper_has_as_many_runs_as_its_sections_say(
-    tmp_path: Path, release: dict[str, str]
-) -> None:
-    counts = _counts(plan_of_paper(tmp_path, release))
+@pytest.fixture(scope="module")
+def whole_plan(tmp_path_factory: pytest.TempPathFactory, release: dict[str, str]) -> str:
+    """The plan of all of them on V100, which takes seconds to make."""
+    return plan_of_paper(tmp_path_factory.mktemp("plan"), release, "--device=V100")
+
+
+def test_the_whole_paper_has_as_many_runs_as_its_sections_say(whole_plan: str) -> None:
+    counts = _counts(whole_plan)
     # 25 seeds, the original, and five seeds at the early step.
     encoders = 25 + 1 + 5
     glue, squad = 8 * encoders * 4 * 5, 2 * encoders * 5
@@ -176,21 +180,21 @@ def test_the_whole_paper_has_as_many_runs_as_its_sections_say(
     assert counts["paper"] == counts["evaluate"] == 1
 
 
-def test_the_papers_costs_stand_beside_those_of_the_plan(
-    tmp_path: Path, release: dict[str, str]
-) -> None:
+def test_the_papers_costs_stand_beside_those_of_the_plan(tmp_path: Path, whole_plan: str) -> None:
     from multiberts.bert.model.configuration import BertConfig, num_parameters
     from multiberts.bert.model.operations import model_flops_per_step
     from multiberts.launch.estimate.prices import load_prices
 
     [one] = write_checkpoints(tmp_path / "one", [("base", 0, 2_000_000)], BASE).values()
 
-    def hours(checkpoints: dict[str, str], device: str) -> float:
-        output = plan_of_paper(tmp_path, checkpoints, f"--device={device}")
+    def hours(output: str) -> float:
         [number] = re.findall(r"([\d,.]+) device-hours, ", output)
         return float(number.replace(",", ""))
 
-    finetuned = {device: hours({"base": one}, device) for device in ("V100", "A100", "H200")}
+    def hours_of_one(procedure: str, device: str) -> float:
+        return hours(plan_of_paper(tmp_path, {procedure: one}, f"--device={device}"))
+
+    finetuned = {device: hours_of_one("base", device) for device in ("V100", "A100", "H200")}
     config, host = BertConfig(vocab_size=30522), load_prices().device("v2-8")
     size = 165 * 4 * num_parameters(config)
     seed = 2e6 * model_flops_per_step(config, 256, 512, 80) / host.flops_per_second() / 3600
@@ -199,8 +203,8 @@ def test_the_papers_costs_stand_beside_those_of_the_plan(
         "{V100:.0f} hours on one V100, {A100:.0f} on one A100, {H200:.0f} on one H200".format(
             **finetuned
         ),
-        f"{hours({'cda_incr': one}, 'V100'):.2f} hours on one V100",
-        f"{hours(release, 'V100'):,.0f} hours on one V100",
+        f"{hours_of_one('cda_incr', 'V100'):.2f} hours on one V100",
+        f"{hours(whole_plan):,.0f} hours on one V100",
         f"{seed:.0f} hours on a v2-8 of four chips, so {seed / 4:.0f} on 16: {4 * seed:,.0f} chip-hours",
         f"{size / 1e9:.1f} GB, which are {size / 2**30:.1f} GiB",
     ):

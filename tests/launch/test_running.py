@@ -14,6 +14,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from multiberts.launch.markers.attempts import (
     end_attempt,
     make_journal,
 )
-from multiberts.launch.markers.failures import describe
+from multiberts.launch.markers.failures import FailedRun, describe
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.running import run_plan
 from multiberts.launch.status.snapshot import collect_status
@@ -37,6 +38,7 @@ from multiberts.launch.workers.launcher import Outcomes, show_progress
 from multiberts.launch.workers.worker import Call, LaunchContext, carry_out_calls
 from multiberts.runs.dask_cluster import BlamelessLossError, LostWorkerError
 from multiberts.runs.errors import UserError
+from multiberts.tests.launch.conftest import find_quick_stages
 from multiberts.tests.launch.launchers import Launcher, quick_run, wait_until
 from multiberts.tests.tools.counted_calls import counted_calls
 
@@ -51,38 +53,80 @@ def files_with_times(folder: Path) -> dict[str, int]:
     return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.usefixtures("quick_stages")
+LONG = [f"{'a' * 200}/{'b' * 100}", f"{'a' * 199}c/{'b' * 100}"]
+
+
+@dataclass
+class Launched:
+    """A launch of runs that go wrong, each in its way, by two workers.
+
+    Attributes:
+      failures: by path.
+    """
+
+    root: Path
+    failures: dict[str, FailedRun]
+
+
+@pytest.fixture(scope="module")
+def launched(tmp_path_factory: pytest.TempPathFactory) -> Launched:
+    root = tmp_path_factory.mktemp("launched")
+    plan = [
+        quick_run("stumble", "killed", times=9, how="killed first"),
+        quick_run("stumble", "stalls", times=1, how="makes no step"),
+        quick_run("stumble", "memory", times=9, how="fills the memory"),
+        quick_run("stumble", "cut", times=1, how="cut off"),
+        *(quick_run("note", f"{folder}/done", value=1) for folder in LONG),
+        *(quick_run("stumble", f"{folder}/raises", times=9, how="raises") for folder in LONG),
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        find_quick_stages(patch)
+        failures = run_plan(plan=plan, root=str(root), workers=2, attempts=2)
+    return Launched(root, {failure.run.path: failure for failure in failures})
+
+
+def test_runs_that_go_wrong_fail_or_are_done_in_the_end(launched: Launched) -> None:
+    assert set(launched.failures) == {"killed", "memory", *(f"{name}/raises" for name in LONG)}
+
+
 def test_the_page_at_the_end_of_a_launch_has_the_last_attempt_not_the_one_whose_worker_was_lost(
-    tmp_path: Path,
+    launched: Launched,
 ) -> None:
-    run = quick_run("stumble", "stumbles", times=9, how="killed first")
-    assert run_plan(plan=[run], root=str(tmp_path), workers=1, attempts=2)
-    assert outcomes(tmp_path, "stumbles") == ["lost", "failed"]
-    page = (tmp_path / "status.html").read_text()
+    assert outcomes(launched.root, "killed") == ["lost", "failed"]
+    page = (launched.root / "status.html").read_text()
     assert "two and two made five" in page and "its worker was lost" not in page
 
 
-@pytest.mark.usefixtures("quick_stages")
-def test_a_run_that_makes_no_step_loses_its_worker_and_is_tried_again(tmp_path: Path) -> None:
+def test_a_run_that_makes_no_step_loses_its_worker_and_is_tried_again(launched: Launched) -> None:
     """The worker gives heartbeats meanwhile."""
-    run = quick_run("stumble", "stalls", times=1, how="makes no step")
-    assert not run_plan(plan=[run], root=str(tmp_path), workers=1, attempts=2)
-    assert outcomes(tmp_path, "stalls") == ["lost", "done"]
-    log = (tmp_path / "logs" / "stalls.log").read_text()
+    assert outcomes(launched.root, "stalls") == ["lost", "done"]
+    log = (launched.root / "logs" / "stalls.log").read_text()
     assert "error: no step for 0.5 s (the_parameter)" in log
 
 
-@pytest.mark.usefixtures("quick_stages")
 def test_a_run_that_needs_more_memory_than_there_is_gets_a_line_and_no_second_try(
-    tmp_path: Path,
+    launched: Launched,
 ) -> None:
-    run = quick_run("stumble", "stumbles", times=9, how="fills the memory")
-    (failure,) = run_plan(plan=[run], root=str(tmp_path), workers=1, attempts=2)
-    assert failure.is_user_error and outcomes(tmp_path, "stumbles") == ["failed"]
+    failure = launched.failures["memory"]
+    assert failure.is_user_error and outcomes(launched.root, "memory") == ["failed"]
     assert re.fullmatch(
-        r"error: stumbles: this command needs more memory than there is \(.* bytes\); .*more memory.*",
+        r"error: memory: this command needs more memory than there is \(.* bytes\); .*more memory.*",
         describe([failure]),
     )
+
+
+def test_a_worker_whose_connection_is_cut_is_replaced(launched: Launched) -> None:
+    # The launcher and the worker, which still writes, both see that it is cut off: one of them is first.
+    assert outcomes(launched.root, "cut") in (["preempted", "done"], ["lost", "done"])
+
+
+def test_runs_of_long_paths_have_logs_and_markers(launched: Launched) -> None:
+    found = collect_status(launched.root)
+    assert found.counts["done"] == 2 + len(LONG)
+    rows = [row for row in found.failures if row.path.endswith("/raises")]
+    assert len({row.log for row in rows}) == len(LONG)
+    for row in rows:
+        assert row.log is not None and "about to stumble" in row.log_lines
 
 
 @pytest.mark.usefixtures("quick_stages")
@@ -235,14 +279,6 @@ def test_what_dies_or_is_stopped_beside_the_launcher_is_replaced(
     assert launcher.end() == (0, "\n")
     assert (root / "note" / "DONE").is_file()
     assert outcomes(root, "wait") == outcomes(root, "more") == ["lost", "done"]
-
-
-@pytest.mark.usefixtures("quick_stages")
-def test_a_worker_whose_connection_is_cut_is_replaced(tmp_path: Path) -> None:
-    plan = [quick_run("stumble", "cut", times=1, how="cut off"), quick_run("note", "note")]
-    assert run_plan(plan=plan, root=str(tmp_path / "root"), workers=1) == []
-    # The launcher and the worker, which still writes, both see that it is cut off: one of them is first.
-    assert outcomes(tmp_path / "root", "cut") in (["preempted", "done"], ["lost", "done"])
 
 
 @pytest.mark.usefixtures("quick_stages")
@@ -447,6 +483,7 @@ def test_asked_to_stop_workers_save_and_the_same_command_goes_on_but_not_a_secon
     assert starts[0] == 0 and starts == sorted(starts) and starts[-1] > 0
 
 
+@pytest.mark.slow
 def test_the_dashboard_is_served_to_this_machine_alone(
     start_launcher: StartLauncher, tmp_path: Path
 ) -> None:
@@ -548,23 +585,6 @@ def test_a_worker_that_is_killed_after_the_clock_was_set_back_is_replaced(tmp_pa
         with contextlib.suppress(ProcessLookupError):
             os.killpg(launcher.pid, signal.SIGKILL)
         launcher.wait()
-
-
-@pytest.mark.processes
-@pytest.mark.usefixtures("quick_stages")
-def test_runs_of_long_paths_have_logs_and_markers(tmp_path: Path) -> None:
-    folders = [f"{'a' * 200}/{'b' * 100}", f"{'a' * 199}c/{'b' * 100}"]
-    done = [quick_run("note", f"{folder}/done", value=1) for folder in folders]
-    failing = [
-        quick_run("stumble", f"{folder}/raises", times=9, how="raises") for folder in folders
-    ]
-    failures = run_plan(plan=[*done, *failing], root=str(tmp_path), workers=1, attempts=1)
-    assert [failure.run for failure in failures] == failing
-    found = collect_status(tmp_path)
-    assert (found.counts["done"], found.counts["failed"]) == (2, 2)
-    assert len({row.log for row in found.failures}) == 2
-    for row in found.failures:
-        assert row.log is not None and "about to stumble" in row.log_lines
 
 
 def test_an_attempt_on_a_long_path_has_a_journal(tmp_path: Path) -> None:
