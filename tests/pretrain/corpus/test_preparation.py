@@ -220,7 +220,7 @@ def test_vocabularies_of_more_than_sixteen_bits_are_refused(tmp_path, source):
 
 
 # A command whose shards are as small as the first argument says.
-def command(run_dir, source, *more, shard_bytes=SHARD_BYTES):
+def command(run_dir, source, *more, shard_bytes=SHARD_BYTES, num_shards=None):
     bindings = [
         f"prepare.run_dir = {str(run_dir)!r}",
         f"prepare.sources = [{source!r}]",
@@ -231,7 +231,7 @@ def command(run_dir, source, *more, shard_bytes=SHARD_BYTES):
     ]
     flags = [f"--gin_param={binding}" for binding in bindings]
     target = "multiberts.tests.pretrain.corpus.small_shards:run"
-    return warm.Process(target, [shard_bytes, ["prepare", *flags]])
+    return warm.Process(target, [shard_bytes, ["prepare", *flags], num_shards])
 
 
 def test_command_refuses_bad_input_in_one_line_with_status_2(tmp_path):
@@ -420,29 +420,16 @@ def test_a_run_on_a_cluster_that_was_killed_makes_only_the_missing_shards(tmp_pa
         f"prepare.scheduler = {cluster!r}",
     )
 
-    def made():
-        stores = run_dir.glob("shards/tokens-?????")
-        return {store.name: store.stat().st_mtime_ns for store in stores}
-
+    killed = command(run_dir, str(path), *on_cluster, shard_bytes=1500, num_shards=5)
+    assert killed.wait() == -signal.SIGKILL
+    stores = run_dir.glob("shards/tokens-?????")
+    before = {store.name: store.stat().st_mtime_ns for store in stores}
     process = command(run_dir, str(path), *on_cluster, shard_bytes=1500)
-    while process.poll() is None and len(made()) < 5:
-        time.sleep(0.005)
-    process.kill()
-    process.communicate()
-    before = made()
-    assert (
-        5 <= len(before) < len(json.loads((run_dir / "shards" / "plan.json").read_text())["shards"])
-    )
-    process = command(run_dir, str(path), *on_cluster, shard_bytes=1500)
-    # The last look before the shards are joined, and removed.
-    after = {}
-    while process.poll() is None and not (run_dir / "tokens.npy").exists():
-        after = made()
-        time.sleep(0.005)
     _, errors = process.communicate()
     assert process.returncode == 0, errors
-    assert before.items() <= after.items()
-    assert len(after) > len(before)
+    joined = json.loads((tmp_path / "killed.joined.json").read_text())
+    assert before.items() <= joined.items()
+    assert 5 <= len(before) < len(joined)
     for name in (*OUTPUTS, "DONE"):
         assert (whole / name).read_bytes() == (run_dir / name).read_bytes(), name
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["killed", "whole"]
