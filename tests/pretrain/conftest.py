@@ -12,6 +12,13 @@ from multiberts.bert.randomness import generator
 
 NOUNS = ["cat", "dog", "house", "tree", "river", "king", "stone", "bird"]
 VERBS = ["sees", "finds", "likes", "leaves"]
+MODEL = {
+    "hidden_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "max_position_embeddings": 32,
+}
 
 Arguments = Callable[..., dict[str, Any]]
 
@@ -57,13 +64,7 @@ def arguments(corpus: Path) -> Arguments:
         return {
             "run_dir": str(run_dir),
             "corpus": str(corpus),
-            "model": {
-                "hidden_size": 32,
-                "num_hidden_layers": 1,
-                "num_attention_heads": 2,
-                "intermediate_size": 64,
-                "max_position_embeddings": 32,
-            },
+            "model": MODEL,
             "pretrain_seed": 3,
             "batch_size": 8,
             "sequence_length": 32,

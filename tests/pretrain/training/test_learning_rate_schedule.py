@@ -65,24 +65,6 @@ def test_treatments_of_a_run(arguments: Arguments, tmp_path: Path) -> None:
     assert rates("continue") == pytest.approx([1e-3, 0.75e-3, 0.5e-3, 0.25e-3])
 
 
-@pytest.mark.parametrize(
-    ("treatment", "message"),
-    [
-        (
-            "warm",
-            "learning_rate_treatment is 'warm', expected 'restart' or 'constant' or 'continue'",
-        ),
-        ("continue", "is 'continue', expected 'restart' without pretrain.initial_checkpoint"),
-    ],
-)
-def test_senseless_treatment_is_refused(
-    arguments: Arguments, tmp_path: Path, treatment: str, message: str
-) -> None:
-    with pytest.raises(UserError, match=message):
-        pretrain(**arguments(tmp_path / "run", num_steps=4, learning_rate_treatment=treatment))
-    assert not (tmp_path / "run").exists()
-
-
 def test_refusal_of_a_checkpoint_without_its_step_leaves_the_run_directory_free(
     arguments: Arguments, tmp_path: Path
 ) -> None:

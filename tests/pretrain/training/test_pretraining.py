@@ -13,60 +13,36 @@ import numpy as np
 import pytest
 
 from multiberts.bert.checkpoint.checkpoint import (
-    Checkpoint,
     read_checkpoint,
-    write_checkpoint,
 )
 from multiberts.bert.checkpoint.conversion import convert_checkpoint
-from multiberts.bert.model.configuration import REQUIRED, BertConfig
+from multiberts.bert.model.configuration import REQUIRED
 from multiberts.bert.model.initialization import initial_parameters
-from multiberts.bert.vocabulary import Vocabulary
 from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
-from multiberts.runs.environment import JAX, engine
 from multiberts.runs.errors import UserError
-from multiberts.tests.bert.model.test_configuration import HARMLESS, OTHERS
+from multiberts.tests.bert.model.test_configuration import HARMLESS
 from multiberts.tests.bert.training.shared_programs import live_bytes
+from multiberts.tests.pretrain.conftest import MODEL
 from multiberts.tests.tools import warm
 from multiberts.tests.tools.fake_hub import FakeHub, hub_command
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
-MODEL = {
-    "hidden_size": 32,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "intermediate_size": 64,
-    "max_position_embeddings": 32,
-}
-RECIPE = {
-    "model": MODEL,
-    "pretrain_seed": 3,
-    "batch_size": 8,
-    "sequence_length": 32,
-    "max_predictions_per_sequence": 5,
-    "learning_rate": 2e-3,
-    "gradient_shards": 2,
-    "compile_step": False,  # compiling takes seconds
-}
-
-
-def _arguments(run_dir: Path, corpus: Path, **changes: object) -> dict:
-    return {"run_dir": str(run_dir), "corpus": str(corpus), **RECIPE, **changes}
-
-
+Arguments = Callable[..., dict[str, Any]]
+SHORT = {"num_steps": 2}
 SCHEDULE = {
-    "num_steps": 240,
+    "num_steps": 160,
     "warmup_steps": 20,
-    "checkpoint_steps": [0, 60, 120],
+    "checkpoint_steps": [0, 40, 80],
     "save_state_every_steps": 25,
     "log_every_steps": 2,
 }
 
 
-def test_it_learns_and_keeps_its_schedule(corpus: Path, tmp_path: Path) -> None:
+def test_it_learns_and_keeps_its_schedule(arguments: Arguments, tmp_path: Path) -> None:
     run, before = tmp_path / "run", live_bytes()
-    pretrain(**_arguments(run, corpus, **SCHEDULE))
+    pretrain(**arguments(run, **SCHEDULE))
     assert live_bytes() <= before, "the trainer's weights are still in memory"
-    steps = [0, 60, 120, 240]
+    steps = [0, 40, 80, 160]
     assert sorted(p.name for p in (run / "checkpoints").iterdir()) == sorted(
         f"step_{step}" for step in steps
     )
@@ -81,30 +57,26 @@ def test_it_learns_and_keeps_its_schedule(corpus: Path, tmp_path: Path) -> None:
     assert all(np.array_equal(first.parameters[name], wanted[name]) for name in wanted)
 
 
-def test_same_command_again_touches_nothing(corpus: Path, tmp_path: Path) -> None:
+def test_same_command_again_touches_nothing(arguments: Arguments, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    arguments = _arguments(run, corpus, num_steps=2, warmup_steps=0)
-    pretrain(**arguments)
+    given = arguments(run, num_steps=2)
+    pretrain(**given)
     before = {p: p.stat().st_mtime_ns for p in run.rglob("*")}
-    pretrain(**arguments)
+    pretrain(**given)
     assert {p: p.stat().st_mtime_ns for p in run.rglob("*")} == before
     with pytest.raises(UserError, match=r"learning_rate \(there 0\.002, now 0\.001\)"):
-        pretrain(**{**arguments, "learning_rate": 0.001})
+        pretrain(**{**given, "learning_rate": 0.001})
     # Fields with their only value make the same run.
-    pretrain(**{**arguments, "model": {**MODEL, **REQUIRED, **HARMLESS}})
+    pretrain(**{**given, "model": {**MODEL, **REQUIRED, **HARMLESS}})
     assert {p: p.stat().st_mtime_ns for p in run.rglob("*")} == before
 
 
-SHORT = {"num_steps": 2, "warmup_steps": 0}
-
-
-def test_continues_from_a_checkpoint(corpus: Path, tmp_path: Path) -> None:
-    short = {"num_steps": 2, "warmup_steps": 0}
+def test_continues_from_a_checkpoint(arguments: Arguments, tmp_path: Path) -> None:
     exact = {**MODEL, "hidden_act": "gelu_exact"}
-    pretrain(**_arguments(tmp_path / "base", corpus, **short, model=exact))
+    pretrain(**arguments(tmp_path / "base", **SHORT, model=exact))
     base = checkpoint_path(tmp_path / "base", 2)
     more = {"initial_checkpoint": str(base), "checkpoint_steps": [0], "procedure": "more"}
-    pretrain(**_arguments(tmp_path / "more", corpus, **short, **more))
+    pretrain(**arguments(tmp_path / "more", **SHORT, **more))
     first, last = (read_checkpoint(checkpoint_path(tmp_path / "more", step)) for step in (0, 2))
     assert last.config.hidden_act == "gelu_exact"
     start, end = first.parameters, last.parameters
@@ -113,7 +85,7 @@ def test_continues_from_a_checkpoint(corpus: Path, tmp_path: Path) -> None:
     assert any(not np.array_equal(start[name], end[name]) for name in wanted)
     more["model"] = {**MODEL, "hidden_act": "gelu"}
     with pytest.raises(UserError, match="another model .*: hidden_act gelu_exact, expected gelu; "):
-        pretrain(**_arguments(tmp_path / "other", corpus, **short, **more))
+        pretrain(**arguments(tmp_path / "other", **SHORT, **more))
 
 
 @pytest.mark.parametrize(
@@ -125,11 +97,11 @@ def test_continues_from_a_checkpoint(corpus: Path, tmp_path: Path) -> None:
     ],
 )
 def test_a_further_phase_starts_from_the_first_as_the_refusal_says(
-    corpus: Path, tmp_path: Path, phase: dict[str, Any]
+    arguments: Arguments, tmp_path: Path, phase: dict[str, Any]
 ) -> None:
     first = {**SCHEDULE, "num_steps": 4, "warmup_steps": 1, "checkpoint_steps": [2]}
-    pretrain(**_arguments(tmp_path / "run", corpus, **first))
-    second = _arguments(tmp_path / "run", corpus, **{**first, "checkpoint_steps": [], **phase})
+    pretrain(**arguments(tmp_path / "run", **first))
+    second = arguments(tmp_path / "run", **{**first, "checkpoint_steps": [], **phase})
     with pytest.raises(UserError, match="was made with other parameters") as error:
         pretrain(**second)
     start = re.search(r"another run_dir, with --initial_checkpoint=(\S+) ", str(error.value))
@@ -149,33 +121,33 @@ def test_a_further_phase_starts_from_the_first_as_the_refusal_says(
     ],
 )
 def test_another_experiment_does_not_start_from_this_one(
-    corpus: Path, tmp_path: Path, change: dict[str, Any]
+    arguments: Arguments, tmp_path: Path, change: dict[str, Any]
 ) -> None:
-    pretrain(**_arguments(tmp_path / "run", corpus, **SHORT))
+    pretrain(**arguments(tmp_path / "run", **SHORT))
     with pytest.raises(UserError, match="; choose another run_dir or give the same parameters"):
-        pretrain(**_arguments(tmp_path / "run", corpus, **SHORT | change))
+        pretrain(**arguments(tmp_path / "run", **SHORT | change))
 
 
 def test_without_a_trained_checkpoint_there_is_none_to_start_from(
-    corpus: Path, tmp_path: Path
+    arguments: Arguments, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    pretrain(**_arguments(run, corpus, **SHORT, checkpoint_steps=[0]))
+    pretrain(**arguments(run, **SHORT, checkpoint_steps=[0]))
     shutil.rmtree(checkpoint_path(run, 2))
     (run / "DONE").unlink()
     with pytest.raises(UserError, match="; choose another run_dir or give the same parameters"):
-        pretrain(**_arguments(run, corpus, **SHORT | {"num_steps": 3}, checkpoint_steps=[0]))
+        pretrain(**arguments(run, **SHORT | {"num_steps": 3}, checkpoint_steps=[0]))
 
 
 def test_seeds_of_continued_training_are_paired_by_their_parent(
-    corpus: Path, tmp_path: Path
+    arguments: Arguments, tmp_path: Path
 ) -> None:
     """Base against continued training, fine-tuned and compared from predictions; seed 1 has two bases."""
     from multiberts.evaluate.prediction_files.predictions import read_predictions
     from multiberts.finetune.finetuning import finetune
     from multiberts.stats import compare
 
-    short = {"num_steps": 2, "warmup_steps": 0, "checkpoint_steps": [1]}
+    short = {**SHORT, "checkpoint_steps": [1]}
     rows = "sentence\tlabel\nabc abd\t0\nabe abc\t1\nab ac\t0\nae\t1\n"
     (tmp_path / "train.tsv").write_text(rows)
     (tmp_path / "dev.tsv").write_text(rows + "ad ae\t1\n")
@@ -183,7 +155,7 @@ def test_seeds_of_continued_training_are_paired_by_their_parent(
     def made(name: str, seed: int, *finetuned_steps: int, **changes: object) -> Path:
         seeds = {"pretrain_seed": seed, "procedure": name.split("_")[0]}
         run = tmp_path / f"{name}_{seed}"
-        pretrain(**_arguments(run, corpus, **short, **seeds, **changes))
+        pretrain(**arguments(run, **short, **seeds, **changes))
         for step in finetuned_steps:
             finetune(
                 run_dir=str(tmp_path / "finetuned" / f"{name}_{seed}_{step}"),
@@ -239,11 +211,11 @@ def _numbers_of(text: str) -> str:
 
 
 def test_a_checkpoint_tells_its_training_and_data_wherever_it_lies(
-    corpus: Path, tmp_path: Path
+    arguments: Arguments, corpus: Path, tmp_path: Path
 ) -> None:
     """The card of a copy has them, without the run or the corpus beside it."""
     run, alone = tmp_path / "run", tmp_path / "alone"
-    pretrain(**_arguments(run, corpus, num_steps=2, warmup_steps=1))
+    pretrain(**arguments(run, num_steps=2, warmup_steps=1))
     shutil.copytree(checkpoint_path(run, 2), alone / "checkpoint")
     shutil.rmtree(run)
     directory, _ = convert_checkpoint(alone / "checkpoint", tmp_path / "card", "hugging_face")
@@ -266,30 +238,28 @@ def test_a_checkpoint_tells_its_training_and_data_wherever_it_lies(
     assert str(tmp_path) not in text and str(corpus.parent) not in text
 
 
-def test_starts_from_a_hugging_face_directory(corpus: Path, tmp_path: Path) -> None:
+def test_starts_from_a_hugging_face_directory(arguments: Arguments, tmp_path: Path) -> None:
     """To the same weights as from the same checkpoint as it was released."""
-    short = {"num_steps": 2, "warmup_steps": 0}
-    pretrain(**_arguments(tmp_path / "base", corpus, **short))
+    pretrain(**arguments(tmp_path / "base", **SHORT))
     released = checkpoint_path(tmp_path / "base", 2)
     other, _ = convert_checkpoint(released, tmp_path / "other", "hugging_face")
     ends = []
     for name, start in {"from_released": released, "from_other": other}.items():
-        pretrain(**_arguments(tmp_path / name, corpus, **short, initial_checkpoint=str(start)))
+        pretrain(**arguments(tmp_path / name, **SHORT, initial_checkpoint=str(start)))
         ends.append(read_checkpoint(checkpoint_path(tmp_path / name, 2)).parameters)
     assert all(np.array_equal(ends[0][name], ends[1][name]) for name in ends[0])
 
 
 @pytest.mark.slow
-def test_starts_from_a_checkpoint_of_the_hub(corpus: Path, tmp_path: Path) -> None:
+def test_starts_from_a_checkpoint_of_the_hub(arguments: Arguments, tmp_path: Path) -> None:
     """To the weights to which its directory leads; the parent's checksum is recorded."""
     pytest.importorskip("huggingface_hub")
-    short = {"num_steps": 2, "warmup_steps": 0}
-    pretrain(**_arguments(tmp_path / "base", corpus, **short))
+    pretrain(**arguments(tmp_path / "base", **SHORT))
     start, _ = convert_checkpoint(
         checkpoint_path(tmp_path / "base", 2), tmp_path / "start", "hugging_face"
     )
-    pretrain(**_arguments(tmp_path / "local", corpus, **short, initial_checkpoint=str(start)))
-    given = _arguments(tmp_path / "hub", corpus, **short, initial_checkpoint="hub:me/start")
+    pretrain(**arguments(tmp_path / "local", **SHORT, initial_checkpoint=str(start)))
+    given = arguments(tmp_path / "hub", **SHORT, initial_checkpoint="hub:me/start")
     bindings = [f"--gin_param=pretrain.{name} = {value!r}" for name, value in given.items()]
     hub = FakeHub(tmp_path / "uploads", {"models/me/start": {"1" * 40: start}})
     with hub.serve() as endpoint:
@@ -309,7 +279,11 @@ def test_starts_from_a_checkpoint_of_the_hub(corpus: Path, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("architecture", ["BertForMaskedLM", "BertModel"])
 def test_what_a_start_lacks_is_drawn_of_the_seed_said_and_recorded(
-    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], architecture: str
+    arguments: Arguments,
+    corpus: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    architecture: str,
 ) -> None:
     """Models of transformers without a pooler and next-sentence head, or without heads, with padded rows."""
     transformers = pytest.importorskip("transformers")
@@ -320,8 +294,8 @@ def test_what_a_start_lacks_is_drawn_of_the_seed_said_and_recorded(
     tokenizer = transformers.BertTokenizer(vocab=str(corpus / "vocab.txt"))
     tokenizer.save_pretrained(tmp_path / "start")
     run = tmp_path / "run"
-    arguments = _arguments(run, corpus, num_steps=2, warmup_steps=0, checkpoint_steps=[0])
-    pretrain(**arguments, initial_checkpoint=str(tmp_path / "start"))
+    given = arguments(run, num_steps=2, checkpoint_steps=[0])
+    pretrain(**given, initial_checkpoint=str(tmp_path / "start"))
     first = read_checkpoint(checkpoint_path(run, 0))
     theirs = read_checkpoint(tmp_path / "start").parameters
     expected = {**initial_parameters(first.config, 3), **theirs}
@@ -339,23 +313,9 @@ def test_what_a_start_lacks_is_drawn_of_the_seed_said_and_recorded(
     assert read_checkpoint(checkpoint_path(run, 2)).provenance["initialised"] == drawn
 
 
-def test_a_start_of_other_sizes_is_refused_by_name(corpus: Path, tmp_path: Path) -> None:
-    size = len((corpus / "vocab.txt").read_text().split())
-    config = BertConfig.from_mapping({**MODEL, "vocab_size": size, "hidden_size": 64}, "test")
-    write_checkpoint(
-        tmp_path / "wide",
-        initial_parameters(config, 0),
-        config,
-        Vocabulary.open(corpus / "vocab.txt"),
-        {"step": 0},
-    )
-    arguments = _arguments(tmp_path / "run", corpus, num_steps=2, warmup_steps=0)
-    with pytest.raises(UserError, match=r"another model .*: hidden_size 64, expected 32; give"):
-        pretrain(**arguments, initial_checkpoint=str(tmp_path / "wide"))
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_corpus_that_changed_is_refused_when_the_run_starts(corpus: Path, tmp_path: Path) -> None:
+def test_a_corpus_that_changed_is_refused_when_the_run_starts(
+    arguments: Arguments, corpus: Path, tmp_path: Path
+) -> None:
     """One bit of a token, which no size tells."""
     shutil.copytree(corpus, tmp_path / "copy")
     tokens = tmp_path / "copy" / "tokens.npy"
@@ -363,84 +323,7 @@ def test_a_corpus_that_changed_is_refused_when_the_run_starts(corpus: Path, tmp_
     data[-2] ^= 1
     tokens.write_bytes(data)
     with pytest.raises(UserError, match=r"tokens\.npy does not have the checksum"):
-        pretrain(**_arguments(tmp_path / "run", tmp_path / "copy", num_steps=2, warmup_steps=0))
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"num_steps": 1e5}, r"num_steps is 100000\.0, expected int at least 1"),
-        ({"gradient_shards": 0}, "gradient_shards is 0, expected int at least 1"),
-        (
-            {"checkpoint_steps": [0.5]},
-            r"checkpoint_steps is \[0\.5\], expected list of int at least 0",
-        ),
-        ({"learning_rate": float("nan")}, "learning_rate is nan, expected float above 0"),
-        (
-            {"masked_lm_probability": 15},
-            "masked_lm_probability is 15, expected float above 0 and below 1",
-        ),
-        ({"weight_decay_rate": -0.01}, r"weight_decay_rate is -0\.01, expected float at least 0"),
-        ({"model": {**MODEL, "hidden_dropout_prob": 1.0}}, "hidden_dropout_prob is 1.0, expected"),
-        ({"model": {**MODEL, "num_hidden_layers": 0}}, "num_hidden_layers is 0, expected"),
-        ({"model": {**MODEL, "num_attention_heads": 0}}, "num_attention_heads is 0, expected"),
-        ({"batch_size": 7}, "batch_size is 7, expected a multiple of pretrain.gradient_shards 2"),
-        ({"sequence_length": 64}, "sequence_length 64 exceeds the model's 32 positions"),
-        (
-            {"model": {**MODEL, "type_vocab_size": 1}},
-            "pre-training has two segments in a sequence, but the model has type_vocab_size 1; leave it out",
-        ),
-        ({"checkpoint_steps": [0, 500]}, r"checkpoint_steps is \[500\], expected steps in 0..2"),
-        ({"model": {**MODEL, "hidden_sise": 32}}, "unknown field 'hidden_sise'"),
-        *(
-            ({"model": {**MODEL, name: value}}, f"pretrain.model: {name} is .*, expected ")
-            for name, value in OTHERS.items()
-        ),
-        ({"model": {**MODEL, "num_attention_heads": 5}}, "not a multiple of num_attention_heads"),
-        ({"learning_rate": 0.0}, "expected float above 0"),
-        ({"warmup_steps": 9}, "warmup_steps is 9, expected 0 to"),
-        ({"pretrain_seed": -1}, "pretrain_seed is -1, expected int at least 0"),
-        ({"save_state_every_steps": 0}, "save_state_every_steps is 0, expected int at least 1"),
-        ({"log_every_steps": 0}, "log_every_steps is 0, expected int at least 1"),
-        ({"batch_size": 10**6}, "batch_size is 1000000, expected at most"),
-        ({"model": {**MODEL, "vocab_size": 9}}, r"model\['vocab_size'\] is 9, expected"),
-        (
-            {"model": {**MODEL, "num_hidden_layers": 10**9}},
-            "expected int at least 1 and at most 65536",
-        ),
-    ],
-)
-def test_bad_numbers_are_refused_before_anything_is_written(
-    corpus: Path, tmp_path: Path, changes: dict, message: str
-) -> None:
-    arguments = _arguments(tmp_path / "run", corpus, num_steps=2, warmup_steps=0)
-    with pytest.raises(UserError, match=message):
-        pretrain(**{**arguments, **changes})
-    assert not (tmp_path / "run").exists()
-
-
-def test_checkpoint_of_another_vocabulary_is_refused(corpus: Path, tmp_path: Path) -> None:
-    pieces = (corpus / "vocab.txt").read_text().split("\n")
-    pieces[-2] = "other"
-    (tmp_path / "vocab.txt").write_text("\n".join(pieces))
-    config = BertConfig.from_mapping({**MODEL, "vocab_size": len(pieces) - 1}, "test")
-    foreign = tmp_path / "foreign"
-    write_checkpoint(
-        foreign,
-        initial_parameters(config, 0),
-        config,
-        Vocabulary.open(tmp_path / "vocab.txt"),
-        {"step": 0},
-    )
-    Checkpoint.open(foreign)
-    with pytest.raises(UserError, match=r"vocab\.txt differ"):
-        pretrain(
-            **_arguments(
-                tmp_path / "run", corpus, num_steps=2, warmup_steps=0,
-                initial_checkpoint=str(foreign),
-            )
-        )  # fmt: skip
+        pretrain(**arguments(tmp_path / "run", corpus=str(tmp_path / "copy"), num_steps=2))
     assert not (tmp_path / "run").exists()
 
 
@@ -461,14 +344,3 @@ def test_command_line_refusals(corpus: Path, tmp_path: Path) -> None:
         assert message in result.stderr
         assert len(result.stderr.strip().splitlines()) == 1, result.stderr
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.skipif(engine() == JAX, reason="JAX trains on several")
-def test_tensorflow_refuses_several_devices(
-    arguments: Callable[..., dict[str, Any]], tmp_path: Path
-) -> None:
-    """The line names the engine that takes them; nothing has been written."""
-    run = tmp_path / "run"
-    with pytest.raises(UserError, match=r"devices is 2, but .* one device; add --engine=jax"):
-        pretrain(**arguments(run, num_steps=2, devices=2))
-    assert not run.exists()

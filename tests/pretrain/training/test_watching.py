@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -99,37 +98,6 @@ def test_evaluation_changes_no_weight(arguments: Arguments, held_out: str, tmp_p
     assert all(
         np.array_equal(one.parameters[name], other.parameters[name]) for name in one.parameters
     )
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"evaluation_batches": 99}, r"evaluation_batches is 99, but .*held_out has \d+ instances"),
-        ({"evaluate_every_steps": 0}, "evaluate_every_steps is 0, expected int at least 1"),
-        (
-            {"compute_dtype": "float16"},
-            "compute_dtype is 'float16', expected 'float32' or 'bfloat16'",
-        ),
-    ],
-)
-def test_bad_numbers_are_refused(
-    arguments: Arguments, held_out: str, tmp_path: Path, changes: dict, message: str
-) -> None:
-    with pytest.raises(UserError, match=message):
-        pretrain(**arguments(tmp_path / "run", **{**SHORT, **changes}, evaluation_corpus=held_out))
-    assert not (tmp_path / "run").exists()
-
-
-def test_held_out_text_with_another_vocabulary_is_refused(
-    arguments: Arguments, corpus: Path, tmp_path: Path
-) -> None:
-    other = tmp_path / "other"
-    shutil.copytree(corpus, other)
-    vocabulary = other / "vocab.txt"
-    *pieces, last = vocabulary.read_text().split()
-    vocabulary.write_text("\n".join([*pieces, last + "s", ""]))
-    with pytest.raises(UserError, match=r"vocab\.txt differ; prepare the held-out corpus"):
-        pretrain(**arguments(tmp_path / "run", **SHORT, evaluation_corpus=str(other)))
 
 
 @pytest.mark.slow
