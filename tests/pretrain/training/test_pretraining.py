@@ -30,9 +30,9 @@ ROOT = Path(__file__).resolve().parent.parent.parent.parent
 Arguments = Callable[..., dict[str, Any]]
 SHORT = {"num_steps": 2}
 SCHEDULE = {
-    "num_steps": 160,
+    "num_steps": 120,
     "warmup_steps": 20,
-    "checkpoint_steps": [0, 40, 80],
+    "checkpoint_steps": [0, 30, 60],
     "save_state_every_steps": 25,
     "log_every_steps": 2,
 }
@@ -42,7 +42,7 @@ def test_it_learns_and_keeps_its_schedule(arguments: Arguments, tmp_path: Path) 
     run, before = tmp_path / "run", live_bytes()
     pretrain(**arguments(run, **SCHEDULE))
     assert live_bytes() <= before, "the trainer's weights are still in memory"
-    steps = [0, 40, 80, 160]
+    steps = [0, 30, 60, 120]
     assert sorted(p.name for p in (run / "checkpoints").iterdir()) == sorted(
         f"step_{step}" for step in steps
     )
