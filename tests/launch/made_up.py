@@ -32,11 +32,7 @@ RUNNING_SEEDS = range(9, 17)
 PREEMPTED_SEED, SILENT_SEED, FAILED_SEED, ORPHANED_SEED = 17, 18, 19, 20
 STEPS_PER_SECOND = 8.0
 
-IN_CLOUD = {
-    "engine": "skypilot",
-    "device": "tpu-v4-8",
-    "host": "mb-0a1b2c3d-seed",
-}
+IN_CLOUD = {"engine": "skypilot", "device": "tpu-v4-8", "host": "mb-0a1b2c3d-seed"}
 ON_SLURM = {"engine": "slurm", "device": "gpu 0", "host": "node07", "job": "4711"}
 
 
@@ -137,11 +133,7 @@ class MadeUp:
         (directory / "metrics.jsonl").write_text(text)
 
     def lead(
-        self,
-        process: int,
-        host: str | None = None,
-        since: float = 86400.0,
-        owner: str = "made-up",
+        self, process: int, host: str | None = None, since: float = 86400.0, owner: str = "made-up"
     ) -> None:
         """The lease of a launcher that started so many seconds ago."""
         holder = Holder(

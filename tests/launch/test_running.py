@@ -22,12 +22,7 @@ import psutil
 import pytest
 from tqdm import tqdm
 
-from multiberts.launch.markers.attempts import (
-    attempts_of,
-    begin_attempt,
-    end_attempt,
-    make_journal,
-)
+from multiberts.launch.markers.attempts import attempts_of, begin_attempt, end_attempt, make_journal
 from multiberts.launch.markers.failures import FailedRun, describe
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.running import run_plan
@@ -145,17 +140,7 @@ def test_failed_runs_are_tried_again_then_told_and_the_others_go_on(
     killed = quick_run("stumble", "killed", times=9, how="killed")
     child = quick_run("note", "child", raises, first)
     grandchild = quick_run("note", "grandchild", child, refused)
-    plan = [
-        first,
-        second,
-        raised_once,
-        after,
-        raises,
-        refused,
-        killed,
-        child,
-        grandchild,
-    ]
+    plan = [first, second, raised_once, after, raises, refused, killed, child, grandchild]
 
     in_this_process = time.process_time()
     failures = run_plan(plan=plan, root=str(root), workers=2, attempts=2)
@@ -312,9 +297,7 @@ def test_a_run_whose_workers_die_before_they_begin_fails(tmp_path: Path) -> None
     assert "its worker was lost" in failure.message
 
 
-def test_of_a_chunk_whose_worker_is_lost_each_run_goes_on_from_where_it_was(
-    tmp_path: Path,
-) -> None:
+def test_of_a_chunk_whose_worker_is_lost_each_run_goes_on_from_where_it_was(tmp_path: Path) -> None:
     """The worker was killed after one run, within the next, and before the last."""
     done, begun, left = runs = tuple(quick_run("note", name) for name in ("done", "begun", "left"))
     known = Outcomes(runs, tmp_path, 3, is_local=True)

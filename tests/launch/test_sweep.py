@@ -191,11 +191,7 @@ def test_unlike_checkpoints_of_one_seed_need_names(
     [("sweep", 3 * 4 * 5, ["--num_epochs=3"]), ("zhong2021", 3 * 3 * 5 * 2, [])],
 )
 def test_configurations_plan_the_papers_runs(
-    tmp_path: Path,
-    make_checkpoint: Callable[..., Path],
-    name: str,
-    runs: int,
-    changes: list[str],
+    tmp_path: Path, make_checkpoint: Callable[..., Path], name: str, runs: int, changes: list[str]
 ) -> None:
     for task in ("RTE", "MRPC", "CoLA", "SST-2", "QQP", "MNLI"):
         for split in ("train", "dev_matched" if task == "MNLI" else "dev"):

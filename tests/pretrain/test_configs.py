@@ -23,14 +23,7 @@ from multiberts.runs.command_line.command import parse_gin
 ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDER = ROOT / "configs" / "pretrain"
 SIZES = ("mini", "small", "medium", "base", "large")
-RUNS = (
-    "multiberts",
-    "multiberts_checkpoints",
-    "cda_full",
-    "cda_incr",
-    "zhong2021",
-    "mini_real",
-)
+RUNS = ("multiberts", "multiberts_checkpoints", "cda_full", "cda_incr", "zhong2021", "mini_real")
 
 
 @pytest.fixture(scope="module", autouse=True)

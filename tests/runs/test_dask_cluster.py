@@ -63,10 +63,7 @@ def test_calls_go_first_to_a_worker_that_no_other_client_keeps_busy(tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("address", "reason"),
-    [
-        ("http://127.0.0.1:1", "unknown address scheme 'http'"),
-        ("tls://127.0.0.1:1", "TLS expects"),
-    ],
+    [("http://127.0.0.1:1", "unknown address scheme 'http'"), ("tls://127.0.0.1:1", "TLS expects")],
 )
 def test_a_command_with_the_address_of_no_scheduler_ends_at_once(
     address: str, reason: str, tmp_path: Path

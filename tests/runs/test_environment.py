@@ -11,16 +11,8 @@ from multiberts.runs.errors import UserError
 @pytest.mark.parametrize(
     ("python", "engine", "message"),
     [
-        (
-            (3, 13, 1),
-            "tensorflow",
-            r"not installed; .*multiberts\[tensorflow\]",
-        ),
-        (
-            (3, 14, 0),
-            "tensorflow",
-            r"Python 3\.14; .*multiberts\[jax\]",
-        ),
+        ((3, 13, 1), "tensorflow", r"not installed; .*multiberts\[tensorflow\]"),
+        ((3, 14, 0), "tensorflow", r"Python 3\.14; .*multiberts\[jax\]"),
         ((3, 14, 0), "jax", r"not installed; .*multiberts\[jax\]"),
     ],
 )

@@ -130,10 +130,7 @@ def test_lines_keep_unicode_separators_and_lose_bom_and_cr(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [
-        (b"", "is empty"),
-        (b"good\nb\xffd\n", "line 2: byte 0xff at offset 6"),
-    ],
+    [(b"", "is empty"), (b"good\nb\xffd\n", "line 2: byte 0xff at offset 6")],
 )
 def test_bad_text_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "bad.txt"
@@ -173,10 +170,7 @@ def test_missing_and_truncated_gzip(tmp_path: Path) -> None:
             b'{"pid": ' + b"1" * 10_000 + b"}",
             "{path} is not whole JSON (an integer has 10000 digits)",
         ),
-        (
-            b'{"pid": ' + b"1" * 25 + b"}",
-            "{path} is not whole JSON (an integer has 25 digits)",
-        ),
+        (b'{"pid": ' + b"1" * 25 + b"}", "{path} is not whole JSON (an integer has 25 digits)"),
     ],
     ids=lambda value: repr(value[:20]),
 )

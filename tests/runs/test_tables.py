@@ -118,17 +118,9 @@ def test_short_rows_are_passed_over_where_asked(tmp_path: Path) -> None:
         ("a.tsv", "", "is empty"),
         ("a.tsv", b"\xef\xbb\xbf", "line 1: found an empty line, expected id, text"),
         ("a.tsv", "id\ttext\n", "has a header and no rows; mend it"),
-        (
-            "a.tsv",
-            "id\tlabel\n1\tx\n",
-            r"line 1: .* id, label, .*\(lacking text\)",
-        ),
+        ("a.tsv", "id\tlabel\n1\tx\n", r"line 1: .* id, label, .*\(lacking text\)"),
         ("a.tsv", "id\ttext\ttext\n1\tx\ty\n", r"\(repeated: text\)"),
-        (
-            "a.tsv",
-            "id\ttext\n1\tx\n2\n",
-            r"a\.tsv line 3: found 1 column",
-        ),
+        ("a.tsv", "id\ttext\n1\tx\n2\n", r"a\.tsv line 3: found 1 column"),
         ("a.csv", "id,text\n1,x\n\n", "line 3: found 1 column"),
         ("a.csv", 'id,text\n1,x\n2,"open\n\n', "line 3: is not CSV"),
         ("a.tsv", "id\ttext\n1\tx\n1\tx\n", "line 3: id, text '1', 'x' .*line 2"),
@@ -259,10 +251,7 @@ TAGGED = {
         "# text = # Peter\n1\t#\tO\t-\t-\n2\tPeter\tB-PER\t-\t-\n",
         (2, 3),
     ),
-    "wikineural.conllu": (
-        "0\tEU\tB-ORG\n1\trejects\tO\n\n0\t#\tO\n1\tPeter\tB-PER\n",
-        (2, 3),
-    ),
+    "wikineural.conllu": ("0\tEU\tB-ORG\n1\trejects\tO\n\n0\t#\tO\n1\tPeter\tB-PER\n", (2, 3)),
     "germeval.tsv": (
         "#\tn-tv.de [2009]\n1\tEU\tO\tB-ORG\n2\trejects\tO\tO\n\n1\t#\tO\tO\n2\tPeter\tO\tB-PER\n",
         (2, 4),
@@ -286,10 +275,7 @@ def test_words_with_tags_are_lists(
         {"tokens": ["#", "Peter"], "tags": ["O", "B-PER"]},
     ]
     assert column_names(path) == ["tokens", "tags"] and is_table(path)
-    assert [text.splitlines()[row.line - 1][:1] == "#" for row in rows] == [
-        False,
-        word == 1,
-    ]
+    assert [text.splitlines()[row.line - 1][:1] == "#" for row in rows] == [False, word == 1]
     others = " (the last of 2 columns of tags; to read another, leave out those after it)"
     line = f"tokens from column {word}, tags from {tag}{others if tag == 4 and '_' not in text else ''}\n"
     assert line in capsys.readouterr().err

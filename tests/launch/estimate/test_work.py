@@ -10,11 +10,7 @@ import pytest
 
 from multiberts.bert.model.configuration import BertConfig, num_parameters
 from multiberts.bert.tokenization import SPECIAL_TOKENS
-from multiberts.launch.estimate.work import (
-    finetuning_work,
-    pretraining_work,
-    shape_of,
-)
+from multiberts.launch.estimate.work import finetuning_work, pretraining_work, shape_of
 from multiberts.launch.plan.graph import complete
 from multiberts.launch.plan.planned_run import Output, PlannedRun
 

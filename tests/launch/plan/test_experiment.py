@@ -11,12 +11,7 @@ import pytest
 
 from multiberts.launch.plan.experiment import Experiment, make_plan
 from multiberts.launch.plan.graph import identity_of
-from multiberts.launch.plan.planned_run import (
-    STAGES,
-    PlannedRun,
-    stage_function,
-    stage_identity,
-)
+from multiberts.launch.plan.planned_run import STAGES, PlannedRun, stage_function, stage_identity
 from multiberts.runs import identity
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, sha256_of_file
@@ -288,20 +283,14 @@ def test_corpora_may_be_listed_in_any_order_but_not_in_a_circle() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"pretrain_seeds": []},
-            r"launch.pretrain_seeds is \[\], so cda_incr would have no runs",
-        ),
+        ({"pretrain_seeds": []}, r"launch.pretrain_seeds is \[\], so cda_incr would have no runs"),
         ({"pretrain_seeds": {"base": [0]}}, r"launch.pretrain_seeds is .*, so cda_incr would"),
         ({"finetune_seeds": {"facts": [], "pronoun_probe": []}}, "is empty for facts"),
         ({"procedures": {}}, "facts, pronoun_probe would have no checkpoint to start from"),
         ({"pretrain_seeds": 5}, "launch.pretrain_seeds is 5,"),
         ({"pretrain_seeds": "01"}, "launch.pretrain_seeds is '01',"),
         ({"pretrain_seeds": [0.5]}, r"launch.pretrain_seeds is \[0.5\],"),
-        (
-            {"learning_rates": [0.0]},
-            r"launch.learning_rates is \[0.0\],",
-        ),
+        ({"learning_rates": [0.0]}, r"launch.learning_rates is \[0.0\],"),
         ({"learning_rates": ["1e-4"]}, r"launch.learning_rates is \['1e-4'\],"),
     ],
 )

@@ -260,10 +260,7 @@ def made(setting: str, tmp_path: Path) -> tuple[str, Path, dict[str, Any]]:
 
 @pytest.mark.parametrize(("setting", "name"), ROWS, ids=lambda part: part)
 def test_what_decides_numbers_counts_and_nothing_else(
-    setting: str,
-    name: str,
-    tmp_path: Path,
-    asked: Callable[[str, dict[str, Any]], tuple[str, str]],
+    setting: str, name: str, tmp_path: Path, asked: Callable[[str, dict[str, Any]], tuple[str, str]]
 ) -> None:
     stage, folder, arguments = made(setting, tmp_path)
     taken, before = asked(stage, arguments)

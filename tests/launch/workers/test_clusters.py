@@ -177,10 +177,7 @@ def test_a_chunk_that_dask_calls_again_is_not_carried_out_again(
 
 def answer(port: int, over_tls: bool) -> bytes:
     """What someone without a certificate hears."""
-    with (
-        contextlib.suppress(OSError),
-        socket.create_connection(("127.0.0.1", port), 5) as stranger,
-    ):
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 5) as stranger:
         if over_tls:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE

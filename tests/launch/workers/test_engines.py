@@ -22,10 +22,7 @@ from multiberts.runs.errors import UserError
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            {"partion": "a"},
-            "'partion', .*'slurm'",
-        ),
+        ({"partion": "a"}, "'partion', .*'slurm'"),
         ({"max_blocks": 1.5}, "'max_blocks'. is 1.5,"),
         ({"gpus": "2"}, "'gpus'. is '2',"),
         ({"max_blocks": 0}, "'max_blocks'. is 0,"),

@@ -25,13 +25,7 @@ from multiberts.tests.tools.slurm_cluster import PROGRAMS, SlurmCluster
 
 pytestmark = pytest.mark.slow
 
-OPTIONS = {
-    "partition": "test",
-    "gpus": 2,
-    "cores": 2,
-    "walltime": "00:10:00",
-    "poll_seconds": 1,
-}
+OPTIONS = {"partition": "test", "gpus": 2, "cores": 2, "walltime": "00:10:00", "poll_seconds": 1}
 
 
 @pytest.fixture

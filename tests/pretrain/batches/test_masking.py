@@ -7,12 +7,7 @@ from scipy import stats
 from multiberts.bert.randomness import permuted_index
 from multiberts.bert.tokenization import SPECIAL_TOKENS
 from multiberts.bert.vocabulary import Vocabulary
-from multiberts.pretrain.batches.masking import (
-    Masking,
-    _lowest,
-    instance_order,
-    pretraining_batch,
-)
+from multiberts.pretrain.batches.masking import Masking, _lowest, instance_order, pretraining_batch
 from multiberts.pretrain.corpus.instances import INSTANCES, InstanceTable, make_instances
 from multiberts.pretrain.corpus.token_store import (
     DOCUMENT_OFFSETS,

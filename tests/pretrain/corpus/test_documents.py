@@ -341,10 +341,7 @@ def test_bad_json_lines_are_refused_with_line(tmp_path, text, message):
 
 def test_blank_lines_layout_is_cut_into_sentences(tmp_path):
     path = write(tmp_path / "text.txt", "One. Two.\nThree.\n\n\nFour\nfive. Six")
-    assert documents_of(path, "blank_lines") == [
-        ["One.", "Two.", "Three."],
-        ["Four five.", "Six"],
-    ]
+    assert documents_of(path, "blank_lines") == [["One.", "Two.", "Three."], ["Four five.", "Six"]]
 
 
 def test_patterns_stand_for_files_in_order(tmp_path):

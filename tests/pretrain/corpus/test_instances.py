@@ -273,11 +273,7 @@ def test_short_targets_are_uniform_from_two_to_the_longest(tmp_path):
     """Of sentences of one token, a true pair that opens a document is as long as its target."""
     store = write_store(tmp_path, [[1] * 12] * 3000)
     rows = make_instances(
-        store,
-        sequence_length=7,
-        passes=range(1),
-        short_sequence_probability=1.0,
-        instance_seed=0,
+        store, sequence_length=7, passes=range(1), short_sequence_probability=1.0, instance_seed=0
     )
     firsts = [row[0] for row in rows if not row[0]["is_random_next"]]
     found = np.bincount([row["a_length"] + row["b_length"] for row in firsts], minlength=5)

@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multiberts.bert.checkpoint.checkpoint import (
-    read_checkpoint,
-)
+from multiberts.bert.checkpoint.checkpoint import read_checkpoint
 from multiberts.bert.checkpoint.conversion import convert_checkpoint
 from multiberts.bert.model.configuration import REQUIRED
 from multiberts.bert.model.initialization import initial_parameters

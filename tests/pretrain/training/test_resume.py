@@ -24,11 +24,7 @@ from multiberts.runs.preemption import EXIT_PREEMPTED
 from multiberts.tests.pretrain.training.breaking_off import pretrain_until
 from multiberts.tests.tools import warm
 from multiberts.tests.tools.patience import PATIENCE
-from multiberts.tests.tools.stress_resume import (
-    differing_files,
-    last_logged_step,
-    run_with_stops,
-)
+from multiberts.tests.tools.stress_resume import differing_files, last_logged_step, run_with_stops
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 Arguments = Callable[..., dict[str, Any]]

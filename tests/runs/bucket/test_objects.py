@@ -368,10 +368,7 @@ def test_a_stage_that_lost_the_lease_is_stopped(place: str) -> None:
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        (
-            "gs://theirs/run",
-            r"gs://theirs: storage\.objects\.create, .*delete",
-        ),
+        ("gs://theirs/run", r"gs://theirs: storage\.objects\.create, .*delete"),
         ("gs://nowhere/run", "gs://nowhere does not exist"),
     ],
 )

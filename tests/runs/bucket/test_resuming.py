@@ -19,13 +19,7 @@ def write_checkpoint(path: Path, step: int) -> None:
 
 
 def outputs(path: Path) -> list[str]:
-    kept = KeptCheckpoints(
-        path,
-        (0, 5, 9),
-        config=None,
-        vocabulary=path,
-        provenance={},
-    )
+    kept = KeptCheckpoints(path, (0, 5, 9), config=None, vocabulary=path, provenance={})
     return kept.outputs()
 
 

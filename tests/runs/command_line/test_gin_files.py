@@ -114,8 +114,7 @@ def test_a_text_with_the_sign_of_a_reference_is_data(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["A = %A", "A = [%B]\nB = {'a': %C}\nC = %A", "A = %B\nB/gin.macro.value = %A"],
+    "text", ["A = %A", "A = [%B]\nB = {'a': %C}\nC = %A", "A = %B\nB/gin.macro.value = %A"]
 )
 def test_macros_that_stand_for_themselves_are_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "file.gin"
@@ -312,9 +311,7 @@ def test_a_file_in_the_home_folder_is_found(tmp_path: Path) -> None:
     (tmp_path / "a.gin").write_text("include '~/b.gin'\nmake_world.run_dir = 1\n")
     (tmp_path / "b.gin").write_text(WORLD + "\n")
     done = warm.run(
-        ["world", "--gin_file=~/a.gin"],
-        tmp_path,
-        environment={**os.environ, "HOME": str(tmp_path)},
+        ["world", "--gin_file=~/a.gin"], tmp_path, environment={**os.environ, "HOME": str(tmp_path)}
     )
     assert done.stderr == "error: make_world.run_dir is 1, expected str; correct it\n"
 
