@@ -18,6 +18,7 @@ from multiberts.tests.finetune.conftest import (
     winogender_data,
 )
 from multiberts.tests.launch.launchers import HERE, Launcher, wait_until
+from multiberts.tests.tools.slurm_cluster import PROGRAMS, SlurmCluster
 
 # Fixtures of fine-tuning, which a sweep needs, too.
 __all__ = ["make_checkpoint", "pair_data", "vocabulary", "winogender_data"]
@@ -52,3 +53,17 @@ def start_launcher(tmp_path: Path) -> Iterator[Callable[..., Launcher]]:
         left = wait_until(lambda one=launcher: not one.processes(), 10)
         assert left, [process.cmdline() for process in launcher.processes()]
         shutil.rmtree(launcher.scratch)
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCluster]:
+    """A cluster of one node; the test is skipped, saying why, where there can be none."""
+    if os.geteuid() != 0:
+        pytest.skip("needs Slurm's daemons, which only root can start")
+    missing = [program for program in PROGRAMS if shutil.which(program) is None]
+    if missing:
+        pytest.skip(f"needs Slurm: {', '.join(missing)} not found (Debian: slurm-wlm, munge)")
+    with SlurmCluster(tmp_path / "slurm") as cluster:
+        for name, value in cluster.environment.items():
+            monkeypatch.setenv(name, value)
+        yield cluster

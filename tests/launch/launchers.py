@@ -122,6 +122,15 @@ class Launcher:
         return psutil.Process(attempts_of(self.root)[run.path][-1].pid)
 
 
+def outcomes(root: Path, path: str) -> list[str | None]:
+    """How the attempts at a run ended, in order; None: it has not."""
+    return [attempt.outcome for attempt in attempts_of(root).get(path, [])]
+
+
+def files_with_times(folder: Path) -> dict[str, int]:
+    return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
 def wait_until(condition: Callable[[], bool], seconds: float = PATIENCE) -> bool:
     """Whether the condition comes true in time."""
     end = time.monotonic() + seconds

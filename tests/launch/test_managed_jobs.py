@@ -299,20 +299,6 @@ def test_without_sky_the_way_to_install_it_is_told(
     assert not (tmp_path / "root").exists()  # nothing is prepared that could take hours
 
 
-def test_a_task_file_that_trains_something_else_is_refused(tmp_path: Path, sky: Sky) -> None:
-    options = {"bucket": f"file://{tmp_path}/bucket", "task": str(tmp_path / "task.yaml")}
-    settings: dict[str, Any] = {"plan": [seed(0)], "root": str(tmp_path / "root")}
-    settings |= {"engine": "skypilot", "engine_options": options}
-    with pytest.raises(UserError, match="is not a file"):
-        run_plan(**settings)
-    (tmp_path / "task.yaml").write_text("run: multiberts pretrain\n")
-    with pytest.raises(UserError, match=r"does not use \$FLAGS"):
-        run_plan(**settings)
-    with pytest.raises(UserError, match=r"run.budget is set, but run.engine is 'skypilot'"):
-        run_plan(**settings, budget=3.0)
-    assert sky.commands == [] and not (tmp_path / "root").exists()
-
-
 @pytest.mark.slow
 def test_the_shipped_task_trains_a_planned_seed(
     tmp_path: Path, sky: Sky, monkeypatch: pytest.MonkeyPatch

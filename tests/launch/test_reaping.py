@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -41,7 +40,7 @@ from multiberts.runs.errors import UserError
 from multiberts.tests.launch.launchers import Launcher, marked_process, quick_run, wait_until
 from multiberts.tests.launch.made_up import MadeUp
 from multiberts.tests.tools.patience import PATIENCE
-from multiberts.tests.tools.slurm_cluster import PROGRAMS, SlurmCluster
+from multiberts.tests.tools.slurm_cluster import SlurmCluster
 
 # Says when it is ready; ends at SIGTERM at once, or not at all.
 OBEDIENT = "print(flush=True); import time; time.sleep(300)"
@@ -311,23 +310,6 @@ def test_a_launch_starts_nothing_while_jobs_of_one_before_may_be_left(
     with pytest.raises(UserError, match="squeue and scancel are not found; .* remove .*/dask"):
         run_plan(plan=[run], root=str(tmp_path / "root"), workers=1)
     assert keys.exists() and not run.done(tmp_path / "root")
-
-
-def test_a_missing_root_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="none is not a directory"):
-        reap_experiment(tmp_path / "none")
-
-
-@pytest.fixture
-def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCluster]:
-    if os.geteuid() != 0:
-        pytest.skip("needs Slurm's daemons, which only root can start")
-    if not all(map(shutil.which, PROGRAMS)):
-        pytest.skip("needs Slurm, which is not installed (Debian: slurm-wlm and munge)")
-    with SlurmCluster(tmp_path / "slurm") as cluster:
-        for name, value in cluster.environment.items():
-            monkeypatch.setenv(name, value)
-        yield cluster
 
 
 def test_slurm_jobs_of_the_root_are_cancelled_and_no_others(

@@ -34,18 +34,16 @@ from multiberts.launch.workers.worker import Call, LaunchContext, carry_out_call
 from multiberts.runs.dask_cluster import BlamelessLossError, LostWorkerError
 from multiberts.runs.errors import UserError
 from multiberts.tests.launch.conftest import find_quick_stages
-from multiberts.tests.launch.launchers import Launcher, quick_run, wait_until
+from multiberts.tests.launch.launchers import (
+    Launcher,
+    files_with_times,
+    outcomes,
+    quick_run,
+    wait_until,
+)
 from multiberts.tests.tools.counted_calls import counted_calls
 
 StartLauncher = Callable[..., Launcher]
-
-
-def outcomes(root: Path, path: str) -> list[str | None]:
-    return [attempt.outcome for attempt in attempts_of(root).get(path, [])]
-
-
-def files_with_times(folder: Path) -> dict[str, int]:
-    return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
 LONG = [f"{'a' * 200}/{'b' * 100}", f"{'a' * 199}c/{'b' * 100}"]
@@ -486,35 +484,6 @@ def test_the_dashboard_is_served_to_this_machine_alone(
         assert b"bokeh" in page.read().lower()
     release.touch()
     assert launcher.end()[0] == 0
-
-
-def test_a_dashboard_without_its_package_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pool, "find_spec", lambda name: None)  # as if it were not there
-    with pytest.raises(UserError, match=r"bokeh, .*multiberts\[dashboard\]"):
-        run_plan(plan=[quick_run("note", "note")], root=str(tmp_path / "root"), dashboard=True)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"engine": "abacus"}, "run.engine is 'abacus'"),
-        ({"workers": 0}, "run.workers is 0"),
-        ({"workers_per_accelerator": 0}, "run.workers_per_accelerator is 0"),
-        ({"attempts": 0}, "run.attempts is 0"),
-        ({"silent_seconds": 0}, "run.silent_seconds is 0"),
-        ({"engine": "dask", "dashboard": True}, "run.dashboard is set, .*'dask'"),
-        ({"engine_options": {"partition": "a"}}, "'partition', .*'local'"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(
-    tmp_path: Path, settings: dict[str, Any], message: str
-) -> None:
-    plan: list[PlannedRun] = [quick_run("note", "note")]
-    with pytest.raises(UserError, match=message):
-        run_plan(plan=plan, root=str(tmp_path / "root"), **settings)
-    assert not (tmp_path / "root").exists()
 
 
 def test_a_folder_of_logs_that_cannot_be_made_is_told(

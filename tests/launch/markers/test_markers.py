@@ -95,16 +95,7 @@ def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert marker.stat().st_mtime_ns == before
     write_plan(tmp_path, PLAN[:1])
     assert [run.path for run in read_plan(tmp_path)] == [PRETRAINING.path]
-
-
-@pytest.mark.parametrize("content", ["", "[]", '{"version": 0, "runs": []}', '{"version": 1}'])
-def test_a_damaged_plan_is_refused(tmp_path: Path, content: str) -> None:
-    with pytest.raises(UserError, match="nothing was launched"):
-        read_plan(tmp_path)
-    (tmp_path / "launch").mkdir()
-    (tmp_path / "launch" / "plan.json").write_text(content)
-    with pytest.raises(UserError, match=r"plan\.json"):
-        read_plan(tmp_path)
+    marker.write_text("[]")  # damaged
     write_plan(tmp_path, PLAN)
     assert len(read_plan(tmp_path)) == 2
 
@@ -341,12 +332,6 @@ def test_a_copy_of_a_root_that_is_being_launched_is_launched_at_once(tmp_path: P
         before = time.monotonic()
         with launching(tmp_path / "copy"):
             assert time.monotonic() - before < SECONDS_UNTIL_STALE / 2
-
-
-def test_a_root_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "launch").write_text("in the way")
-    with pytest.raises(UserError, match="cannot write"):
-        launching(tmp_path).__enter__()
 
 
 def test_the_lease_of_a_root_with_a_strange_name_lies_in_it(tmp_path: Path) -> None:

@@ -256,11 +256,6 @@ def test_orphans_are_attempts_of_an_earlier_launcher_or_of_no_plan(
     assert status.launcher is None and len(status.orphans) == 2
 
 
-def test_a_root_without_a_launch_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="nothing was launched in"):
-        collect_status(tmp_path)
-
-
 # Looks as the command would, in a process of its own, and reports what it imported.
 LOOK = """
 import json, sys

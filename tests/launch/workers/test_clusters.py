@@ -10,7 +10,6 @@ import shutil
 import signal
 import socket
 import ssl
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -29,7 +28,7 @@ from multiberts.launch.workers.worker import Call, LaunchContext
 from multiberts.runs import console, dask_cluster
 from multiberts.runs.dask_cluster import LostWorkerError
 from multiberts.runs.errors import UserError
-from multiberts.tests.launch.launchers import HERE, Launcher, quick_run, wait_until
+from multiberts.tests.launch.launchers import HERE, Launcher, outcomes, quick_run, wait_until
 from multiberts.tests.tools.dask_cluster import DaskCluster, keys_in_place
 from multiberts.tests.tools.faults import cluster as faults
 from multiberts.tests.tools.patience import PATIENCE
@@ -77,10 +76,6 @@ def on(cluster: DaskCluster) -> dict[str, Any]:
 
 def attempts_at(root: Path, path: str) -> list[Attempt]:
     return attempts_of(root).get(path, [])
-
-
-def outcomes(root: Path, path: str) -> list[str | None]:
-    return [attempt.outcome for attempt in attempts_at(root, path)]
 
 
 def in_thread(function: Callable[[], Any]) -> threading.Thread:
@@ -211,13 +206,6 @@ def test_strangers_are_refused_and_workers_are_served_all_the_same(
             assert answer(address.port, over_tls=True) == b""
     release.touch()
     assert launcher.end() == (0, "\n")
-
-
-@pytest.mark.usefixtures("quick_stages")
-def test_without_dask_the_way_out_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "distributed", None)  # as if it were not there
-    with pytest.raises(UserError, match=r"distributed is not .*multiberts\[launch\]"):
-        run_plan(plan=[quick_run("note", "note")], root=str(tmp_path / "root"))
 
 
 @pytest.mark.usefixtures("quick_stages")

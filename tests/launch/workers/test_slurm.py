@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,25 +20,11 @@ from multiberts.launch.workers.engines import SlurmOptions
 from multiberts.launch.workers.slurm import SlurmJobs, script_of_jobs
 from multiberts.runs.errors import UserError
 from multiberts.tests.launch.launchers import Launcher, quick_run, wait_until
-from multiberts.tests.tools.slurm_cluster import PROGRAMS, SlurmCluster
+from multiberts.tests.tools.slurm_cluster import SlurmCluster
 
 pytestmark = pytest.mark.slow
 
 OPTIONS = {"partition": "test", "gpus": 2, "cores": 2, "walltime": "00:10:00", "poll_seconds": 1}
-
-
-@pytest.fixture
-def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCluster]:
-    """A cluster of one node; the test is skipped, saying why, where there can be none."""
-    if os.geteuid() != 0:
-        pytest.skip("needs Slurm's daemons, which only root can start")
-    missing = [program for program in PROGRAMS if shutil.which(program) is None]
-    if missing:
-        pytest.skip(f"needs Slurm: {', '.join(missing)} not found (Debian: slurm-wlm, munge)")
-    with SlurmCluster(tmp_path / "slurm") as cluster:
-        for name, value in cluster.environment.items():
-            monkeypatch.setenv(name, value)
-        yield cluster
 
 
 def jobs_of(slurm: SlurmCluster) -> list[str]:
