@@ -48,6 +48,7 @@ def launch(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_what_is_done_stays_what_is_lost_is_made_again_and_what_failed_is_told(
     tmp_path: Path,
 ) -> None:
+    """The command with stages of the project, three times: bytes and times of what is done stay."""
     bad = tmp_path / "bad.txt"
     bad.write_bytes(b"A sentence.\n\xff\xfe\n")
     os.utime(bad, (1e9, 1e9))

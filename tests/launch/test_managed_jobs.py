@@ -216,6 +216,7 @@ def test_a_seed_waits_for_the_one_that_it_builds_on_and_fails_with_it(
 
 @pytest.mark.usefixtures("quick_stages")
 def test_inputs_are_made_here_and_put_into_the_bucket(tmp_path: Path, sky: Sky) -> None:
+    """A launch here, then a job there: the only test of both in one look."""
     corpus, held_out = quick_run("note", "corpora/text"), finish(tmp_path / "held_out")
     run = seed(0, corpus, corpus=Output(corpus), evaluation_corpus=str(held_out))
     with pytest.raises(PreemptedError):

@@ -34,6 +34,7 @@ def release(tmp_path: Path) -> Path:
 def test_predictions_are_scored_by_the_same_command_that_imports_them(
     tmp_path: Path, release: Path
 ) -> None:
+    """The only launch without training whose report is made by real workers."""
     root = tmp_path / "root"
     predictions = json.dumps([{"layout": "multiberts", "source": str(release)}])
     run = ["launch", "run", f"--root={root}", f"--predictions={predictions}", "--workers=1"]

@@ -282,6 +282,7 @@ def test_a_stopped_worker_of_a_killed_launcher_leaves_no_process_and_its_attempt
 def test_a_launch_first_ends_what_one_before_has_left(
     tmp_path: Path, start: Start, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Two real launches: what is left is ended before the first run, helpers of this process are not."""
     root = tmp_path / "root"
     left, spared = start(root), start(tmp_path / "other")
     run = quick_run("note", "run", value=1)

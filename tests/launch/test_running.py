@@ -126,6 +126,7 @@ def test_runs_of_long_paths_have_logs_and_markers(launched: Launched) -> None:
 def test_failed_runs_are_tried_again_then_told_and_the_others_go_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Real workers that raise, refuse and die: what the report, the logs and a second launch say."""
     root, scratch = tmp_path / "a root", tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
@@ -217,6 +218,7 @@ def test_a_folder_in_the_place_of_a_link_is_refused(tmp_path: Path) -> None:
 def test_a_killed_launcher_leaves_nothing_the_next_goes_on_and_ctrl_c_stops_all(
     start_launcher: StartLauncher, tmp_path: Path
 ) -> None:
+    """Real processes: only the kernel shows what a SIGKILL leaves behind."""
     root = tmp_path / "root"
     holds = quick_run("hold", "hold", seconds=600)
     waits = quick_run("wait", "wait", release="never")
@@ -247,6 +249,7 @@ def test_a_killed_launcher_leaves_nothing_the_next_goes_on_and_ctrl_c_stops_all(
 def test_what_dies_or_is_stopped_beside_the_launcher_is_replaced(
     start_launcher: StartLauncher, tmp_path: Path
 ) -> None:
+    """The only test of a worker that stops without dying, which real heartbeats alone reveal."""
     root, release = tmp_path / "root", str(tmp_path / "release")
     waits = quick_run("wait", "wait", release=release)
     more = quick_run("wait", "more", release=release)
@@ -372,6 +375,7 @@ def full_disk(tmp_path: Path, size: str) -> Iterator[Path]:
 def test_a_full_disk_is_one_line_and_the_same_command_resumes(
     start_launcher: StartLauncher, tmp_path: Path, kind: str
 ) -> None:
+    """The only test of a launch whose workers and launcher find no room."""
     with contextlib.ExitStack() as stack:
         limit: dict[str, Any] = {"max_bytes_of_file": 2**19}
         root = tmp_path / "root"
@@ -417,6 +421,7 @@ def test_a_disk_without_room_for_the_plan_is_one_line(
 def test_asked_to_stop_workers_save_and_the_same_command_goes_on_but_not_a_second_beside_it(
     start_launcher: StartLauncher, tmp_path: Path
 ) -> None:
+    """Real signals to launcher, worker and terminal: every way of asking lets the run save."""
     root = tmp_path / "root"
     waits = quick_run("wait", "wait", release="never", seconds_to_leave=0.5)
     note = quick_run("note", "note")

@@ -170,6 +170,7 @@ def smoke_run(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Callabl
     "name", [RUNS[0], *(pytest.param(name, marks=pytest.mark.slow) for name in RUNS[1:])]
 )
 def test_it_runs_at_smoke_size(smoke_run: Callable[[str], Path], name: str) -> None:
+    """The only configuration that trains; the others are compared with `pretrain`'s parameters."""
     run = smoke_run(name)
     assert (run / "DONE").is_file()
     [last] = [p for p in (run / "checkpoints").iterdir() if p.name != "step_0"][-1:]

@@ -50,39 +50,26 @@ def stage(
     """
 
 
+EPOCHS = "float above 0 and at most 100 or None"
+# What is refused, by parameter, with the type that is said.
+REFUSED: dict[str, tuple[str, list[Any]]] = {
+    "steps": ("int", ["100", 2.5, 2.0, True, None]),
+    "rate": ("float", [True, "1e-4", float("nan"), float("inf"), 10**309]),
+    "files": ("list of str", ["/data", ["a", 1], {"a": 1}]),
+    "model": ("mapping of str to any or None", [3, {3: 4}]),
+    "name": ("str", [None, 3]),
+    "flag": ("bool", ["no", 0]),
+    "devices": ("int or 'auto'", ["all", True]),
+    "either": ("str or list of str or None", [3]),
+    "seeds": ("list of int", [[0, "1"], [0, False]]),
+    "epochs": (EPOCHS, [0, 100.5, float("nan"), "3"]),
+    "kept": ("list of int at least 0", [[0, -1]]),
+}
+
+
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
-    [
-        ("steps", "100", "int"),
-        ("steps", 2.5, "int"),
-        ("steps", 2.0, "int"),
-        ("steps", True, "int"),
-        ("steps", None, "int"),
-        ("rate", True, "float"),
-        ("rate", "1e-4", "float"),
-        ("rate", float("nan"), "float"),
-        ("rate", float("inf"), "float"),
-        ("rate", 10**309, "float"),
-        ("files", "/data", "list of str"),
-        ("files", ["a", 1], "list of str"),
-        ("files", {"a": 1}, "list of str"),
-        ("model", 3, "mapping of str to any or None"),
-        ("model", {3: 4}, "mapping of str to any or None"),
-        ("name", None, "str"),
-        ("name", 3, "str"),
-        ("flag", "no", "bool"),
-        ("flag", 0, "bool"),
-        ("devices", "all", "int or 'auto'"),
-        ("devices", True, "int or 'auto'"),
-        ("either", 3, "str or list of str or None"),
-        ("seeds", [0, "1"], "list of int"),
-        ("seeds", [0, False], "list of int"),
-        ("epochs", 0, "float above 0 and at most 100 or None"),
-        ("epochs", 100.5, "float above 0 and at most 100 or None"),
-        ("epochs", float("nan"), "float above 0 and at most 100 or None"),
-        ("epochs", "3", "float above 0 and at most 100 or None"),
-        ("kept", [0, -1], "list of int at least 0"),
-    ],
+    [(name, value, said) for name, (said, values) in REFUSED.items() for value in values],
 )
 def test_a_value_of_another_type_is_refused_in_one_line(
     name: str, value: object, expected: str
@@ -94,25 +81,21 @@ def test_a_value_of_another_type_is_refused_in_one_line(
     )
 
 
+PASSING: dict[str, list[Any]] = {
+    "steps": [0],
+    "rate": [1],
+    "files": [("a",), []],
+    "model": [{"a": None}, None],
+    "flag": [False],
+    "devices": [2, "auto"],
+    "either": ["a", ["a"]],
+    "epochs": [100, 1e-9, None],
+    "kept": [[0, 5]],
+}
+
+
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("steps", 0),
-        ("rate", 1),
-        ("files", ("a",)),
-        ("files", []),
-        ("model", {"a": None}),
-        ("model", None),
-        ("flag", False),
-        ("devices", 2),
-        ("devices", "auto"),
-        ("either", "a"),
-        ("either", ["a"]),
-        ("epochs", 100),
-        ("epochs", 1e-9),
-        ("epochs", None),
-        ("kept", [0, 5]),
-    ],
+    ("name", "value"), [(name, value) for name, values in PASSING.items() for value in values]
 )
 def test_a_value_of_the_right_type_passes(name: str, value: object) -> None:
     check_arguments(stage, {name: value})
@@ -135,37 +118,26 @@ def test_an_entry_with_settings_refuses_its_callers_bad_values() -> None:
         entry(kept=[-3])
 
 
+# Of flags, by parameter: what is given and what it means.
+FLAGS: dict[str, list[tuple[list[str], Any]]] = {
+    "steps": [(["3"], 3), (["three"], "three")],
+    "rate": [(["1e-4"], 1e-4), (["1"], 1)],
+    "files": [(["a,b"], ["a", "b"]), (["a,b", "c"], ["a,b", "c"]), (["['a,b']"], ["a,b"])],
+    "seeds": [(["1,2"], [1, 2])],
+    "model": [(['{"a": 1}'], {"a": 1}), (["None"], None)],
+    "name": [(["1"], "1"), (["None"], "None")],
+    "flag": [(["true"], True), (["False"], False)],
+    "devices": [(["2"], 2), (["auto"], "auto")],
+    "either": [(["a"], "a"), (["none"], None), (["a", "b"], ["a", "b"])],
+    "epochs": [(["2"], 2), (["none"], None)],
+    "kept": [(["0,5"], [0, 5])],
+    "some": [(["40"], [40]), (["0,40"], (0, 40)), (["last"], "last")],
+    "folders": [(["{'a': 'b'}"], {"a": "b"}), (["a,b"], ["a", "b"])],
+}
+
+
 @pytest.mark.parametrize(
-    ("name", "texts", "value"),
-    [
-        ("steps", ["3"], 3),
-        ("steps", ["three"], "three"),
-        ("rate", ["1e-4"], 1e-4),
-        ("rate", ["1"], 1),
-        ("files", ["a,b"], ["a", "b"]),
-        ("files", ["a,b", "c"], ["a,b", "c"]),
-        ("files", ["['a,b']"], ["a,b"]),
-        ("seeds", ["1,2"], [1, 2]),
-        ("model", ['{"a": 1}'], {"a": 1}),
-        ("model", ["None"], None),
-        ("name", ["1"], "1"),
-        ("name", ["None"], "None"),
-        ("flag", ["true"], True),
-        ("flag", ["False"], False),
-        ("devices", ["2"], 2),
-        ("devices", ["auto"], "auto"),
-        ("either", ["a"], "a"),
-        ("either", ["none"], None),
-        ("either", ["a", "b"], ["a", "b"]),
-        ("epochs", ["2"], 2),
-        ("epochs", ["none"], None),
-        ("kept", ["0,5"], [0, 5]),
-        ("some", ["40"], [40]),
-        ("some", ["0,40"], (0, 40)),
-        ("some", ["last"], "last"),
-        ("folders", ["{'a': 'b'}"], {"a": "b"}),
-        ("folders", ["a,b"], ["a", "b"]),
-    ],
+    ("name", "texts", "value"), [(name, *row) for name, rows in FLAGS.items() for row in rows]
 )
 def test_a_flag_is_read_by_its_annotation(name: str, texts: list[str], value: object) -> None:
     assert value_of_flag(texts, annotations_of(stage)[name]) == value

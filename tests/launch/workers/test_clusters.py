@@ -245,6 +245,7 @@ def test_where_other_clients_keep_all_workers_busy_it_is_said(
 def test_a_worker_that_is_asked_to_leave_saves_and_a_scheduler_that_ends_is_said_in_one_line(
     cluster: DaskCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The only test of a cluster of others that loses parts; their end costs the cluster's seconds."""
     # Before it gives up, the client tries to connect for a minute.
     monkeypatch.setitem(pool._SETTINGS, "distributed.comm.timeouts.connect", "2s")
     root = tmp_path / "root"

@@ -52,6 +52,7 @@ def texts(source, datasets_dir, field="text", begin=0, end=None):
 
 
 def test_examples_are_documents_in_the_order_of_the_files(datasets_dir):
+    """First here to import TensorFlow Datasets: its seconds are those."""
     assert dataset_size("little_wikipedia", datasets_dir)[0] == 23
     assert texts("little_wikipedia", datasets_dir) == TEXTS
     assert texts("little_wikipedia:train", datasets_dir) == TEXTS
@@ -80,11 +81,12 @@ def test_what_is_not_there_is_refused_in_one_line(datasets_dir):
 
 
 def test_a_dataset_gives_the_same_bytes_as_its_text(datasets_dir, tmp_path, monkeypatch):
+    """The only corpus from TensorFlow Datasets, which takes long to open."""
     lines = tmp_path / "text.jsonl"
     lines.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
     common = {"vocabulary_size": 100, "sequence_length": 16, "num_workers": 1}
     prepare(run_dir=str(tmp_path / "json"), sources=[str(lines)], source_format="jsonl", **common)
-    monkeypatch.setattr("multiberts.pretrain.corpus.shards.SHARD_BYTES", 300)
+    monkeypatch.setattr("multiberts.pretrain.corpus.shards.SHARD_BYTES", 600)
     prepare(
         run_dir=str(tmp_path / "tfds"),
         sources=["little_wikipedia"],

@@ -244,6 +244,7 @@ def test_command_refuses_bad_input_in_one_line_with_status_2(tmp_path):
 
 
 def test_a_killed_run_started_again_ends_in_the_same_bytes(tmp_path):
+    """Killed at several moments, as only a real process can be."""
     source = write_text(tmp_path / "long.txt.gz", documents=1000)
     passes = "prepare.dupe_factor = 10"
     assert command(tmp_path / "whole", source, passes).wait() == 0

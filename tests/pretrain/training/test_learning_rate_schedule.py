@@ -68,6 +68,7 @@ def test_treatments_of_a_run(arguments: Arguments, tmp_path: Path) -> None:
 def test_refusal_of_a_checkpoint_without_its_step_leaves_the_run_directory_free(
     arguments: Arguments, tmp_path: Path
 ) -> None:
+    """First here to import TensorFlow: its seconds are those."""
     pretrain(**arguments(tmp_path / "base", num_steps=1))
     start = tmp_path / "start"
     source = str(checkpoint_path(tmp_path / "base", 1))

@@ -45,6 +45,7 @@ def start(call: dict[str, Any]) -> warm.Process:
 def test_a_machine_that_will_be_taken_away_saves_and_pushes_at_once(
     arguments: Arguments, answers: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The only run that hears of its end over HTTP and pushes to a bucket."""
     monkeypatch.setenv("RUNS_MIRROR", str(tmp_path / "mirrors"))
     monkeypatch.setenv("RUNS_PUSH_SECONDS", "1e6")
     bucket = Bucket(f"file://{tmp_path}/bucket/run")

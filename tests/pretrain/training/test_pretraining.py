@@ -37,6 +37,7 @@ SCHEDULE = {
 
 
 def test_it_learns_and_keeps_its_schedule(arguments: Arguments, tmp_path: Path) -> None:
+    """The only test that a loss falls."""
     run, before = tmp_path / "run", live_bytes()
     pretrain(**arguments(run, **SCHEDULE))
     assert live_bytes() <= before, "the trainer's weights are still in memory"
@@ -70,6 +71,7 @@ def test_same_command_again_touches_nothing(arguments: Arguments, tmp_path: Path
 
 
 def test_continues_from_a_checkpoint(arguments: Arguments, tmp_path: Path) -> None:
+    """With the other GELU, so that its seconds are two programs'."""
     exact = {**MODEL, "hidden_act": "gelu_exact"}
     pretrain(**arguments(tmp_path / "base", **SHORT, model=exact))
     base = checkpoint_path(tmp_path / "base", 2)
@@ -97,6 +99,7 @@ def test_continues_from_a_checkpoint(arguments: Arguments, tmp_path: Path) -> No
 def test_a_further_phase_starts_from_the_first_as_the_refusal_says(
     arguments: Arguments, tmp_path: Path, phase: dict[str, Any]
 ) -> None:
+    """Longer, or with fewer masks, which need a program of their own."""
     first = {**SCHEDULE, "num_steps": 4, "warmup_steps": 1, "checkpoint_steps": [2]}
     pretrain(**arguments(tmp_path / "run", **first))
     second = arguments(tmp_path / "run", **{**first, "checkpoint_steps": [], **phase})

@@ -75,6 +75,7 @@ def test_batches_of_several_threads_are_the_same(
 def test_sigterm_finishes_the_step_saves_and_exits_with_75(
     arguments: Arguments, tmp_path: Path
 ) -> None:
+    """The only real signal to the real command before each commit."""
     run = tmp_path / "run"
     endless = arguments(run, **{**SCHEDULE, "num_steps": 10**6, "save_state_every_steps": 10**6})
     flags = [f"--gin_param=pretrain.{name} = {value!r}" for name, value in endless.items()]
@@ -110,6 +111,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_full_disk_is_one_line_and_keeps_what_was_saved(
     arguments: Arguments, whole: Path, small_disk: Path
 ) -> None:
+    """A real disk that is full, and the bytes of the run after it."""
     run = small_disk / "run"
     schedule = {**SCHEDULE, "save_state_every_steps": 20, "tensorboard": False}
     with pytest.raises(UserError, match=r"cannot write .*No space left on device; free some space"):

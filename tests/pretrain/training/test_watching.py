@@ -66,6 +66,7 @@ def held_out(corpus: Path) -> str:
 
 
 def test_held_out_evaluation(arguments: Arguments, held_out: str, tmp_path: Path) -> None:
+    """The only comparison of what a run records with a product over all words by itself."""
     run = tmp_path / "run"
     pretrain(**arguments(run, **SHORT, evaluation_corpus=held_out))
     lines = read_metrics(run / "metrics.jsonl")
