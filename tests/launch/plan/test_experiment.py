@@ -213,10 +213,7 @@ BASE = experiment()["procedures"]["base"]
     ("changes", "message"),
     [
         ({"world": None}, "no world is made"),
-        (
-            {"procedures": {"../../x": experiment()["procedures"]["base"]}},
-            "outside the experiment's root",
-        ),
+        ({"procedures": {"../../x": BASE}}, "outside the experiment's root"),
         ({"tasks": {"facts": {"data_dir": "data:facts"}}}, "launch.data is not set"),
         ({"corpora": {}}, "expected one of launch.corpora"),
         ({"world": {"world_sed": 1}}, "no parameter 'world_sed'"),
@@ -240,11 +237,24 @@ BASE = experiment()["procedures"]["base"]
             "nowhere/at/all has no table named train",
         ),
         ({"procedures": {"base": {"corpus": "base", "model": MODEL}}}, "pretrain.num_steps"),
+        # Lists that would leave nothing to run.
+        ({"pretrain_seeds": []}, r"launch.pretrain_seeds is \[\], so cda_incr would have no runs"),
+        ({"pretrain_seeds": {"base": [0]}}, r"launch.pretrain_seeds is .*, so cda_incr would"),
+        ({"finetune_seeds": {"facts": [], "pronoun_probe": []}}, "is empty for facts"),
+        ({"procedures": {}}, "facts, pronoun_probe would have no checkpoint to start from"),
+        ({"pretrain_seeds": 5}, "launch.pretrain_seeds is 5,"),
+        ({"pretrain_seeds": "01"}, "launch.pretrain_seeds is '01',"),
+        ({"pretrain_seeds": [0.5]}, r"launch.pretrain_seeds is \[0.5\],"),
+        ({"learning_rates": [0.0]}, r"launch.learning_rates is \[0.0\],"),
+        ({"learning_rates": ["1e-4"]}, r"launch.learning_rates is \['1e-4'\],"),
     ],
 )
-def test_what_refers_to_nothing_is_refused(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message):
+def test_what_refers_to_nothing_or_leaves_nothing_to_run_is_refused(
+    changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError, match=message) as refusal:
         planned(**changes)
+    assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize(
@@ -278,28 +288,6 @@ def test_corpora_may_be_listed_in_any_order_but_not_in_a_circle() -> None:
     turned["base"] = {**turned["base"], "vocabulary": "swapped:vocab.txt"}
     with pytest.raises(UserError, match=r"circle in launch\.corpora"):
         planned(corpora=turned)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"pretrain_seeds": []}, r"launch.pretrain_seeds is \[\], so cda_incr would have no runs"),
-        ({"pretrain_seeds": {"base": [0]}}, r"launch.pretrain_seeds is .*, so cda_incr would"),
-        ({"finetune_seeds": {"facts": [], "pronoun_probe": []}}, "is empty for facts"),
-        ({"procedures": {}}, "facts, pronoun_probe would have no checkpoint to start from"),
-        ({"pretrain_seeds": 5}, "launch.pretrain_seeds is 5,"),
-        ({"pretrain_seeds": "01"}, "launch.pretrain_seeds is '01',"),
-        ({"pretrain_seeds": [0.5]}, r"launch.pretrain_seeds is \[0.5\],"),
-        ({"learning_rates": [0.0]}, r"launch.learning_rates is \[0.0\],"),
-        ({"learning_rates": ["1e-4"]}, r"launch.learning_rates is \['1e-4'\],"),
-    ],
-)
-def test_lists_that_would_leave_nothing_to_run_are_refused(
-    changes: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(UserError, match=message) as refusal:
-        planned(**changes)
-    assert "\n" not in str(refusal.value)
 
 
 def test_an_untrained_task_needs_no_seeds() -> None:

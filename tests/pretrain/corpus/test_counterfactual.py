@@ -1,8 +1,10 @@
 """Pronouns are swapped as asked, and the rule for "her" and "his" is right as often as stated."""
 
+import csv
 import itertools
 import re
-from collections import Counter
+from collections import Counter, defaultdict
+from pathlib import Path
 from typing import get_args
 
 import numpy as np
@@ -22,247 +24,11 @@ from multiberts.pretrain.corpus.documents import Piece, read_documents
 
 pytestmark = pytest.mark.seconds
 
-# Sentence and its counterpart with every pronoun swapped, written by hand before the rule was run. The
-# rule's word lists were then extended with these at hand.
-LABELLED = [
-    # her before a noun phrase
-    ("She lost her keys.", "He lost his keys."),
-    ("Her mother called.", "His mother called."),
-    ("The nurse finished her long shift.", "The nurse finished his long shift."),
-    ("She raised her left hand.", "He raised his left hand."),
-    ("It was her only child.", "It was his only child."),
-    ("They praised her early novels.", "They praised his early novels."),
-    ("She wrote her 'memoirs' there.", "He wrote his 'memoirs' there."),
-    ("In her 1925 novel she tried it.", "In his 1925 novel he tried it."),
-    ("She sold her newly built house.", "He sold his newly built house."),
-    ("She did her very best.", "He did his very best."),
-    ("Her second husband died.", "His second husband died."),
-    ("Her Majesty arrived.", "His Majesty arrived."),
-    ("She loved her lovely garden.", "He loved his lovely garden."),
-    ("She kept her then-famous name.", "He kept his then-famous name."),
-    ("She lost her home.", "He lost his home."),
-    ("her sister's friends", "his sister's friends"),
-    ("She shook her head and left.", "He shook his head and left."),
-    ("She spent her life abroad.", "He spent his life abroad."),
-    ("I like her more recent work.", "I like his more recent work."),
-    ("She broke her wrist.", "He broke his wrist."),
-    ("Her friendly advice helped.", "His friendly advice helped."),
-    ("Her own room was cold.", "His own room was cold."),
-    # her as an object
-    ("I saw her.", "I saw him."),
-    ("We told her that it was late.", "We told him that it was late."),
-    ("He gave her a book.", "She gave him a book."),
-    ("They met her in Paris.", "They met him in Paris."),
-    ("I asked her to stay.", "I asked him to stay."),
-    ("He left her, and wept.", "She left him, and wept."),
-    ("Nobody believed her again.", "Nobody believed him again."),
-    ("He thanked her warmly.", "She thanked him warmly."),
-    ("He loved her because she listened.", "She loved him because he listened."),
-    ("They offered her the job.", "They offered him the job."),
-    ("Her and me, we were friends.", "Him and me, we were friends."),
-    ("I know her and her brother.", "I know him and his brother."),
-    ("He looked at her with pity.", "She looked at him with pity."),
-    ("I gave her my word.", "I gave him my word."),
-    ("It made her happy.", "It made him happy."),
-    ("He saw her leave.", "She saw him leave."),
-    ("He let her go.", "She let him go."),
-    ("They named her Anna.", "They named him Anna."),
-    ("He found her asleep.", "She found him asleep."),
-    ("It took her three years.", "It took him three years."),
-    ("I heard her when she sang.", "I heard him when he sang."),
-    ("I told her yesterday.", "I told him yesterday."),
-    ("He paid her, of course.", "She paid him, of course."),
-    ("The man behind her was tall.", "The man behind him was tall."),
-    ("They sent her home.", "They sent him home."),
-    ('He called her "friend".', 'She called him "friend".'),
-    # his before a noun phrase
-    ("He lost his keys.", "She lost her keys."),
-    ("His father agreed.", "Her father agreed."),
-    ("He did his own work.", "She did her own work."),
-    ("In his early years he travelled.", "In her early years she travelled."),
-    ("A man and his dog came.", "A man and her dog came."),
-    ("He put on his old brown coat.", "She put on her old brown coat."),
-    ('his "plan" failed', 'her "plan" failed'),
-    ("Each did his or her part.", "Each did her or his part."),
-    ("His Royal Highness spoke.", "Her Royal Highness spoke."),
-    ("He kept his family's house.", "She kept her family's house."),
-    # his alone
-    ("The book is his.", "The book is hers."),
-    ("It was his, not mine.", "It was hers, not mine."),
-    ("A friend of his came by.", "A friend of hers came by."),
-    ("A friend of his is here.", "A friend of hers is here."),
-    ("His is the better plan.", "Hers is the better plan."),
-    ("The land was his by right.", "The land was hers by right."),
-    ("What was his and what was not?", "What was hers and what was not?"),
-    # one counterpart
-    ("He saw himself.", "She saw herself."),
-    ("She did it herself.", "He did it himself."),
-    ("The choice was hers.", "The choice was his."),
-    ("We saw him there.", "We saw her there."),
-    ("He's late, and she'd know.", "She's late, and he'd know."),
-    ("HE SAW HER. She saw HIM.", "SHE SAW HIM. He saw HER."),
-]
-
-
-# Written after the rule was finished, to be hard for it, and not used to change it.
-HELD_OUT = [
-    ("The doctor told her patient to rest.", "The doctor told his patient to rest."),
-    ("The lawyer thanked her for coming.", "The lawyer thanked him for coming."),
-    ("They elected her president.", "They elected him president."),
-    ("We watched her dance all night.", "We watched him dance all night."),
-    ("Her dance lasted all night.", "His dance lasted all night."),
-    ("He envied her success.", "She envied his success."),
-    ("Critics called her performance weak.", "Critics called his performance weak."),
-    ("The crowd cheered her on.", "The crowd cheered him on."),
-    ("Her always cheerful brother sang.", "His always cheerful brother sang."),
-    ("She handed her coat to the maid.", "He handed his coat to the maid."),
-    ("I showed her photographs of the sea.", "I showed him photographs of the sea."),
-    ("The storm forced her inside.", "The storm forced him inside."),
-    ("She gave her all.", "He gave his all."),
-    ("Her not coming surprised us.", "His not coming surprised us."),
-    ("They blamed her alone.", "They blamed him alone."),
-    ("The engineer checked her design twice.", "The engineer checked his design twice."),
-    ("He wished her luck.", "She wished him luck."),
-    ("Her three sons emigrated.", "His three sons emigrated."),
-    ("He had married her in 1902.", "She had married him in 1902."),
-    ("They took her car away.", "They took his car away."),
-    ("Everyone around her laughed.", "Everyone around him laughed."),
-    ("His was a hard life.", "Hers was a hard life."),
-    ("The victory was finally his.", "The victory was finally hers."),
-    ("That idea of his failed.", "That idea of hers failed."),
-    ("His once famous shop closed.", "Her once famous shop closed."),
-    ("No cousin of his would lie.", "No cousin of hers would lie."),
-    ("His name is on his door.", "Her name is on her door."),
-    ("His and her towels hung there.", "Her and his towels hung there."),
-    ("The boss gave him his pay.", "The boss gave her her pay."),
-    ("He taught himself her language.", "She taught herself his language."),
-]
-
-
-# Written after the word lists were extended by what real text showed, and not used to change them. One
-# sentence and the counterpart of each her, his, hers and him in it.
-FRESH = [
-    ("The committee praised her for her courage.", "him his"),
-    ("Nobody had told her about the delay.", "him"),
-    ("Her report was late again.", "His"),
-    ("They followed her through the market.", "him"),
-    ("The jury found her guilty.", "him"),
-    ("We admired her garden from the road.", "his"),
-    ("The letter reached her on Friday.", "him"),
-    ("He asked her what she wanted.", "him"),
-    ("The teacher corrected her spelling.", "his"),
-    ("I have never met her before.", "him"),
-    ("A stranger handed her an envelope.", "him"),
-    ("Her eyes were fixed on the door.", "His"),
-    ("The noise kept her awake.", "him"),
-    ("The company offered her shares.", "him"),
-    ("It was her turn to speak.", "his"),
-    ("They considered her a genius.", "him"),
-    ("The police arrested her at the border.", "him"),
-    ("Her first album sold well.", "His"),
-    ("He wrote to her every week.", "him"),
-    ("The captain and her crew escaped.", "his"),
-    ("Her being late annoyed us.", "His"),
-    ("She turned her back on them.", "his"),
-    ("They called her back at noon.", "him"),
-    ("The rain made her shiver.", "him"),
-    ("In her later life she painted.", "his"),
-    ("I saw her later that day.", "him"),
-    ("Doctors gave her six months.", "him"),
-    ("Her will was read on Monday.", "His"),
-    ("The boss promoted her twice.", "him"),
-    ("He bought her flowers.", "him"),
-    ("She had her hair cut.", "his"),
-    ("The dog bit her hand.", "his"),
-    ("The dog bit her badly.", "him"),
-    ("Her once splendid house stood empty.", "His"),
-    ("The editor thanked her and left.", "him"),
-    ("The prize made her famous overnight.", "him"),
-    ("I can hear her singing in the kitchen.", "him"),
-    ("I like her singing.", "his"),
-    ("The nurse brought her some soup.", "him"),
-    ("Her sister, a doctor, agreed.", "His"),
-    ("The council elected her mayor.", "him"),
-    ("They all stared at her in silence.", "him"),
-    ("The general led her troops north.", "his"),
-    ("We saw her off at the station.", "him"),
-    ("Her many books are read today.", "His"),
-    ("The idea pleased her greatly.", "him"),
-    ("A scarf hid her face.", "his"),
-    ("The city named her an honorary citizen.", "him"),
-    ("He had known her since childhood.", "him"),
-    ("He had known her father since childhood.", "his"),
-    ("No one but her could open it.", "him"),
-    ("They took her prisoner.", "him"),
-    ("They shot her twice.", "him"),
-    ("The queen and her ministers met.", "his"),
-    ("She kissed her (late) husband's picture.", "his"),
-    ("He showed her how to sail.", "him"),
-    ("I watched her closely.", "him"),
-    ('She opened her "secret" drawer.', "his"),
-    ("It took her by surprise.", "him"),
-    ("Her own children never knew.", "His"),
-    ("The manager fired her last week.", "him"),
-    ("The manager kept her last letter.", "his"),
-    ("Illness forced her to resign.", "him"),
-    ("Let her speak.", "him"),
-    ("Her speech moved everyone.", "His"),
-    ("The court awarded her damages.", "him"),
-    ("They missed her more than ever.", "him"),
-    ("They missed her more famous brother.", "his"),
-    ("We helped her up the stairs.", "him"),
-    ("Her up-to-date notes were useful.", "His"),
-    ("The author signed her new novel.", "his"),
-    ("My brother married her in June.", "him"),
-    ("People trusted her less after that.", "him"),
-    ("I owe her money.", "him"),
-    ("She lost her money.", "his"),
-    ("His answer surprised us.", "Her"),
-    ("This house is his.", "hers"),
-    ("That dog of his barked.", "hers"),
-    ("The fault was his alone.", "hers"),
-    ("His alone among the plans was cheap.", "Hers"),
-    ("He gave his all.", "her"),
-    ("The decision is not his to make.", "hers"),
-    ("He sold his old car.", "her"),
-    ("We compared her work with his.", "his hers"),
-    ("His and mine are alike.", "Hers"),
-    ("All that was his is gone.", "hers"),
-    ("He defended his then partner.", "her"),
-    ("His mother-in-law called.", "Her"),
-    ("He hid behind his newspaper.", "her"),
-    ("A brother of his lives here.", "hers"),
-    ("The bag beside his was stolen.", "hers"),
-    ("In his opinion, it failed.", "her"),
-    ("He was in his early twenties.", "her"),
-    ("He raised his right arm.", "her"),
-    ("His many friends wept.", "Her"),
-    ("He took his time.", "her"),
-    ("I prefer my own room to his.", "hers"),
-    ("His being there helped.", "Her"),
-    ("His two sons agreed.", "Her"),
-    ("He and his were safe.", "hers"),
-    ("Everything about his 1998 film is odd.", "her"),
-    ("This pen must be his, I think.", "hers"),
-    ("He lost both his parents.", "her"),
-    ("Was it his?", "hers"),
-    ("His later novels are dull.", "Her"),
-    ("What is his is yours.", "hers"),
-    ("He shook his head sadly.", "her"),
-    ("Not one word of his was kept.", "hers"),
-    ('He read from his "Odes to Spring".', "her"),
-    ("His Excellency arrived.", "Her"),
-    ("I borrowed his to finish it.", "hers"),
-    ("The choice was hers.", "his"),
-    ("Hers was the louder voice.", "His"),
-    ("A colleague of hers resigned.", "his"),
-    ("The red one is hers, I believe.", "his"),
-    ("I saw him yesterday.", "her"),
-    ("They gave him his hat.", "her her"),
-    ("Him I never liked.", "Her"),
-    ("The guard let him through.", "her"),
-    ("We spoke about him and his work.", "her her"),
-]
+# `counterfactuals.csv` has sentences by part. At hand: with every pronoun swapped, written by hand before
+# the rule was run; its word lists were then extended with these. Held out: written after the rule was
+# finished, to be hard for it, and not used to change it. Fresh: written after the word lists were extended by
+# what real text showed, and not used to change them, with the counterpart of each her, his, hers and him.
+TABLE = Path(__file__).with_name("counterfactuals.csv")
 
 
 def swap_pronouns(text, *, counterfactual_seed, document, probability=0.5):
@@ -301,8 +67,14 @@ def filled_in(text, counterparts):
 
 def test_rule_is_right_as_often_as_measured_on_more_than_200_cases():
     """Measured: at hand 71 of 71; held out 26 of 33; fresh 116 of 124 (94 %). Text is easier."""
-    at_hand, held_out = right_and_all(LABELLED), right_and_all(HELD_OUT)
-    fresh = right_and_all([(text, filled_in(text, answers)) for text, answers in FRESH])
+    parts = defaultdict(list)
+    with TABLE.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            expected = row["expected"]
+            if row["part"] == "fresh":
+                expected = filled_in(row["text"], expected)
+            parts[row["part"].partition(":")[0]].append((row["text"], expected))
+    at_hand, held_out, fresh = (right_and_all(parts[n]) for n in ("at hand", "held out", "fresh"))
     assert at_hand[1] + held_out[1] + fresh[1] >= 200
     assert at_hand[0] == at_hand[1], at_hand
     assert held_out[0] >= 0.78 * held_out[1], held_out
