@@ -26,6 +26,14 @@ from multiberts.tests.tools import warm
 from multiberts.tests.tools.patience import PATIENCE
 
 HERE = Path(__file__).resolve().parent
+# Of runs that are planned and never made.
+MODEL = {
+    "num_hidden_layers": 1,
+    "hidden_size": 8,
+    "num_attention_heads": 1,
+    "intermediate_size": 16,
+    "max_position_embeddings": 32,
+}
 
 
 def launch(content: str) -> None:

@@ -25,6 +25,7 @@ from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import PreemptedError
 from multiberts.tests import good_files
 from multiberts.tests.launch.launchers import quick_run
+from multiberts.tests.pretrain.conftest import MODEL
 from multiberts.tests.tools.sky_program import Sky, make_executable
 
 LINK = str(Path(managed_jobs.__file__).parents[2])
@@ -42,13 +43,7 @@ TINY = Experiment(
     procedures={
         'the "first"': {
             "corpus": "it's",
-            "model": {
-                "num_hidden_layers": 1,
-                "hidden_size": 32,
-                "num_attention_heads": 2,
-                "intermediate_size": 64,
-                "max_position_embeddings": 32,
-            },
+            "model": MODEL,
             "sequence_length": 32,
             "max_predictions_per_sequence": 5,
             "batch_size": 8,

@@ -147,11 +147,8 @@ class Node:
         ([2], 2, 0),  # refused input
         ([75, 0], 0, 1),
         ([75, 75, 75], 75, 2),
-        (
-            [137, 137, 137],
-            137,
-            2,
-        ),  # a device that hangs counts as a failure, as too little memory does
+        # A device that hangs counts as a failure, as too little memory does.
+        ([137, 137, 137], 137, 2),
         ([137, 1, 1], 1, 2),
         ([1, 137, 75], 75, 2),
     ],

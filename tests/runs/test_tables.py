@@ -38,11 +38,8 @@ def written(path: Path, text: str | bytes) -> Path:
         ("a.tsv", 'id\ttext\n1\ta "quote\n2\ttwo, or more\n', 2),
         ("a.txt", '\ufefftext\tid\r\na "quote\t1\r\ntwo, or more\t2', 2),
         ("a.csv", 'id,text\n1,"a ""quote"\n2,"two, or more"\n', 2),
-        (
-            "a.csv",
-            'id;text\n1;"a ""quote"\n2;two, or more\n',
-            2,
-        ),  # of spreadsheets with decimal commas
+        # Of spreadsheets with decimal commas.
+        ("a.csv", 'id;text\n1;"a ""quote"\n2;two, or more\n', 2),
         pytest.param(
             "a.tsv", 'id\ttext\n1\ta "quote\n2\ttwo, or more\n'.encode("utf-16"), 2, id="utf-16"
         ),

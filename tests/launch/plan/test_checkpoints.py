@@ -18,6 +18,7 @@ from multiberts.launch.plan.experiment import Experiment, make_plan
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
+from multiberts.tests.launch.launchers import MODEL
 from multiberts.tests.tools.fake_hub import FakeHub, hub_command
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##c"]
@@ -212,15 +213,6 @@ def test_a_folder_that_says_too_little(
         UserError, match=r"seed_0 and .*seed_0, both base-seed_0-step_2000000; leave one"
     ):
         find_starts([str(release)])
-
-
-MODEL = {
-    "num_hidden_layers": 1,
-    "hidden_size": 8,
-    "num_attention_heads": 1,
-    "intermediate_size": 16,
-    "max_position_embeddings": 32,
-}
 
 
 def plan(folder: Path, checkpoints: Any, **changes: Any) -> list[PlannedRun]:

@@ -15,14 +15,7 @@ from multiberts.launch.plan.planned_run import STAGES, PlannedRun, stage_functio
 from multiberts.runs import identity
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, sha256_of_file
-
-MODEL = {
-    "num_hidden_layers": 1,
-    "hidden_size": 8,
-    "num_attention_heads": 1,
-    "intermediate_size": 16,
-    "max_position_embeddings": 32,
-}
+from multiberts.tests.launch.launchers import MODEL
 
 
 def experiment(**changes: Any) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import remove, write_atomically
 from multiberts.runs.preemption import PreemptedError, preemption_notice
+from multiberts.tests.pretrain.conftest import MODEL
 from multiberts.tests.tools import warm
 from multiberts.tests.tools.patience import PATIENCE
 
@@ -503,15 +504,6 @@ def test_a_finished_run_is_an_input_and_an_unfinished_one_is_not(
         (mirror.path / "config.gin").write_text("")
     with pytest.raises(UserError, match="-unfinished .*not finished"):
         fetch(unfinished)
-
-
-MODEL = {
-    "hidden_size": 32,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "intermediate_size": 64,
-    "max_position_embeddings": 32,
-}
 
 
 @pytest.mark.slow
