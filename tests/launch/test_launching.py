@@ -77,13 +77,6 @@ def test_what_is_done_stays_what_is_lost_is_made_again_and_what_failed_is_told(
     assert files_with_times(tmp_path) == before
 
 
-def test_a_plan_creates_nothing(tmp_path: Path) -> None:
-    result = launch("plan", f"--gin_file={write_config(tmp_path)}")
-    assert result.returncode == 0
-    assert "2 runs, 0 done" in result.stdout
-    assert not (tmp_path / "root").exists()
-
-
 TRAINED = """
 launch.procedures = ['base']
 launch.pretrain_seeds = [0, 1]

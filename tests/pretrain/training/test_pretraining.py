@@ -21,7 +21,6 @@ from multiberts.runs.errors import UserError
 from multiberts.tests.bert.model.test_configuration import HARMLESS
 from multiberts.tests.bert.training.shared_programs import live_bytes
 from multiberts.tests.pretrain.conftest import MODEL
-from multiberts.tests.tools import warm
 from multiberts.tests.tools.fake_hub import FakeHub, hub_command
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
@@ -326,22 +325,3 @@ def test_a_corpus_that_changed_is_refused_when_the_run_starts(
     with pytest.raises(UserError, match=r"tokens\.npy does not have the checksum"):
         pretrain(**arguments(tmp_path / "run", corpus=str(tmp_path / "copy"), num_steps=2))
     assert not (tmp_path / "run").exists()
-
-
-def test_command_line_refusals(corpus: Path, tmp_path: Path) -> None:
-    """One line on standard error, exit status 2, nothing written, TensorFlow never loaded."""
-
-    for flag, message in [
-        ("--gin_param=pretrain.lerning_rate = 1e-4", "lerning_rate"),
-        (
-            f"--gin_param=pretrain.corpus = {str(corpus)!r}",
-            "pretrain.model, pretrain.num_steps, pretrain.pretrain_seed",
-        ),
-        ("--gin_file=absent.gin", "--gin_file absent.gin does not exist"),
-        ("--steps=3", "unknown flag --steps; did you mean num_steps?"),
-    ]:
-        result = warm.run(["pretrain", flag], tmp_path)
-        assert result.returncode == 2, result.stderr
-        assert message in result.stderr
-        assert len(result.stderr.strip().splitlines()) == 1, result.stderr
-    assert list(tmp_path.iterdir()) == []
