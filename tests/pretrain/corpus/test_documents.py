@@ -161,75 +161,77 @@ def refuse(paths, source_format):
     return str(error.value)
 
 
-def test_missing_empty_and_blank_files_are_refused(tmp_path):
-    assert "absent.txt does not exist" in refuse([tmp_path / "absent.txt"], "raw")
-    assert "empty.txt is empty" in refuse([write(tmp_path / "empty.txt", "")], "sentences")
-    assert "holds no text" in refuse([write(tmp_path / "blank.txt", "\n \n")], "sentences")
-    # Characters that the tokeniser drops are not text either.
-    assert "holds no text" in refuse([write(tmp_path / "control.txt", "\u200b\n\n\x01\n")], "raw")
-    assert "cannot read" in refuse([tmp_path], "raw")
-
-
-@pytest.mark.parametrize(
-    ("content", "place"),
-    [
-        (b"good\nb\xffd\n", "line 2: byte 0xff at offset 6"),
-        (b"\xef\xbb\xbf\xff", "line 1: byte 0xff at offset 3"),
-        (b"a\n\n\xc3", "line 3: byte 0xc3 at offset 3"),
+LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n"
+PACKED = {
+    "packed with bzip2": bz2.compress(b"some text\n"),
+    "packed with xz": lzma.compress(b"some text\n"),
+    "a pointer of Git LFS": LFS,
+    "a web archive": gzip.compress(b"WARC/1.0\r\nWARC-Type: warcinfo\r\n"),
+}
+# By format: what a file holds, and what is said of it.
+REFUSED = {
+    "raw": [
+        # Characters that the tokeniser drops are not text.
+        ("\u200b\n\n\x01\n".encode(), "holds no text"),
+        (gzip.compress(b"some text\n" * 1000)[:-20], "{path} is not a whole gzip file"),
     ],
-)
-def test_other_encodings_are_refused_with_line_and_byte(tmp_path, content, place):
-    path = tmp_path / "latin.txt"
-    path.write_bytes(content)
-    message = refuse([path], "sentences")
-    assert f"{path} {place} is not UTF-8" in message
-
-
-@pytest.mark.parametrize(
-    ("content", "kind"),
-    [
-        (bz2.compress(b"some text\n"), "packed with bzip2"),
-        (lzma.compress(b"some text\n"), "packed with xz"),
+    "sentences": [
+        (b"", "{path} is empty"),
+        (b"\n \n", "holds no text"),
+        (b"good\nb\xffd\n", "{path} line 2: byte 0xff at offset 6 is not UTF-8"),
+        (b"\xef\xbb\xbf\xff", "{path} line 1: byte 0xff at offset 3 is not UTF-8"),
+        (b"a\n\n\xc3", "{path} line 3: byte 0xc3 at offset 3 is not UTF-8"),
+    ],
+    "wikiextractor": [
+        (b"plain text\n", "{path} line 1: found 'plain text' outside a document"),
         (
-            b"version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n",
-            "a pointer of Git LFS",
+            b'<doc id="1" title="a">\nx\n',
+            "{path} line 1: the document that starts here has no </doc>",
         ),
-        (gzip.compress(b"WARC/1.0\r\nWARC-Type: warcinfo\r\n"), "a web archive"),
+        (b'<doc id="1">\nx\n<doc id="2">\n', "{path} line 3: found <doc ...> inside"),
+        (b"</doc>\n", "{path} line 1: found '</doc>' outside"),
     ],
-    ids=["bzip2", "xz", "lfs", "warc"],  # not the bytes: gzip has the time in them
-)
+    "jsonl": [
+        (
+            b'{"text": "a"}\n{"text": \n',
+            "{path} line 2: found '{{\"text\": ', which is not whole JSON",
+        ),
+        (
+            b'{"body": "a", "id": 1}\n',
+            "{path} line 1: found fields body, id, expected text in the field 'text'",
+        ),
+        (
+            b'{"text": "a"}\n{"text": null}\n',
+            "{path} line 2: found null, expected text in the field 'text'; leave such lines",
+        ),
+        (b'{"text": ["a", "b"]}\n', '{path} line 1: found ["a", "b"], expected text'),
+        (
+            b"[1]\n",
+            "{path} line 1: found '[1]', expected text in the field 'text'; write its rows as JSON lines",
+        ),
+    ],
+}
+
+
 @pytest.mark.parametrize("source_format", FILE_FORMATS)
-def test_packed_texts_are_named(tmp_path, content, kind, source_format):
-    path = tmp_path / "text.txt"
-    path.write_bytes(content)
-    assert f"{path} is {kind}" in refuse([path], source_format)
+def test_what_is_no_text_of_a_format_is_refused_with_line_and_byte(tmp_path, source_format):
+    packed = [(content, f"{{path}} is {kind}") for kind, content in PACKED.items()]
+    for number, (content, message) in enumerate([*REFUSED.get(source_format, ()), *packed]):
+        path = tmp_path / f"{number}.txt"
+        path.write_bytes(content)
+        assert message.format(path=path) in refuse([path], source_format)
+
+
+def test_what_is_no_file_or_has_the_wrong_ending_is_refused(tmp_path):
+    assert "absent.txt does not exist" in refuse([tmp_path / "absent.txt"], "raw")
+    assert "cannot read" in refuse([tmp_path], "raw")
+    (tmp_path / "plain.txt.gz").write_bytes(b"plain text")
+    assert "not a whole gzip file" in refuse([tmp_path / "plain.txt.gz"], "raw")
 
 
 def test_texts_that_begin_as_files_of_other_kinds_do_are_read(tmp_path):
     for text in ("RDX is an explosive.", "BZhania is a village.", "Rdx2 is another."):
         assert documents_of(write(tmp_path / "text.txt", text), "raw") == [[text]]
-
-
-def test_damaged_gzip_is_refused(tmp_path):
-    path = tmp_path / "cut.txt.gz"
-    path.write_bytes(gzip.compress(b"some text\n" * 1000)[:-20])
-    assert "not a whole gzip file" in refuse([path], "raw")
-    path.write_bytes(b"plain text")
-    assert "not a whole gzip file" in refuse([path], "raw")
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("plain text\n", "line 1: found 'plain text' outside a document"),
-        ('<doc id="1" title="a">\nx\n', "line 1: the document that starts here has no </doc>"),
-        ('<doc id="1" title="a">\nx\n<doc id="2" title="b">\n', "line 3: found <doc ...> inside"),
-        ("</doc>\n", "line 1: found '</doc>' outside"),
-    ],
-)
-def test_other_layouts_are_refused_with_line(tmp_path, text, message):
-    path = write(tmp_path / "wiki.txt", text)
-    assert f"{path} {message}" in refuse([path], "wikiextractor")
 
 
 def test_blank_lines_between_sentences_are_refused(tmp_path):
@@ -313,30 +315,6 @@ def test_json_lines(tmp_path, name):
     assert documents_of(path, "jsonl") == expected
     other = write(tmp_path / name, JSON_LINES.replace('"text"', '"body"'))
     assert list(read_documents([Piece(str(other), "jsonl")], "body")) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ('{"text": "a"}\n{"text": \n', "line 2: found '{\"text\": ', which is not whole JSON"),
-        (
-            '{"body": "a", "id": 1}\n',
-            "line 1: found fields body, id, expected text in the field 'text'",
-        ),
-        (
-            '{"text": "a"}\n{"text": null}\n',
-            "line 2: found null, expected text in the field 'text'; leave such lines",
-        ),
-        ('{"text": ["a", "b"]}\n', 'line 1: found ["a", "b"], expected text'),
-        (
-            "[1]\n",
-            "line 1: found '[1]', expected text in the field 'text'; write its rows as JSON lines",
-        ),
-    ],
-)
-def test_bad_json_lines_are_refused_with_line(tmp_path, text, message):
-    path = write(tmp_path / "lines.jsonl", text)
-    assert f"{path} {message}" in refuse([path], "jsonl")
 
 
 def test_blank_lines_layout_is_cut_into_sentences(tmp_path):
