@@ -105,15 +105,16 @@ class DaskCluster:
         # nannies would wait for it, too.
         seconds = 20 if self.processes[0].poll() is None else 0.1
         for process in reversed(self.processes):
-            children = psutil.Process(process.pid).children() if process.poll() is None else []
             process.terminate()
             try:
                 process.wait(seconds)
             except subprocess.TimeoutExpired:
-                for one in (process, *children):
-                    with contextlib.suppress(psutil.NoSuchProcess):
-                        one.kill()
+                children = psutil.Process(process.pid).children()
+                process.kill()
                 process.wait()
+                for child in children:
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        child.kill()
 
     @property
     def workers(self) -> list[subprocess.Popen[bytes] | warm.Process]:

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import dask
 
@@ -38,6 +39,8 @@ def run(shard_bytes: int, arguments: list[str], num_shards: int | None = None) -
         run_dir.with_name(f"{run_dir.name}.joined.json").write_text(json.dumps(times))
         return join(run_dir, stores, size)
 
-    runners.ProgressBar = until_killed
-    preparation.join_token_stores = join_and_note
-    main(arguments)
+    with (
+        mock.patch.object(runners, "ProgressBar", until_killed),
+        mock.patch.object(preparation, "join_token_stores", join_and_note),
+    ):
+        main(arguments)
