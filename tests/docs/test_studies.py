@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from multiberts.evaluate.scoring import score
-from multiberts.tests.report.test_reporting import pair_columns, write_run
+from multiberts.tests.report.test_reporting import pair_columns
+from multiberts.tests.worlds import write_run
 
 PAGE = Path(__file__).parents[2] / "docs/studies.md"
 
@@ -31,7 +32,7 @@ def test_ten_lines_lead_from_finished_runs_to_the_shares_of_seeds(
             }  # fmt: skip
             columns = pair_columns(skills[initialisation], initialisation, finetune_seed)
             run = tmp_path / f"seed_sources/finetune/facts/{number}/{finetune_seed}"
-            write_run(run, facts, "dev", ["accuracy"], **columns)
+            write_run(run, {"dev": columns}, **facts)
     monkeypatch.chdir(tmp_path)
     score(run_dir="seed_sources/scores", predictions="seed_sources/finetune")
     capsys.readouterr()

@@ -11,10 +11,11 @@ import pytest
 from multiberts import stats
 from multiberts.evaluate.exporting import export
 from multiberts.runs.errors import UserError
+from multiberts.tests.worlds import write_run
 
 
-def test_tables_of_unlike_runs_become_one(tmp_path: Path, make_run):
-    make_run(
+def test_tables_of_unlike_runs_become_one(tmp_path: Path):
+    write_run(
         tmp_path / "runs" / "a",
         {
             "dev": {
@@ -34,7 +35,7 @@ def test_tables_of_unlike_runs_become_one(tmp_path: Path, make_run):
         },
         pretrain_seed=None,
     )
-    make_run(
+    write_run(
         tmp_path / "runs" / "b",
         {
             "dev": {
@@ -73,12 +74,12 @@ def test_tables_of_unlike_runs_become_one(tmp_path: Path, make_run):
     assert table["answers"].isna().sum() == 7
 
 
-def test_a_comparison_reads_the_same_of_either_file(tmp_path: Path, make_run):
+def test_a_comparison_reads_the_same_of_either_file(tmp_path: Path):
     for name, answers in (("base", [0, 1]), ("new", [1, 1])):
         for seed in range(3):
             own = {"labels": [1, 1], "predictions": answers if seed else [1, 1]}
             run = tmp_path / "runs" / f"{name}{seed}"
-            make_run(run, {"dev": own}, procedure=name, pretrain_seed=seed)
+            write_run(run, {"dev": own}, procedure=name, pretrain_seed=seed)
     tables = []
     for ending in ("parquet", "csv"):
         path = tmp_path / f"all.{ending}"
@@ -94,11 +95,11 @@ def test_another_ending_is_refused(tmp_path: Path):
         export(path=str(tmp_path / "all.json"), predictions=str(tmp_path))
 
 
-def test_bad_input_leaves_no_file(tmp_path: Path, make_run):
+def test_bad_input_leaves_no_file(tmp_path: Path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="empty holds no"):
         export(path=str(tmp_path / "x.parquet"), predictions=str(tmp_path / "empty"))
-    run = make_run(tmp_path / "runs", {"dev": {"labels": [1], "predictions": [1]}})
+    run = write_run(tmp_path / "runs", {"dev": {"labels": [1], "predictions": [1]}})
     (run / "predictions" / "dev.tfrecord").write_bytes(b"")
     with pytest.raises(UserError, match=r"dev\.tfrecord has no record"):
         export(path=str(tmp_path / "x.parquet"), predictions=str(tmp_path / "runs"))

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import hashlib
-import json
 from pathlib import Path
 
 import numpy as np
@@ -10,31 +8,11 @@ import pytest
 from scipy import stats
 from sklearn import metrics
 
-from multiberts.evaluate.prediction_files.prediction_file import write_predictions
 from multiberts.evaluate.scoring import COLUMNS, describe_run, describe_scores, parts_of, score
 from multiberts.runs.directory import RunDirectory, read_done
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import sha256_of_file
-
-
-def write_run(
-    path: Path, *, sets: dict[str, dict], metric_names: dict[str, list[str]], **content
-) -> None:
-    entries = {}
-    for name, columns in sets.items():
-        file = path / "predictions" / f"{name}.tfrecord"
-        count = len(columns["labels"])
-        write_predictions(file, example_ids=[f"{name}/{n}" for n in range(count)], **columns)
-        entries[name] = {
-            "file": f"predictions/{name}.tfrecord",
-            "examples": count,
-            "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
-            "metrics": metric_names[name],
-        }
-    known = {"data_seed": 0, "step": 100, "learning_rate": 2e-5, "finetune_seed": 1}
-    run = {"procedure": "base", "pretrain_seed": 4, **known, "evaluation_sets": entries, **content}
-    (path / "run.json").write_text(json.dumps(run))
-    (path / "DONE").write_text('{"outputs": {}}')
+from multiberts.tests.worlds import write_run
 
 
 def test_table_agrees_with_scikit_learn_and_scipy(tmp_path: Path) -> None:
@@ -43,18 +21,12 @@ def test_table_agrees_with_scikit_learn_and_scipy(tmp_path: Path) -> None:
     choices = np.where(draws.random(60) < 0.7, labels, 1 - labels)
     values = draws.normal(size=60).astype(np.float32)
     targets = (values + draws.normal(size=60)).astype(np.float32)
-    write_run(
-        tmp_path / "runs" / "CoLA",
-        task="CoLA",
-        sets={"dev": {"labels": labels, "predictions": choices}},
-        metric_names={"dev": ["matthews", "accuracy", "f1"]},
-    )
-    write_run(
-        tmp_path / "runs" / "STS-B",
-        task="STS-B",
-        sets={"dev": {"labels": targets, "predictions": values}},
-        metric_names={"dev": ["pearson", "mse"]},
-    )
+    for task, right, given, names in (
+        ("CoLA", labels, choices, ["matthews", "accuracy", "f1"]),
+        ("STS-B", targets, values, ["pearson", "mse"]),
+    ):
+        dev = {"labels": right, "predictions": given, "metrics": names}
+        write_run(tmp_path / "runs" / task, {"dev": dev}, task=task, pretrain_seed=4)
     score(run_dir=str(tmp_path / "scores"), predictions=str(tmp_path / "runs"))
     table = pandas.read_csv(tmp_path / "scores" / "scores.csv")
     assert tuple(table.columns) == COLUMNS
@@ -84,30 +56,18 @@ def test_occupation_measures_average_within_occupations(tmp_path: Path) -> None:
     genders = ["feminine", "masculine"] * 3
     # Occupation chosen (0) for her and not for him: bias 1; the same for both: 0; the reverse: -1.
     choices = np.array([0, 0, 1, 0, 0, 1])
-    write_run(
-        tmp_path / "runs" / "probe",
-        task="pronoun_probe",
-        sets={
-            "pronoun_probe": {
-                "labels": percent / 100,
-                "predictions": probe,
-                "extras": {"occupation": occupations, "percent_feminine": percent},
-            },
-            "winogender": {
-                "labels": np.zeros(6),
-                "predictions": choices,
-                "extras": {
-                    "occupation": occupations,
-                    "percent_feminine": percent,
-                    "gender": genders,
-                },
-            },
+    extras = {"occupation": occupations, "percent_feminine": percent}
+    sets = {
+        "pronoun_probe": {
+            "labels": percent / 100, "predictions": probe, "extras": extras,
+            "metrics": ["probe_slope", "probe_correlation"],
         },
-        metric_names={
-            "pronoun_probe": ["probe_slope", "probe_correlation"],
-            "winogender": ["accuracy", "bias_correlation", "bias_slope"],
+        "winogender": {
+            "labels": np.zeros(6), "predictions": choices, "extras": {**extras, "gender": genders},
+            "metrics": ["accuracy", "bias_correlation", "bias_slope"],
         },
-    )
+    }  # fmt: skip
+    write_run(tmp_path / "runs" / "probe", sets, task="pronoun_probe")
     score(run_dir=str(tmp_path / "scores"), predictions=str(tmp_path / "runs"))
     table = pandas.read_csv(tmp_path / "scores" / "scores.csv").set_index("metric")["score"]
     shares = [0.4, 0.2, 0.9]
@@ -127,8 +87,8 @@ def test_bad_input_leaves_no_directory(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="empty holds no"):
         score(run_dir=str(tmp_path / "scores"), predictions=str(tmp_path / "empty"))
-    columns = {"labels": np.ones(2), "predictions": np.ones(2)}
-    write_run(tmp_path / "a", task="t", sets={"dev": columns}, metric_names={"dev": ["charm"]})
+    columns = {"labels": np.ones(2), "predictions": np.ones(2), "metrics": ["charm"]}
+    write_run(tmp_path / "a", {"dev": columns})
     with pytest.raises(UserError, match="metric 'charm'"):
         score(run_dir=str(tmp_path / "scores"), predictions=str(tmp_path / "a"))
     assert not (tmp_path / "scores").exists()
@@ -146,13 +106,7 @@ def test_scores_are_replaced_after_new_runs_and_only_then(
         return table["finetune_seed"].tolist(), (scores / "DONE").read_bytes()
 
     for seed in range(2):
-        write_run(
-            tmp_path / f"runs/{seed}",
-            task="t",
-            sets={"dev": columns},
-            metric_names={"dev": ["accuracy"]},
-            finetune_seed=seed,
-        )
+        write_run(tmp_path / f"runs/{seed}", {"dev": columns}, finetune_seed=seed)
         seeds, marker = scored()
         assert seeds == list(range(seed + 1))
         run = RunDirectory(
@@ -181,9 +135,8 @@ def test_scores_are_replaced_after_new_runs_and_only_then(
 def test_a_metric_that_was_removed_is_warned_of_and_the_others_are_scored(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    columns = {"labels": np.ones(2), "predictions": np.ones(2)}
-    names = {"dev": ["charm", "accuracy"]}
-    write_run(tmp_path / "a", task="no task of ours", sets={"dev": columns}, metric_names=names)
+    columns = {"labels": np.ones(2), "predictions": np.ones(2), "metrics": ["charm", "accuracy"]}
+    write_run(tmp_path / "a", {"dev": columns}, task="no task of ours")
     score(run_dir=str(tmp_path / "scores"), predictions=str(tmp_path / "a"))
     table = pandas.read_csv(tmp_path / "scores" / "scores.csv")
     assert table[["task", "metric", "score"]].values.tolist() == [
@@ -230,12 +183,9 @@ def test_the_summary_has_a_line_for_each_learning_rate(tmp_path: Path) -> None:
     """Their mean over rates would be the score of no model."""
     for rate, right in ((2e-5, 3), (3e-5, 8)):
         for seed in range(2):
-            labels = np.zeros(10, int)
-            write_run(
-                tmp_path / f"runs/{rate}-{seed}", task="t", learning_rate=rate, pretrain_seed=seed,
-                sets={"dev": {"labels": labels, "predictions": np.arange(10) >= right}},
-                metric_names={"dev": ["accuracy"]},
-            )  # fmt: skip
+            dev = {"labels": np.zeros(10, int), "predictions": np.arange(10) >= right}
+            run = tmp_path / f"runs/{rate}-{seed}"
+            write_run(run, {"dev": dev}, learning_rate=rate, pretrain_seed=seed)
     score(run_dir=str(tmp_path / "scores"), predictions=str(tmp_path / "runs"))
     assert describe_scores(str(tmp_path / "scores")).splitlines()[1:] == [
         "  t/dev  accuracy of base at step 100, learning rate 2e-05: 0.3000 (2 runs)",

@@ -15,6 +15,7 @@ from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.evaluate.scoring import score
 from multiberts.runs.errors import UserError
 from multiberts.tests.tools import as_module
+from multiberts.tests.worlds import write_run
 
 PLAIN = {"labels": [0, 1, 1, 0], "predictions": [0, 1, 0, 0]}
 
@@ -29,16 +30,16 @@ def scored(tmp_path: Path, **arguments) -> dict[str, pandas.DataFrame]:
 
 
 def test_damaged_and_disagreeing_prediction_files_are_each_named_and_nothing_is_written(
-    tmp_path: Path, make_run, capsys
+    tmp_path: Path, capsys
 ):
     for seed in range(5):
-        make_run(tmp_path / "runs" / str(seed), {"dev": PLAIN}, pretrain_seed=seed)
+        write_run(tmp_path / "runs" / str(seed), {"dev": PLAIN}, pretrain_seed=seed)
     file = "predictions/dev.tfrecord"
     damaged = tmp_path / "runs" / "1" / file
     damaged.write_bytes(damaged.read_bytes()[:-3])
     (tmp_path / "runs" / "2" / file).unlink()
     other = {**PLAIN, "labels": [0, 1, 1, 1]}
-    make_run(tmp_path / "runs" / "3", {"dev": other}, pretrain_seed=3)
+    write_run(tmp_path / "runs" / "3", {"dev": other}, pretrain_seed=3)
     (tmp_path / "runs" / "4" / "run.json").write_text("{")
     with pytest.raises(UserError, match=r"4/run\.json .*JSON"):
         score(run_dir=str(tmp_path / "scores"), predictions=str(tmp_path / "runs" / "4"))
@@ -53,11 +54,11 @@ def test_damaged_and_disagreeing_prediction_files_are_each_named_and_nothing_is_
     assert not (tmp_path / "scores").exists()
 
 
-def test_a_missing_run_is_a_warning_next_to_the_scores(tmp_path: Path, make_run, capsys):
+def test_a_missing_run_is_a_warning_next_to_the_scores(tmp_path: Path, capsys):
     for seed in range(3):
         for rate in (2e-5, 3e-5):
             if (seed, rate) != (1, 3e-5):
-                make_run(
+                write_run(
                     tmp_path / "runs" / f"{seed}-{rate}",
                     {"dev": PLAIN},
                     pretrain_seed=seed,
@@ -77,35 +78,35 @@ def test_a_missing_run_is_a_warning_next_to_the_scores(tmp_path: Path, make_run,
     assert len(warnings) == 2 and all(line.startswith("warning: ") for line in warnings)
 
 
-def test_sets_without_labels_are_said_and_not_scored(tmp_path: Path, make_run, capsys):
+def test_sets_without_labels_are_said_and_not_scored(tmp_path: Path, capsys):
     unknown = {"labels": None, "predictions": [0, 1], "metrics": []}
     for seed in range(2):
-        make_run(tmp_path / "runs" / str(seed), {"dev": PLAIN, "ax": unknown}, pretrain_seed=seed)
+        write_run(tmp_path / "runs" / str(seed), {"dev": PLAIN, "ax": unknown}, pretrain_seed=seed)
     found = scored(tmp_path)
     assert set(found["scores"]["evaluation_set"]) == {"dev"}
     assert re.search(r"t, ax: labels .*\b2 runs", capsys.readouterr().err)
     assert found["checks"]["check"].tolist() == ["no labels"]
 
 
-def test_early_checkpoints_are_rows_of_their_own(tmp_path: Path, make_run):
+def test_early_checkpoints_are_rows_of_their_own(tmp_path: Path):
     early = {**PLAIN, "predictions": [1, 0, 1, 1], "entry": {"set": "dev", "epochs": 0.5}}
-    make_run(tmp_path / "runs" / "a", {"dev": PLAIN, "dev@0.5": early})
+    write_run(tmp_path / "runs" / "a", {"dev": PLAIN, "dev@0.5": early})
     found = scored(tmp_path)["scores"].set_index("evaluation_set")["score"]
     assert found.to_dict() == {"dev": 0.75, "dev@0.5": 0.25}
 
 
-def test_early_labels_must_be_the_late_ones(tmp_path: Path, make_run):
+def test_early_labels_must_be_the_late_ones(tmp_path: Path):
     early = {**PLAIN, "labels": [1, 1, 1, 0], "entry": {"set": "dev", "epochs": 0.5}}
-    make_run(tmp_path / "runs" / "a", {"dev": PLAIN, "dev@0.5": early})
+    write_run(tmp_path / "runs" / "a", {"dev": PLAIN, "dev@0.5": early})
     with pytest.raises(UserError, match=r"'x/0' .*1\.0.* 0\.0"):
         scored(tmp_path)
 
 
-def test_parts_of_hans(tmp_path: Path, make_run):
+def test_parts_of_hans(tmp_path: Path):
     heuristics = ["lexical_overlap", "lexical_overlap", "constituent", "constituent"] * 2
     labels, answers = [1, 0] * 4, [1, 1, 1, 0, 1, 0, 0, 0]
     hans = {"labels": labels, "predictions": answers, "extras": {"heuristic": heuristics}}
-    make_run(tmp_path / "runs" / "a", {"hans": hans})
+    write_run(tmp_path / "runs" / "a", {"hans": hans})
     parts = scored(tmp_path)["parts"].fillna({"label": -1}).set_index(["by", "part", "label"])
     assert parts["score"].to_dict() == {
         ("label", "0", 0): 0.75,
@@ -120,7 +121,7 @@ def test_parts_of_hans(tmp_path: Path, make_run):
     assert parts["examples"].sum() == 8 + 2 * 8
 
 
-def test_parts_of_answers_in_words(tmp_path: Path, make_run):
+def test_parts_of_answers_in_words(tmp_path: Path):
     dev = {
         "labels": [1, 1, 0, 0],
         "predictions": [1, 1, 0, 1],
@@ -128,7 +129,7 @@ def test_parts_of_answers_in_words(tmp_path: Path, make_run):
         "outputs": {"prediction_text": ["one", "three", "", "x"]},
         "metrics": ["squad_f1", "squad_exact_match"],
     }
-    make_run(tmp_path / "runs" / "a", {"dev": dev}, task="squad-v2.0")
+    write_run(tmp_path / "runs" / "a", {"dev": dev}, task="squad-v2.0")
     found = scored(tmp_path)
     scores = found["scores"].set_index("metric")["score"]
     assert scores["squad_f1"] == pytest.approx((2 / 3 + 1 + 1 + 0) / 4)
@@ -139,7 +140,7 @@ def test_parts_of_answers_in_words(tmp_path: Path, make_run):
     assert has_answer.to_dict() == pytest.approx({0: 0.5, 1: 5 / 6})
 
 
-def test_calibration_and_extra_metrics(tmp_path: Path, make_run):
+def test_calibration_and_extra_metrics(tmp_path: Path):
     random = np.random.default_rng(0)
     logits = random.normal(size=(60, 3)).astype(np.float32)
     dev = {
@@ -148,7 +149,7 @@ def test_calibration_and_extra_metrics(tmp_path: Path, make_run):
         "scores": logits,
     }
     plain = {"labels": [0.5, 1], "predictions": [0.25, 1], "metrics": ["pearson"]}
-    run = make_run(tmp_path / "runs" / "a", {"dev": dev, "other": plain})
+    run = write_run(tmp_path / "runs" / "a", {"dev": dev, "other": plain})
     found = scored(tmp_path, extra_metrics=["ece", "accuracy"])
     data = read_predictions([run], "dev")
     expected = METRICS["ece"].score(data["label"], softmax(data["scores"]))[0]
@@ -165,8 +166,8 @@ def test_calibration_and_extra_metrics(tmp_path: Path, make_run):
         score(run_dir=str(tmp_path / "x"), predictions="nowhere", extra_metrics=["zzz"])
 
 
-def test_exit_status_and_lines(tmp_path: Path, make_run):
-    make_run(tmp_path / "runs" / "a", {"dev": PLAIN})
+def test_exit_status_and_lines(tmp_path: Path):
+    write_run(tmp_path / "runs" / "a", {"dev": PLAIN})
     flags = [
         f"--gin_param=score.run_dir = '{tmp_path / 'scores'}'",
         f"--gin_param=score.predictions = '{tmp_path / 'runs'}'",
@@ -183,14 +184,12 @@ def test_exit_status_and_lines(tmp_path: Path, make_run):
     assert len(pandas.read_csv(tmp_path / "scores" / "scores.csv")) == 1
 
 
-def test_answers_that_no_label_has_and_exchanged_classes_are_warned_of(
-    tmp_path: Path, make_run, capsys
-):
+def test_answers_that_no_label_has_and_exchanged_classes_are_warned_of(tmp_path: Path, capsys):
     labels = [0, 1, 1, 0] * 50
     stray = {"labels": labels, "predictions": [*labels[:-2], 2, 2]}
     exchanged = {"labels": labels, "predictions": [1 - label for label in labels]}
     for seed, answers in enumerate((stray, exchanged)):
-        make_run(tmp_path / "runs" / str(seed), {"dev": answers}, pretrain_seed=seed)
+        write_run(tmp_path / "runs" / str(seed), {"dev": answers}, pretrain_seed=seed)
     checks = scored(tmp_path)["checks"]
     notes = checks[checks["check"] == "answers"].set_index("pretrain_seed")["message"]
     assert re.match(r"2 of 200 .*\(1 %\) .*: 2 \(2\)\.$", notes[0])
@@ -198,21 +197,21 @@ def test_answers_that_no_label_has_and_exchanged_classes_are_warned_of(
     assert f"warning: {notes[0]}" in capsys.readouterr().err
 
 
-def test_labels_that_are_all_a_placeholder_are_no_labels(tmp_path: Path, make_run, capsys):
+def test_labels_that_are_all_a_placeholder_are_no_labels(tmp_path: Path, capsys):
     hidden = {"labels": [-1, -1, -1, -1], "predictions": [0, 1, 0, 0]}
-    make_run(tmp_path / "runs" / "0", {"dev": PLAIN, "test": hidden})
+    write_run(tmp_path / "runs" / "0", {"dev": PLAIN, "test": hidden})
     found = scored(tmp_path)
     assert found["scores"]["evaluation_set"].tolist() == ["dev"]
     assert re.search(r"test: labels .*\b1 run\b", capsys.readouterr().err)
 
 
-def test_a_score_that_is_zero_over_zero_is_named(tmp_path: Path, make_run):
+def test_a_score_that_is_zero_over_zero_is_named(tmp_path: Path):
     entry = {
         "labels": [1, 1, 1, 1],
         "predictions": [1, 0, 1, 1],
         "metrics": ["accuracy", "matthews"],
     }
-    make_run(tmp_path / "runs" / "0", {"dev": entry})
+    write_run(tmp_path / "runs" / "0", {"dev": entry})
     checks = scored(tmp_path)["checks"]
     (note,) = checks[checks["check"] == "answers"]["message"]
     assert re.match(r"matthews .* 0/0 .*4 labels .*1\b", note)

@@ -1,4 +1,11 @@
-"""Figures are sketches; predictions of the made-up paper."""
+"""Figures are sketches; the prediction sets of the made-up paper."""
 
-from multiberts.tests.made_up_paper import datasets, prediction_sets  # noqa: F401
+import pytest
+
 from multiberts.tests.sketches import drawn_where_marked, sketched  # noqa: F401
+from multiberts.tests.worlds import paper_datasets, sets_of
+
+
+@pytest.fixture(scope="session")
+def prediction_sets():
+    return sets_of(paper_datasets().values())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from pathlib import Path
 
@@ -11,46 +9,36 @@ import numpy as np
 import pytest
 
 from multiberts.evaluate.metrics.register import METRICS
-from multiberts.evaluate.prediction_files.prediction_file import write_predictions
 from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.evaluate.prediction_files.run_file import find_runs
 from multiberts.papers.multiberts.run_agreement import agreement
 from multiberts.report.reporting import report
 from multiberts.report.selection import finished_runs, prediction_sets_of_runs
 from multiberts.stats.compare.two_arms import compare
+from multiberts.tests.worlds import write_run
 
 NUMBER = 60
 WORDS = ("denver", "broncos", "1066", "the", "normans", "of")
 
 
-def write_run(path: Path, texts, references, **facts) -> None:
+def run_of_words(path: Path, texts, references, **facts) -> None:
     """A run on `dev`, on an early checkpoint of it, and on a set without labels."""
-    entries = {}
-    for name in ("dev", "dev@1.5", "test"):
-        file = path / "predictions" / f"{name}.tfrecord"
-        labels = None if name == "test" else [bool(answers) for answers in references]
-        write_predictions(
-            file,
-            example_ids=[f"q{row}" for row in range(len(texts))],
-            labels=labels,
-            predictions=[bool(text) for text in texts],
-            extras={} if name == "test" else {"answers": references},
-            outputs={"prediction_text": ["early"] * len(texts) if "@" in name else texts},
-        )
-        entries[name] = {
-            "file": f"predictions/{name}.tfrecord",
-            "examples": len(texts),
-            "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
-            "metrics": [] if name == "test" else ["squad_f1", "squad_exact_match"],
-        }
-    entries["dev@1.5"] |= {"set": "dev", "epochs": 1.5}
-    content = {
-        "task": "squad-v2.0", "data_seed": 0, "step": 10, "learning_rate": 5e-5,
-        "evaluation_sets": entries, **facts,
+    common = {
+        "example_ids": [f"q{row}" for row in range(len(texts))],
+        "predictions": [bool(text) for text in texts],
+    }
+    dev = {
+        "labels": [bool(answers) for answers in references], "extras": {"answers": references},
+        "outputs": {"prediction_text": texts}, "metrics": ["squad_f1", "squad_exact_match"],
     }  # fmt: skip
-    (path / "run.json").write_text(json.dumps(content))
-    digest = hashlib.sha256((path / "run.json").read_bytes()).hexdigest()
-    (path / "DONE").write_text(json.dumps({"outputs": {}, "run": digest}))
+    early = {
+        **dev, "outputs": {"prediction_text": ["early"] * len(texts)},
+        "entry": {"set": "dev", "epochs": 1.5},
+    }  # fmt: skip
+    test = {"labels": None, "metrics": [], "outputs": {"prediction_text": texts}}
+    sets = {"dev": dev, "dev@1.5": early, "test": test}
+    sets = {name: {**common, **columns} for name, columns in sets.items()}
+    write_run(path, sets, task="squad-v2.0", step=10, **facts)
 
 
 @pytest.fixture(scope="module")
@@ -72,14 +60,8 @@ def answers(tmp_path_factory):
                     for own in references
                 ]
                 texts[procedure, seed, run] = given
-                write_run(
-                    root / f"{procedure}-{seed}-{run}",
-                    given,
-                    references,
-                    procedure=procedure,
-                    pretrain_seed=seed,
-                    finetune_seed=run,
-                )
+                facts = {"procedure": procedure, "pretrain_seed": seed, "finetune_seed": run}
+                run_of_words(root / f"{procedure}-{seed}-{run}", given, references, **facts)
     return root, references, texts
 
 

@@ -3,32 +3,20 @@
 import numpy as np
 import pytest
 
-from multiberts.evaluate.prediction_files.prediction_file import write_predictions
-from multiberts.evaluate.prediction_files.run_file import evaluation_entry, write_run
 from multiberts.report.selection import learning_rates
-from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
+from multiberts.tests.worlds import write_run
 
 
 def write(root, rate, right, fold=None):
     """A finished run with so many of ten right, on every set it has."""
-    path = root / f"{rate}-{fold}"
+    sets = {
+        name: {"labels": np.ones(10), "predictions": (np.arange(10) < right[name]).astype(float)}
+        for name in (["dev"] if fold is None else ["dev", "held_out"])
+    }
     parameters = {"learning_rate": rate} | ({} if fold is None else {"held_out_fold": fold})
-    with RunDirectory(path, stage="finetune", parameters=parameters) as run:
-        entries = {}
-        for name in ["dev"] if fold is None else ["dev", "held_out"]:
-            file = f"predictions/{name}.tfrecord"
-            write_predictions(
-                path / file,
-                example_ids=[f"{name}/{n}" for n in range(10)],
-                labels=np.ones(10),
-                predictions=(np.arange(10) < right[name]).astype(float),
-            )
-            entries[name] = evaluation_entry(path, file, examples=10, metrics=["accuracy"])
-        facts = {"procedure": "base", "pretrain_seed": 0, "data_seed": 0, "step": 5}
-        content = {"task": "t", "evaluation_sets": entries, "parameters": parameters, **facts}
-        write_run(path, {**content, "learning_rate": rate, "finetune_seed": 0})
-        run.finish(["run.json", *(entry["file"] for entry in entries.values())])
+    facts = {"step": 5, "learning_rate": rate, "parameters": parameters}
+    write_run(root / f"{rate}-{fold}", sets, **facts)
 
 
 def test_the_table_marks_the_best_by_the_rule_asked_for(tmp_path, capsys):

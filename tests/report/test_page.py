@@ -25,8 +25,8 @@ from multiberts.runs.errors import UserError
 from multiberts.runs.figure_style import COLOURS, canvas
 from multiberts.stats.compare.two_arms import compare
 from multiberts.stats.settings import ComparisonSettings
-from multiberts.tests.made_up_result import changed
 from multiberts.tests.tools.browser import CONTRASTS, Browser
+from multiberts.tests.worlds import changed
 
 pytestmark = [pytest.mark.slow, pytest.mark.figures]
 

@@ -1,22 +1,19 @@
 """Prediction files: how runs are sorted into them, and that their scores are those of a comparison."""
 
-import hashlib
-import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from multiberts.evaluate.prediction_files.prediction_file import write_predictions
 from multiberts.report.prediction_sets import (
     curve_of_prediction_sets,
     step_name,
 )
 from multiberts.report.selection import finished_runs, prediction_sets_of_runs
-from multiberts.runs.files import sha256_of_file
 from multiberts.stats import compare
 from multiberts.stats.errors import DataError
 from multiberts.stats.variance.components import nested_variance_components, variance_components
+from multiberts.tests.worlds import write_run
 
 
 def prediction_set_of(prediction_sets, task, procedure, step, evaluation_set=None):
@@ -98,24 +95,10 @@ def test_runs_on_disk_get_their_learning_rate(tmp_path):
     labels = np.random.default_rng(0).integers(0, 2, 40)
     for seed in range(2):
         for rate, wrong in ((2e-5, 9), (5e-5, 3)):
-            folder = tmp_path / f"{seed}-{rate}"
-            (folder / "predictions").mkdir(parents=True)
-            file = folder / "predictions" / "dev.tfrecord"
             answers = np.where(np.arange(40) < wrong + seed, 1 - labels, labels)
-            names = [f"RTE/dev/{row}" for row in range(40)]
-            write_predictions(file, example_ids=names, labels=labels, predictions=answers)
-            entry = {
-                "file": "predictions/dev.tfrecord", "examples": 40, "metrics": ["accuracy"],
-                "sha256": sha256_of_file(file),
-            }  # fmt: skip
-            facts = {
-                "task": "RTE", "procedure": "base", "pretrain_seed": seed, "data_seed": seed,
-                "step": 600, "learning_rate": rate, "finetune_seed": 0,
-                "evaluation_sets": {"dev": entry},
-            }  # fmt: skip
-            (folder / "run.json").write_text(json.dumps(facts))
-            digest = hashlib.sha256((folder / "run.json").read_bytes()).hexdigest()
-            (folder / "DONE").write_text(json.dumps({"outputs": {}, "run": digest}))
+            facts = {"task": "RTE", "pretrain_seed": seed, "step": 600, "learning_rate": rate}
+            dev = {"labels": labels, "predictions": answers}
+            write_run(tmp_path / f"{seed}-{rate}", {"dev": dev}, **facts)
     (predictions,), (choice,) = prediction_sets_of_runs(finished_runs(str(tmp_path)))
     assert (predictions.name, predictions.measures, choice.learning_rate) == (
         "base, 600 steps", ("accuracy",), 5e-5,

@@ -3,6 +3,7 @@
 import csv
 
 import numpy as np
+import pandas
 import pytest
 import scipy.stats
 import xarray
@@ -14,7 +15,9 @@ from multiberts.evaluate.metrics.winogender_bias import (
     occupation_means,
     occupation_scores,
 )
+from multiberts.evaluate.scoring import score
 from multiberts.runs.errors import UserError
+from multiberts.tests.worlds import write_run
 
 OCCUPATIONS = np.array(["nurse"] * 4 + ["broker"] * 4)
 GENDERS = np.array(["feminine", "masculine", "feminine", "neutral"] * 2)
@@ -155,43 +158,20 @@ def test_half_the_gendered_sentences_are_gotchas(shared_data):
 
 def test_accuracy_is_cut_by_gender_and_gotcha(tmp_path):
     """Through the prediction file and the tables of `multiberts evaluate`."""
-    import json
-
-    import pandas
-
-    from multiberts.evaluate.prediction_files.prediction_file import write_predictions
-    from multiberts.evaluate.prediction_files.run_file import evaluation_entry, write_run
-    from multiberts.evaluate.scoring import score
-    from multiberts.runs.directory import RunDirectory
-
     genders = np.array(["feminine", "masculine", "neutral"] * 8)
     shares = np.repeat([20.0, 80.0], 12)
     occupations = np.repeat(["plumber", "nurse"], 12)
     answers = np.tile(np.repeat([0, 1], 6), 2)
     column = gotcha_column(genders, shares, answers)
     chosen = np.where(column == "gotcha", 1 - answers, answers)  # wrong on gotchas only
-    run = RunDirectory(str(tmp_path / "runs/a"), stage="finetune", parameters={})
-    file = "predictions/winogender.tfrecord"
-    metrics = ["accuracy", "bias_correlation", "bias_slope"]
-    with run:
-        write_predictions(
-            run.path / file,
-            example_ids=[f"winogender/{number}" for number in range(24)],
-            labels=answers,
-            predictions=chosen,
-            extras={
-                "occupation": occupations,
-                "gender": genders,
-                "percent_feminine": shares,
-                "gotcha": column,
-            },
-        )
-        seeds = {"procedure": "base", "pretrain_seed": 0, "data_seed": 0, "step": 1}
-        entry = evaluation_entry(run.path, file, examples=24, metrics=metrics)
-        content = {"task": "coreference", "learning_rate": 0.1, "finetune_seed": 0, **seeds}
-        write_run(run.path, {**content, "evaluation_sets": {"winogender": entry}})
-        run.finish(["run.json", file])
-    assert json.loads((run.path / "run.json").read_text())["task"] == "coreference"
+    probe = {
+        "labels": answers, "predictions": chosen,
+        "metrics": ["accuracy", "bias_correlation", "bias_slope"],
+        "extras": {
+            "occupation": occupations, "gender": genders, "percent_feminine": shares, "gotcha": column,
+        },
+    }  # fmt: skip
+    write_run(tmp_path / "runs/a", {"winogender": probe}, task="coreference")
     score(run_dir=str(tmp_path / "scores"), predictions=str(tmp_path / "runs"))
     parts = pandas.read_csv(tmp_path / "scores/parts.csv")
     whole = parts[parts["label"].isna()].set_index(["by", "part"])["score"]

@@ -9,6 +9,7 @@ import pytest
 
 from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.runs.errors import UserError
+from multiberts.tests.worlds import write_run
 
 ANSWERS = [("Denver", "Denver Broncos"), (), ("1066",)]
 
@@ -24,10 +25,10 @@ def squad(texts, **changes):
     }
 
 
-def test_outputs_are_variables_of_runs_and_examples(tmp_path: Path, make_run):
+def test_outputs_are_variables_of_runs_and_examples(tmp_path: Path):
     texts = [["Denver", "", "1067"], ["the Broncos", "no", "1066"]]
     runs = [
-        make_run(tmp_path / str(seed), {"dev": squad(texts[seed])}, pretrain_seed=seed)
+        write_run(tmp_path / str(seed), {"dev": squad(texts[seed])}, pretrain_seed=seed)
         for seed in range(2)
     ]
     data = read_predictions(runs, "dev")
@@ -38,44 +39,44 @@ def test_outputs_are_variables_of_runs_and_examples(tmp_path: Path, make_run):
     assert data["answers"].dims == ("example",)
 
 
-def test_outputs_are_put_in_order_with_their_examples(tmp_path: Path, make_run):
-    first = make_run(tmp_path / "a", {"dev": squad(["x", "y", "z"])})
+def test_outputs_are_put_in_order_with_their_examples(tmp_path: Path):
+    first = write_run(tmp_path / "a", {"dev": squad(["x", "y", "z"])})
     turned = squad(["z", "y", "x"], example_ids=["x/2", "x/1", "x/0"])
     turned["extras"] = {"answers": ANSWERS[::-1]}
-    second = make_run(tmp_path / "b", {"dev": turned})
+    second = write_run(tmp_path / "b", {"dev": turned})
     data = read_predictions([first, second], "dev")
     assert data["prediction_text"].values.tolist() == [["x", "y", "z"]] * 2
 
 
-def test_scores_are_put_in_order_with_their_examples(tmp_path: Path, make_run):
+def test_scores_are_put_in_order_with_their_examples(tmp_path: Path):
     logits = np.array([[0.0, 1.0], [2.0, 3.0], [5.0, 4.0]])
     columns = {"labels": [0, 1, 0], "predictions": [1, 1, 0], "scores": logits}
-    first = make_run(tmp_path / "a", {"dev": columns})
+    first = write_run(tmp_path / "a", {"dev": columns})
     order = [2, 0, 1]
     turned = {name: np.asarray(values)[order] for name, values in columns.items()}
     turned["example_ids"] = [f"x/{row}" for row in order]
-    second = make_run(tmp_path / "b", {"dev": turned})
+    second = write_run(tmp_path / "b", {"dev": turned})
     data = read_predictions([first, second], "dev")
     assert data["scores"].values.tolist() == [logits.tolist()] * 2
     assert data["prediction"].values.tolist() == [[1, 1, 0]] * 2
 
 
-def test_disagreement_in_lists_of_texts_and_outputs_is_named(tmp_path: Path, make_run):
-    first = make_run(tmp_path / "a", {"dev": squad(["x", "y", "z"])})
+def test_disagreement_in_lists_of_texts_and_outputs_is_named(tmp_path: Path):
+    first = write_run(tmp_path / "a", {"dev": squad(["x", "y", "z"])})
     other = squad(["x", "y", "z"], extras={"answers": [ANSWERS[0], ("some",), ANSWERS[2]]})
-    second = make_run(tmp_path / "b", {"dev": other})
+    second = write_run(tmp_path / "b", {"dev": other})
     with pytest.raises(UserError, match=r"answers .*'x/1' .*\('some',\), .*\(\) "):
         read_predictions([first, second], "dev")
-    third = make_run(tmp_path / "c", {"dev": squad(["x", "y", "z"], outputs={})})
+    third = write_run(tmp_path / "c", {"dev": squad(["x", "y", "z"], outputs={})})
     with pytest.raises(UserError, match="column null_odds"):
         read_predictions([first, third], "dev")
 
 
-def test_early_checkpoints(tmp_path: Path, make_run):
+def test_early_checkpoints(tmp_path: Path):
     def at(answers, **entry):
         return {"labels": [0, 1], "predictions": answers, "entry": entry}
 
-    run = make_run(
+    run = write_run(
         tmp_path / "a",
         {
             "dev": at([1, 1], epochs=3),
@@ -90,19 +91,19 @@ def test_early_checkpoints(tmp_path: Path, make_run):
     assert read_predictions([run], "dev@0.5")["prediction"].values.tolist() == [[0, 0]]
 
 
-def test_unknown_labels_agree_with_each_other_only(tmp_path: Path, make_run):
+def test_unknown_labels_agree_with_each_other_only(tmp_path: Path):
     unknown = {"labels": None, "predictions": [0, 1], "metrics": []}
-    runs = [make_run(tmp_path / name, {"test": unknown}) for name in "ab"]
+    runs = [write_run(tmp_path / name, {"test": unknown}) for name in "ab"]
     assert np.isnan(read_predictions(runs, "test")["label"]).all()
-    runs.append(make_run(tmp_path / "c", {"test": {**unknown, "labels": [0, 1]}}))
+    runs.append(write_run(tmp_path / "c", {"test": {**unknown, "labels": [0, 1]}}))
     with pytest.raises(UserError, match=r"label .*'x/0' .*0\.0.* nan "):
         read_predictions(runs, "test")
 
 
-def test_a_whole_file_of_another_run_is_refused(tmp_path: Path, make_run):
+def test_a_whole_file_of_another_run_is_refused(tmp_path: Path):
     """Its records are in order, and it is not the file that run.json tells of."""
-    first = make_run(tmp_path / "a", {"dev": {"labels": [0, 1], "predictions": [0, 1]}})
-    other = make_run(tmp_path / "b", {"dev": {"labels": [0, 1], "predictions": [1, 1]}})
+    first = write_run(tmp_path / "a", {"dev": {"labels": [0, 1], "predictions": [0, 1]}})
+    other = write_run(tmp_path / "b", {"dev": {"labels": [0, 1], "predictions": [1, 1]}})
     file = "predictions/dev.tfrecord"
     (first / file).write_bytes((other / file).read_bytes())
     with pytest.raises(UserError, match=r"dev\.tfrecord: .*SHA-256"):

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import hashlib
-import json
 from pathlib import Path
 
 import numpy as np
@@ -11,51 +9,16 @@ from multiberts.evaluate.prediction_files.prediction_file import read_file, writ
 from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.evaluate.prediction_files.run_file import find_runs
 from multiberts.runs.errors import UserError
+from multiberts.tests.worlds import write_run
 
 IDS = ["t/dev/0", "t/dev/1", "t/dev/2"]
 
 
-def write_run(
-    path: Path,
-    *,
-    example_ids: list[str] = IDS,
-    labels: tuple[float, ...] = (0, 1, 1),
-    predictions: tuple[float, ...] = (0, 1, 0),
-    scores: np.ndarray | None = None,
-    extras: dict | None = None,
-    task: str = "t",
-    **coordinates,
-) -> Path:
-    """A finished run with one evaluation set `dev`."""
-    file = path / "predictions" / "dev.tfrecord"
-    write_predictions(
-        file,
-        example_ids=example_ids,
-        labels=np.array(labels),
-        predictions=np.array(predictions),
-        scores=scores,
-        extras=extras,
-    )
-    entry = {
-        "file": "predictions/dev.tfrecord",
-        "examples": len(example_ids),
-        "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
-        "metrics": ["accuracy"],
-    }
-    content = {
-        "task": task,
-        "evaluation_sets": {"dev": entry},
-        "procedure": "base",
-        "pretrain_seed": 0,
-        "data_seed": 0,
-        "step": 10,
-        "learning_rate": 1e-4,
-        "finetune_seed": 0,
-        **coordinates,
-    }
-    (path / "run.json").write_text(json.dumps(content))
-    (path / "DONE").write_text('{"outputs": {}}')
-    return path
+COLUMNS = {"example_ids": IDS, "labels": [0, 1, 1], "predictions": [0, 1, 0]}
+
+
+def run_on_dev(path: Path, task: str = "t", pretrain_seed: int = 0, **columns) -> Path:
+    return write_run(path, {"dev": {**COLUMNS, **columns}}, task=task, pretrain_seed=pretrain_seed)
 
 
 def test_what_was_written_is_read_back(tmp_path: Path) -> None:
@@ -65,7 +28,7 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
         "gender": ["masculine", "feminine", "neutral"],
         "percent_feminine": [20.5, 20.5, 71.0],
     }
-    run = write_run(tmp_path / "a", scores=scores, extras=extras, pretrain_seed=3)
+    run = run_on_dev(tmp_path / "a", scores=scores, extras=extras, pretrain_seed=3)
     dataset = read_predictions([run], "dev")
     assert dict(dataset.sizes) == {"run": 1, "example": 3, "class": 2}
     assert dataset["prediction"].values.tolist() == [[0, 1, 0]]
@@ -83,7 +46,7 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
 def test_records_are_plain_tensorflow_examples(tmp_path: Path) -> None:
     import tensorflow as tf
 
-    run = write_run(tmp_path / "a", scores=np.array([[1.0], [2.0], [3.0]]))
+    run = run_on_dev(tmp_path / "a", scores=np.array([[1.0], [2.0], [3.0]]))
     (first, *_) = tf.data.TFRecordDataset(str(run / "predictions/dev.tfrecord"))
     feature = tf.train.Example.FromString(first.numpy()).features.feature
     assert sorted(feature) == ["example_id", "label", "prediction", "scores"]
@@ -93,15 +56,15 @@ def test_records_are_plain_tensorflow_examples(tmp_path: Path) -> None:
 
 def test_same_predictions_give_the_same_bytes(tmp_path: Path) -> None:
     extras = {"gender": ["neutral"] * 3, "occupation": ["cook"] * 3, "percent_feminine": [1.0] * 3}
-    first = write_run(tmp_path / "a", extras=extras)
-    second = write_run(tmp_path / "b", extras=dict(reversed(extras.items())))
+    first = run_on_dev(tmp_path / "a", extras=extras)
+    second = run_on_dev(tmp_path / "b", extras=dict(reversed(extras.items())))
     file = "predictions/dev.tfrecord"
     assert (first / file).read_bytes() == (second / file).read_bytes()
 
 
 def test_runs_are_aligned_by_example_id(tmp_path: Path) -> None:
-    first = write_run(tmp_path / "a", labels=(0, 1, 1), predictions=(0, 0, 1))
-    second = write_run(
+    first = run_on_dev(tmp_path / "a", labels=(0, 1, 1), predictions=(0, 0, 1))
+    second = run_on_dev(
         tmp_path / "b",
         example_ids=[IDS[2], IDS[0], IDS[1]],
         labels=(1, 0, 1),
@@ -125,22 +88,22 @@ def test_runs_are_aligned_by_example_id(tmp_path: Path) -> None:
     ],
 )
 def test_runs_that_disagree_are_refused(tmp_path: Path, changes: dict, message: str) -> None:
-    first = write_run(tmp_path / "a")
-    second = write_run(tmp_path / "b", **changes)
+    first = run_on_dev(tmp_path / "a")
+    second = run_on_dev(tmp_path / "b", **changes)
     with pytest.raises(UserError) as caught:
         read_predictions([first, second], "dev")
     assert message in str(caught.value)
 
 
 def test_further_examples_are_refused(tmp_path: Path) -> None:
-    first = write_run(tmp_path / "a", example_ids=IDS[:2], labels=(0, 1), predictions=(0, 1))
-    second = write_run(tmp_path / "b")
+    first = run_on_dev(tmp_path / "a", example_ids=IDS[:2], labels=(0, 1), predictions=(0, 1))
+    second = run_on_dev(tmp_path / "b")
     with pytest.raises(UserError, match=r"a lacks .*'t/dev/2', .*b has"):
         read_predictions([first, second], "dev")
 
 
 def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "a")
+    run = run_on_dev(tmp_path / "a")
     file = run / "predictions/dev.tfrecord"
     whole = file.read_bytes()
     size = len(whole) // 3
@@ -157,7 +120,7 @@ def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_changed_byte_is_refused(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "a")
+    run = run_on_dev(tmp_path / "a")
     file = run / "predictions/dev.tfrecord"
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
@@ -203,9 +166,9 @@ def test_repeated_ids_are_refused(tmp_path: Path) -> None:
 
 
 def test_only_finished_runs_are_found(tmp_path: Path) -> None:
-    write_run(tmp_path / "b" / "second", pretrain_seed=2)
-    write_run(tmp_path / "a", pretrain_seed=1)
-    write_run(tmp_path / "unfinished")
+    run_on_dev(tmp_path / "b" / "second", pretrain_seed=2)
+    run_on_dev(tmp_path / "a", pretrain_seed=1)
+    run_on_dev(tmp_path / "unfinished")
     (tmp_path / "unfinished" / "DONE").unlink()
     found = find_runs(tmp_path)
     assert [path for path, _ in found] == [tmp_path / "a", tmp_path / "b" / "second"]
@@ -225,6 +188,6 @@ def test_other_json_is_refused(tmp_path: Path) -> None:
 
 
 def test_unknown_evaluation_set_is_refused(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "a")
+    run = run_on_dev(tmp_path / "a")
     with pytest.raises(UserError, match=r"no evaluation set 'test', .* dev\b"):
         read_predictions([run], "test")

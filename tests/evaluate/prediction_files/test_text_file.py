@@ -13,6 +13,7 @@ from multiberts.evaluate.exporting import export
 from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.evaluate.prediction_files.text_file import example_texts, read_texts, write_texts
 from multiberts.runs.errors import UserError
+from multiberts.tests.worlds import write_run
 
 IDS = ["x/0", "x/1", "x/2"]
 TEXTS = {"premise": ["It rains.", "Ärger\nund\tEis", ""], "hypothesis": ["a", "b" * 50, "c"]}
@@ -20,7 +21,7 @@ FILE = "texts/dev.tfrecord.gz"
 
 
 @pytest.fixture
-def make(tmp_path: Path, make_run: Callable[..., Path]) -> Callable[..., Path]:
+def make(tmp_path: Path) -> Callable[..., Path]:
     """Writes a run of three examples; with texts unless they are None."""
 
     def made(name: str, texts: dict | None = TEXTS, order: tuple[int, ...] = (0, 1, 2)) -> Path:
@@ -36,7 +37,7 @@ def make(tmp_path: Path, make_run: Callable[..., Path]) -> Callable[..., Path]:
             "entry": entry,
         }
         early = {"dev@0.5": {**columns, "entry": {**entry, "set": "dev", "epochs": 0.5}}}
-        return make_run(path, {"dev": columns, **early}, pretrain_seed=int(name))
+        return write_run(path, {"dev": columns, **early}, pretrain_seed=int(name))
 
     return made
 

@@ -33,7 +33,7 @@ from multiberts.runs.errors import UserError
 from multiberts.runs.figure_style import LINES, MARKERS, figure_bytes
 from multiberts.stats.errors import DataError
 from multiberts.stats.variance.components import VarianceComponents
-from multiberts.tests.made_up_result import changed
+from multiberts.tests.worlds import changed
 
 pytestmark = pytest.mark.seconds
 

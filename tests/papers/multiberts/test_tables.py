@@ -31,7 +31,7 @@ from multiberts.report.selection import (
 from multiberts.stats import compare
 from multiberts.stats.errors import DataError
 from multiberts.stats.intervals import ConfidenceInterval
-from multiberts.tests.made_up_result import changed
+from multiberts.tests.worlds import changed
 
 SETTINGS = replace(PUBLISHED, n_resamples=200)
 

@@ -18,7 +18,7 @@ from multiberts.report.presentation.reported import judged
 from multiberts.report.presentation.words import finding, warnings
 from multiberts.stats import compare
 from multiberts.stats.intervals import Interval, PValues
-from multiberts.tests.made_up_result import changed
+from multiberts.tests.worlds import changed
 
 
 def side(shift):

@@ -12,7 +12,7 @@ from multiberts.report.presentation.reported import ReportedComparison, answer
 from multiberts.report.presentation.words import finding, verdict, warnings
 from multiberts.stats import compare, compare_arms
 from multiberts.stats.metric_names import higher_is_better
-from multiberts.tests.made_up_result import changed
+from multiberts.tests.worlds import changed
 
 
 @pytest.fixture(scope="module")

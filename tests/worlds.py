@@ -1,14 +1,59 @@
-"""A made-up MultiBERTs world: prediction files of a few tasks, procedures, steps and seeds."""
+"""Worlds that are made up, shared by tests of several rooms: runs, results, and the data of a paper."""
+
+import hashlib
+import json
+import pickle
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pytest
 import xarray
 
-from multiberts.papers.zhong.analysis import analyse_sizes
+from multiberts.evaluate.prediction_files.prediction_file import write_predictions
 from multiberts.report.prediction_sets import PredictionSet
+from multiberts.stats.compare.result import Comparison
+from multiberts.stats.results import with_values
 
 NUM_OCCUPATIONS = 30
 ORIGINAL = "original"
+
+
+def write_run(path: Path, sets: dict[str, dict[str, Any]], **facts: Any) -> Path:
+    """Writes a finished run: `write_run(path, {"dev": {"labels": ..., "predictions": ...}}, step=3)`.
+
+    A set's columns are those of `write_predictions`, and `metrics` and further fields of its `entry`.
+    """
+    entries = {}
+    for name, columns in sets.items():
+        given = dict(columns)
+        entry = {"metrics": given.pop("metrics", ["accuracy"]), **given.pop("entry", {})}
+        given.setdefault("example_ids", [f"x/{row}" for row in range(len(given["predictions"]))])
+        file = path / "predictions" / f"{name}.tfrecord"
+        write_predictions(file, **given)
+        entries[name] = {
+            "file": f"predictions/{name}.tfrecord",
+            "examples": len(given["example_ids"]),
+            "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
+            **entry,
+        }
+    known = {
+        "task": "t", "procedure": "base", "pretrain_seed": 0, "step": 100, "learning_rate": 2e-5,
+        "finetune_seed": 0,
+    }  # fmt: skip
+    known = {"data_seed": facts.get("pretrain_seed", 0), **known}
+    content = json.dumps({**known, "evaluation_sets": entries, **facts}).encode()
+    (path / "run.json").write_bytes(content)
+    digest = hashlib.sha256(content).hexdigest()
+    (path / "DONE").write_text(json.dumps({"outputs": {}, "run": digest}))
+    return path
+
+
+def changed(comparison: Comparison, **values: Any) -> Comparison:
+    """Returns a result with other numbers, as if its data had given them; no number is computed anew."""
+    if "p_values" in values:
+        recommended = values["p_values"].get("t")
+        values["p_value"] = None if recommended is None else recommended.two_sided
+    return with_values(pickle.loads(pickle.dumps(comparison)), **values)
 
 
 def dataset(task, evaluation_set, metrics, runs, predictions, labels, **extras):
@@ -119,15 +164,10 @@ def paper_datasets(seeds=6, runs=2, examples=120, early_seeds=5):
     return found
 
 
-@pytest.fixture(scope="session")
-def datasets():
-    return paper_datasets()
-
-
-@pytest.fixture(scope="session")
-def prediction_sets(datasets):
+def sets_of(datasets):
+    """The prediction sets of the datasets, one for each procedure and step."""
     found = []
-    for data in datasets.values():
+    for data in datasets:
         kinds = list(
             zip(data["procedure"].values.tolist(), data["step"].values.tolist(), strict=True)
         )
@@ -139,27 +179,3 @@ def prediction_sets(datasets):
             known = None if step == -1 else step
             found.append(PredictionSet(task, evaluation_set, procedure, known, metrics, part))
     return found
-
-
-@pytest.fixture(scope="session")
-def sizes():
-    """Correctness of three sizes, [6 seeds, 3 runs, 300 examples] each.
-
-    One example in ten gets harder with size.
-    """
-    random = np.random.default_rng(0)
-    start = random.normal(1, 2, 300)
-    step = np.where(random.random(300) < 0.1, -2.0, 1.0)
-    correct = {}
-    for number, size in enumerate(("mini", "medium", "large")):
-        luck = random.normal(0, 0.5, (6, 1, 300)) + random.normal(
-            0, 0.3 + 0.2 * number, (6, 3, 300)
-        )
-        correct[size] = (start + number * step + luck > 0).astype(np.uint8)
-    return correct
-
-
-@pytest.fixture(scope="session")
-def analysis(sizes):
-    plain = {size: runs[:, 0] for size, runs in sizes.items()}
-    return analyse_sizes({"NLI": sizes, "one run": plain}, n_resamples=40)
