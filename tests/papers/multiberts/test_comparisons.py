@@ -20,7 +20,7 @@ from multiberts.stats.compare.result import Names
 from multiberts.stats.compare.two_arms import compare_task
 from multiberts.stats.errors import DataError
 
-SETTINGS = replace(PUBLISHED, n_resamples=200)
+SETTINGS = replace(PUBLISHED, n_resamples=60)
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_table_1_is_the_published_paired_analysis(paper, winogender):
     assert bias.intervals["percentile"] == pytest.approx(
         (report["delta"]["low"], report["delta"]["high"])
     )
-    assert bias.p_values["published"].less == pytest.approx(max(report["delta"]["p"], 1 / 200))
+    assert bias.p_values["published"].less == pytest.approx(max(report["delta"]["p"], 1 / 60))
     assert (accuracy.base.name, accuracy.experiment.name) == ("base", "cda_incr")
 
 
@@ -127,7 +127,7 @@ def test_steps_are_paired_on_the_seeds_they_share(paper, find):
     assert (item.base.name, item.experiment.name) == ("1M steps", "2M steps")
     assert item.base.seeds == item.experiment.seeds == (0, 1, 2, 3, 4)
     task = TaskData(pairs[0][0].data, pairs[0][1].data, "accuracy")
-    expected = compare_task(task, replace(PUBLISHED, n_resamples=200), Names())
+    expected = compare_task(task, SETTINGS, Names())
     np.testing.assert_array_equal(item.samples, expected.samples)
     assert (item.ci, item.p_values["t"]) == (expected.ci, expected.p_values["t"])
 

@@ -37,7 +37,7 @@ from multiberts.tests.worlds import changed
 
 pytestmark = pytest.mark.seconds
 
-SETTINGS = replace(PUBLISHED, n_resamples=200)
+SETTINGS = replace(PUBLISHED, n_resamples=40)
 PARTS = VarianceComponents(seed=0.02, example=0.1, residual=0.3, run=0.01, run_residual=0.2)
 
 

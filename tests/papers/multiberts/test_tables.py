@@ -33,7 +33,7 @@ from multiberts.stats.errors import DataError
 from multiberts.stats.intervals import ConfidenceInterval
 from multiberts.tests.worlds import changed
 
-SETTINGS = replace(PUBLISHED, n_resamples=200)
+SETTINGS = replace(PUBLISHED, n_resamples=40)
 
 
 def chosen(prediction_sets, task, procedure):

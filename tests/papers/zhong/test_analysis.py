@@ -60,8 +60,9 @@ def test_what_the_data_do_not_allow_is_left_out(sizes, analysis):
 
 
 def test_a_curve_that_cannot_be_fitted_does_not_stop_the_page(sizes, tmp_path):
-    alike = {size: np.tile(runs[..., :1] * 0 + [0, 1], 150) for size, runs in sizes.items()}
-    result = analyse_sizes({"hard": sizes, "easy": alike}, n_resamples=40)
+    two = {size: sizes[size] for size in ("mini", "large")}
+    alike = {size: np.tile(runs[..., :1] * 0 + [0, 1], 150) for size, runs in two.items()}
+    result = analyse_sizes({"hard": two, "easy": alike}, n_resamples=40)
     assert {split for split, _, _ in result.refused_curves} == {("easy", "0/1")}
     assert {*result.curves["hard", "0/1"]} == {"pretrain_seed", "finetune_seed"}
     left_out = write_report(tmp_path / "report", report_of_sizes(result))

@@ -46,8 +46,10 @@ def true_momentum(accuracies):
     return -float(np.corrcoef(rest)[0, 1]), index.pooled
 
 
-@pytest.mark.parametrize("name", ["steps alike", "unrelated steps", "kinds of examples"])
-@pytest.mark.parametrize("seeds", [5, pytest.param(10, marks=pytest.mark.slow), 25])
+@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize(
+    "seeds", [5, pytest.param(10, marks=pytest.mark.slow), pytest.param(25, marks=pytest.mark.slow)]
+)
 def test_the_interval_covers_the_true_correlation(name, seeds):
     """At a level of .95, 60 samples in which 53 or fewer cover are one case in 120."""
     random, world = np.random.default_rng(seeds), WORLDS[name]

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -231,14 +232,19 @@ def test_every_numbered_table_and_figure_is_there(world, tables):
     assert "report/index.md" in done["outputs"]
 
 
-def test_the_command_on_the_page_makes_it_again(world, tables):
+def test_the_command_on_the_page_makes_it_again(world, tmp_path):
+    """Of one run of each seed, which make few figures; a process of its own draws them."""
     root, _ = world
-    page = (root / "report/report/index.html").read_text()
+    for size, seed in np.ndindex(2, 4):
+        name = f"{SIZES[2 * size]}-{seed}-0"
+        shutil.copytree(root / "runs" / name, tmp_path / "runs" / name)
+    tables_of(tmp_path, ("mini", "large"))
+    page = (tmp_path / "report/report/index.html").read_text()
     (command,) = re.findall("<td[^>]*>multiberts (stats instances .*?), from the folder", page)
-    done = warm.run(command.replace("FOLDER", str(root / "report")).split(), root / "report")
+    done = warm.run(command.replace("FOLDER", "report").split(), tmp_path)
     assert done.returncode == 0, done.stderr
-    again = (root / "report/again/report/index.md").read_text()
-    assert again == (root / "report/report/index.md").read_text()
+    again = (tmp_path / "again/report/index.md").read_text()
+    assert again == (tmp_path / "report/report/index.md").read_text()
 
 
 def test_first_line_and_first_table_have_the_same_limits(world, tables):

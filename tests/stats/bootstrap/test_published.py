@@ -90,17 +90,10 @@ def test_equals_the_plain_loop_replicate_by_replicate(
 ):
     data = example_data(binary=binary)
     resampling = {"sample_seeds": seeds, "sample_examples": examples}
-    expected = plain_loop(*data, function, paired=paired, **resampling, nboot=12, rng=42)
+    expected = plain_loop(*data, function, paired=paired, **resampling, nboot=6, rng=42)
+    options = {"paired_seeds": paired, "nboot": 6, "rng": 42, "verbose": False, **resampling}
     for score_fn in (name, function):  # the second by the fast way or by our own loop
-        ours = multibootstrap(
-            *data,
-            score_fn=score_fn,
-            paired_seeds=paired,
-            **resampling,
-            nboot=12,
-            rng=42,
-            verbose=False,
-        )
+        ours = multibootstrap(*data, score_fn=score_fn, **options)
         np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-12)
 
 

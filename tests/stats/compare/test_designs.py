@@ -19,7 +19,7 @@ from multiberts.tests.stats.crossings import crossing_of_tables
 
 NUM_BOOTSTRAP = 300
 FEW = 40  # where a loop calls another library for each of the first
-NUM_LOOPED = 12
+NUM_LOOPED = 6
 
 
 def arm(skill=0.7, seeds=5, runs=2, num_examples=40, key=0, first_seed=0, continuous=False):

@@ -62,7 +62,7 @@ def studies(number):
 
 @pytest.mark.seconds
 def test_accuracy_of_labels_is_the_mean_of_the_same_zeros_and_ones():
-    for number, (base, experiment) in enumerate(studies(60)):
+    for number, (base, experiment) in enumerate(studies(30)):
         design = ("paired", "unpaired")[number % 2]
         labelled, plain = by_labels(base, experiment, design=design), compare(
             1 * base, 1 * experiment, design=design, **FEW
@@ -85,20 +85,22 @@ def test_a_paired_interval_is_close_to_the_plain_one_where_thirty_examples_diffe
 
 
 def same_everywhere(metric):
-    """Labels, and answers with which all seeds score alike: all right, all wrong, one class.
+    """Labels, and answers with which all seeds score alike: all right, all wrong, one class, mixed.
 
     A correlation of one class is 0/0, which is refused.
     """
     uses = METRICS[metric].uses
     labels = np.arange(20) % 2
+    mixed = np.random.default_rng(3).integers(0, 2, 20)
     if uses == "scores":
         right = np.eye(2)[labels]
-        return labels, [np.stack([table] * 3) for table in (right, 1 - right, 0 * right + 0.5)]
+        tables = right, 1 - right, 0 * right + 0.5, 0.1 + 0.8 * np.eye(2)[mixed]
+        return labels, [np.stack([table] * 3) for table in tables]
     if uses == "text":
         texts = np.array(["B-LOC", "O"]) if metric == "span_f1" else np.array(["joy", "fear"])
-        answers = [texts[labels], texts[1 - labels], texts[0 * labels]]
+        answers = [texts[labels], texts[1 - labels], texts[0 * labels], texts[mixed]]
         return texts[labels], [np.stack([answer] * 3) for answer in answers]
-    answers = [labels, 1 - labels, 0 * labels + 1]
+    answers = [labels, 1 - labels, mixed, 0 * labels + 1]
     if metric in ("matthews", "pearson", "spearman"):
         answers.pop()
     if uses == "positive_score":
@@ -113,13 +115,16 @@ def test_no_metric_gives_an_interval_of_one_point_with_a_p_value(metric):
     labels, answers = same_everywhere(metric)
     given = {"labels": labels} if METRICS[metric].uses_labels else {}
     ways = itertools.cycle(itertools.product(("paired", "unpaired"), ("both", "seeds")))
-    # Every pair of sides in one of the four ways, another one in the next metric.
+    # Each with itself and with the next in one of the four ways, another one in the next metric.
     ways = itertools.islice(ways, sorted(METRICS).index(metric) % 4, None)
-    for base, experiment in itertools.product(answers, repeat=2):
+    sides = [*zip(answers, answers, strict=True), *itertools.pairwise([*answers, answers[0]])]
+    for base, experiment in sides:
         design, resample = next(ways)
         found = compare(base, experiment, metric, design=design, resample=resample, **given, **FEW)
         assert found.ci.low < found.ci.high, (design, resample, found.estimate)
         assert found.base.ci.low < found.base.ci.high
+        for interval in found.intervals.values():
+            assert interval.method == "percentile" or interval.low < interval.high
 
 
 @pytest.mark.parametrize(

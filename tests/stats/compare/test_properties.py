@@ -1,15 +1,10 @@
 """Rules that hold of every study, near the ends of a score and far: the same answer asked in two ways."""
 
-import itertools
-
 import numpy as np
 import pandas as pd
 import pytest
 
 from multiberts import stats
-from multiberts.evaluate.metrics.ranks import RankMetric
-from multiberts.evaluate.metrics.register import METRICS
-from multiberts.stats.errors import DataError
 
 DESIGNS = ("paired", "unpaired", "fixed_baseline")
 FEW = {"n_resamples": 39}
@@ -120,43 +115,3 @@ def test_missing_cells_tend_to_none(keys):
             assert near(missing, whole, 0.25), key
         else:
             assert near(missing, whole, 0.1), (key, missing.ci, whole.ci)
-
-
-def predictions_of(name, key, kind):
-    """Labels [examples] and two arms as a metric takes them: of answers `alike`, `constant` or `mixed`."""
-    metric, random = METRICS[name], np.random.default_rng([3, key])
-    labels = random.integers(0, 2, 40)
-    tables = {
-        "mixed": random.integers(0, 2, (2, 3, 40)),
-        "constant": np.repeat([[[1]], [[0]]], 3, axis=1) * np.ones(40, int),
-        "alike": np.tile(random.integers(0, 2, 40), (2, 3, 1)),
-        "right": np.tile(labels, (2, 3, 1)),
-        "same seeds": np.repeat(random.integers(0, 2, (2, 1, 40)), 3, axis=1),
-    }
-    arms = tables[kind]
-    if metric.uses == "scores":
-        arms = np.stack([1 - 0.8 * arms - 0.1, 0.8 * arms + 0.1], axis=-1)
-    return labels, arms
-
-
-@pytest.mark.parametrize("kind", ["mixed", "constant", "alike", "right", "same seeds"])
-def test_no_metric_has_an_interval_of_one_point_with_a_p(kind):
-    asked, refused = 0, []
-    for name, design in itertools.product(METRICS, ("paired", "unpaired")):
-        if METRICS[name].uses == "text" or name.startswith(("multilabel", "top_", "span")):
-            continue  # these take words and sets, and are means or ratios as the others are
-        labels, arms = predictions_of(name, 0, kind)
-        options = {} if not METRICS[name].uses_labels else {"labels": labels}
-        if isinstance(METRICS[name], RankMetric) or METRICS[name].uses == "positive_score":
-            arms = arms.astype(float)
-        try:
-            result = stats.compare(*arms, name, design=design, **options, **FEW)
-        except DataError as error:
-            refused.append(str(error))
-            continue
-        asked += 1
-        assert result.ci.low < result.ci.high, (name, design, result.ci)
-        for interval in result.intervals.values():
-            assert interval.method == "percentile" or interval.low < interval.high
-    assert asked >= 20
-    assert all("0/0" in text for text in refused), refused  # no score at all
