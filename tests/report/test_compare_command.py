@@ -7,6 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -17,23 +18,18 @@ import pytest
 import multiberts
 from multiberts import stats
 from multiberts.evaluate.exporting import export
-from multiberts.evaluate.imports.imported_runs import (
-    ImportedRun,
-    ImportedSet,
-    facts_of,
-    predictions_of,
-    write_imported,
-)
 from multiberts.evaluate.imports.importing import import_predictions
-from multiberts.report.compare_command import compare_files
+from multiberts.report import compare_command
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
 from multiberts.stats.results import flat_values
 from multiberts.tests.tools import warm
+from multiberts.tests.worlds import write_run
 
 pytestmark = pytest.mark.seconds
 
 ROOT = Path(multiberts.__file__).parent
+compare_files = partial(compare_command.compare_files, n_resamples=40)
 
 
 def write_arms(path: Path, shifts: dict[str, float], num_seeds: int = 5) -> None:
@@ -443,11 +439,9 @@ def test_learning_rates_of_an_export_are_compared(tmp_path: Path) -> None:
     for rate, accuracy in ((2e-5, 0.6), (3e-5, 0.9)):
         for seed in range(4):
             given = np.where(random.random(60) < accuracy, labels, 1 - labels)
-            predictions = predictions_of([f"x/{number}" for number in range(60)], labels, given)
-            facts = facts_of("t", "base", seed, 0, "made up", learning_rate=rate, step=10)
-            dev = ImportedSet("dev", predictions, ("accuracy",))
-            run = ImportedRun(f"{rate}/{seed}", facts, (), lambda dev=dev: [dev])
-            write_imported(tmp_path / "runs", "made up", run)
+            dev = {"labels": labels, "predictions": given}
+            facts = {"pretrain_seed": seed, "learning_rate": rate, "step": 10}
+            write_run(tmp_path / f"runs/{rate}-{seed}", {"dev": dev}, **facts)
     path = tmp_path / "all.parquet"
     export(path=str(path), predictions=str(tmp_path / "runs"))
     [found] = json.loads(compare_files(results=str(path), arm="learning_rate", json=True))
@@ -503,21 +497,13 @@ def test_pasted_tables_have_the_corrected_p_and_the_result(tmp_path: Path) -> No
     assert copied and "p (Holm) | Result" in copied[0]
 
 
-def write_run(folder: Path, seed: int, answers: np.ndarray, labels: np.ndarray) -> Path:
-    """A finished run of seed `seed`, as `import` writes it."""
-    predictions = predictions_of([f"x/{number}" for number in range(len(labels))], labels, answers)
-    facts = facts_of("t", "base", seed, 0, "made up")
-    dev = ImportedSet("dev", predictions, ("accuracy",))
-    write_imported(folder, "made up", ImportedRun(f"{seed}", facts, (), lambda: [dev]))
-    return folder / f"{seed}"
-
-
 def test_runs_without_done_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     random, labels = np.random.default_rng(0), np.arange(40) % 2
-    runs = [
-        write_run(tmp_path, seed, np.where(random.random(40) < 0.8, labels, 1 - labels), labels)
-        for seed in range(4)
-    ]
+    runs = []
+    for seed in range(4):
+        given = np.where(random.random(40) < 0.8, labels, 1 - labels)
+        dev = {"labels": labels, "predictions": given}
+        runs.append(write_run(tmp_path / f"{seed}", {"dev": dev}, pretrain_seed=seed))
     assert "4 seeds" in compare_files(results=str(tmp_path)) and capsys.readouterr().err == ""
     (runs[2] / "DONE").unlink()
     assert "Across 3 seeds" in compare_files(results=str(tmp_path))
@@ -546,7 +532,7 @@ def test_the_printed_flag_overwrites_a_file_of_others(arms: Path, tmp_path: Path
 
 
 def test_a_reader_follows_compare_to_few_functions_of_other_files(arms: Path) -> None:
-    file, called = compare_files.__module__.rpartition(".")[2] + ".py", set()
+    file, called = "compare_command.py", set()
 
     def watch(frame: FrameType, event: str, _: object) -> None:
         caller = frame.f_back
@@ -558,7 +544,7 @@ def test_a_reader_follows_compare_to_few_functions_of_other_files(arms: Path) ->
 
     sys.setprofile(watch)
     try:
-        compare_files(results=str(arms), n_resamples=40)
+        compare_command.compare_files(results=str(arms), n_resamples=40)
     finally:
         sys.setprofile(None)
     assert ("evidence.py", "compare_all") in called
@@ -660,25 +646,18 @@ def test_five_parts_are_printed_and_the_rest_on_request(
 
 
 def write_sweep(root: Path, rates: list[float], num_seeds: int = 5) -> pd.DataFrame:
-    """Finished runs of one checkpoint, as `sweep` writes them, and their predictions as a table."""
+    """Finished runs of one checkpoint, and their predictions as a table."""
     random, labels = np.random.default_rng(3), np.arange(200) % 2
     ids, rows = [f"x/{number}" for number in range(200)], []
     for rate in rates:
         for seed in range(num_seeds):
             right = random.random(200) < 0.7 + 2e3 * rate
             answers = np.where(right, labels, 1 - labels)
-            facts = facts_of("t", "published", 0, seed, "made up", learning_rate=rate)
-            dev = ImportedSet("dev", predictions_of(ids, labels, answers), ("accuracy",))
-            name = f"rate={rate:g},seed={seed}"
-            write_imported(root, "made up", ImportedRun(name, facts, (), lambda dev=dev: [dev]))
-            named = {
-                "model": f"{rate:g}",
-                "seed": seed,
-                "id": ids,
-                "prediction": answers,
-                "label": labels,
-            }
-            rows.append(pd.DataFrame(named))
+            dev = {"labels": labels, "predictions": answers}
+            facts = {"procedure": "published", "learning_rate": rate, "finetune_seed": seed}
+            write_run(root / f"rate={rate:g},seed={seed}", {"dev": dev}, **facts)
+            named = {"seed": seed, "id": ids, "prediction": answers, "label": labels}
+            rows.append(pd.DataFrame({"model": f"{rate:g}", **named}))
     return pd.concat(rows)
 
 
@@ -724,15 +703,15 @@ def test_runs_are_compared_by_the_main_metric_of_their_task(tmp_path: Path) -> N
 def write_steps(root: Path, steps: Mapping[str, Sequence[int]]) -> pd.DataFrame:
     """Finished runs of three pre-training seeds at some steps, and their predictions as a table."""
     random, labels = np.random.default_rng(8), np.arange(100) % 2
-    ids, rows = [f"x/{number}" for number in range(100)], []
+    rows = []
     for procedure, own in steps.items():
         for step in own:
             for seed in range(3):
                 answers = np.where(random.random(100) < 0.6 + step / 500, labels, 1 - labels)
-                facts = facts_of("t", procedure, seed, 0, "made up", step=step)
-                dev = ImportedSet("dev", predictions_of(ids, labels, answers), ("accuracy",))
-                run = ImportedRun(f"{procedure}-{step}-{seed}", facts, (), lambda dev=dev: [dev])
-                write_imported(root, "made up", run)
+                dev = {"labels": labels, "predictions": answers}
+                facts = {"procedure": procedure, "pretrain_seed": seed, "step": step}
+                facts |= {"learning_rate": None}
+                write_run(root / f"{procedure}-{step}-{seed}", {"dev": dev}, **facts)
                 right = (answers == labels).mean()
                 rows.append({"procedure": procedure, "step": step, "seed": seed, "right": right})
     return pd.DataFrame(rows)

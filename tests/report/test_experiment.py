@@ -52,7 +52,7 @@ def write_plan(root: Path, seeds: range) -> None:
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An experiment of ten planned seeds, of which five are done."""
     root = tmp_path_factory.mktemp("experiment") / "all of it"
-    write_world(root / "runs")
+    write_world(root / "runs", learning_rates=())
     write_plan(root, range(10))
     for seed in SEEDS:
         (root / f"pretrain/base/seed_{seed}" / "tensorboard").mkdir(parents=True)
@@ -64,7 +64,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def arguments(root: Path) -> dict[str, Any]:
     return {
-        "predictions": str(root / "runs"),
+        "predictions": str(root / "runs/coreference"),
         "title": "Early",
         "comparisons": COMPARISONS[:1],
         "n_resamples": 40,
@@ -78,7 +78,7 @@ def page(root: Path, arguments: dict[str, Any]) -> str:
 
 
 MISSING = (
-    "Made from 90 of 180 planned fine-tuning runs, 5 of 10 planned seeds: numbers will change, and p is "
+    "Made from 30 of 60 planned fine-tuning runs, 5 of 10 planned seeds: numbers will change, and p is "
     "that of a single look."
 )
 
@@ -138,7 +138,7 @@ def test_links_lead_to_status_runs_logs_and_tensorboard(root: Path, page: str) -
     for wanted in (
         "pretrain/base/seed_0",
         "logs/pretrain-base-seed_0.log",
-        "runs/pairs/base/0/0/0/0.0001",
+        "runs/coreference/base/600/0/0",
     ):
         assert f"../{wanted}" in links
     assert len({link for link in links if link.endswith("/tensorboard")}) == len(SEEDS)

@@ -210,18 +210,6 @@ def test_tensors_and_dicts_by_seed_give_the_numbers_of_arrays(expected):
         same(compare(make(BASE), make(EXPERIMENT), "accuracy", labels=labels, **OPTIONS), expected)
 
 
-def test_data_of_too_many_or_unknown_arms_are_refused_in_one_line():
-    three = pandas.concat([long(BASE, arm) for arm in "abc"])
-    with pytest.raises(DataError, match="3 arms .a, b, c."):
-        compare(three, metric="accuracy")
-    with pytest.raises(DataError, match="experiment: found 3 arms"):
-        compare(BASE, three, metric="accuracy")
-    with pytest.raises(DataError, match="missing.csv does not exist"):
-        compare("missing.csv", "other.csv")
-    with pytest.raises(DataError, match="base: found no column .*score='COLUMN' .*stats.read"):
-        compare(long(BASE).drop(columns="prediction"), BASE)
-
-
 def test_runs_of_a_seed_are_averaged_in_every_form():
     values = predictions(0.7, 5, runs=3)
     frame = long(values, runs=3)
@@ -280,24 +268,6 @@ def test_labels_and_clusters_are_put_in_order_by_their_coordinates(expected):
     arms = [values.assign_coords(example_id=("example", np.arange(EXAMPLES))) for values in
             (with_ids(BASE), with_ids(EXPERIMENT))]  # fmt: skip
     same(compare(*arms, "accuracy", labels=numbers, **OPTIONS), expected)
-
-
-def test_ids_that_do_not_agree_are_refused():
-    base, experiment = with_ids(BASE), with_ids(EXPERIMENT)
-    short = pandas.Series(LABELS[:-2], IDS[:-2])
-    with pytest.raises(UserError, match="labels: 2 of 30 .*'id 28'"):
-        compare(base, experiment, "accuracy", labels=short)
-    more = pandas.Series([*LABELS, 1], [*IDS, "id 99"])
-    with pytest.raises(UserError, match="1 are .*'id 99'"):
-        compare(base, experiment, "accuracy", labels=more)
-    with pytest.raises(UserError, match="example id appears twice"):
-        compare(base, experiment, "accuracy", labels=pandas.Series([*LABELS, 1], [*IDS, "id 3"]))
-    with pytest.raises(UserError, match="clusters: 2 of 30"):
-        compare(base, experiment, "accuracy", labels=BY_ID, clusters=short)
-    with pytest.raises(UserError, match="base has example ids .*experiment"):
-        compare(base, EXPERIMENT, "mean")
-    with pytest.raises(UserError, match=r"dims \('x',\), .*\(example,\)"):
-        compare(base, experiment, "accuracy", labels=xarray.DataArray(LABELS, dims="x"))
 
 
 def test_labels_apart_are_joined_by_id_in_every_form(tmp_path, expected):
@@ -371,52 +341,12 @@ def test_the_metric_is_inferred_as_the_command_infers_it(tmp_path):
         compare(BASE + 0.5, labels=LABELS)
 
 
-@pytest.mark.parametrize("shape", [(0, 4), (3, 0)])
-def test_empty_sides_are_refused(shape):
-    with pytest.raises(DataError, match="base: .*no runs or no examples"):
-        compare(np.ones(shape), np.ones((3, 4)))
-
-
-def test_kinds_that_cannot_agree_are_refused():
-    compared = {"labels": LABELS, **OPTIONS}
-    with pytest.raises(ValueError, match="accuracy .*fraction 0.3"):
-        compare(BASE * 0.3, EXPERIMENT, "accuracy", **compared)
-    texts = BASE.astype(str).astype(object)
-    with pytest.raises(UserError, match="labels .*numbers .*predictions .*texts"):
-        compare(texts, EXPERIMENT.astype(str).astype(object), "accuracy", **compared)
-    mixed = BASE.astype(object)
-    mixed[0, 0] = "1"
-    with pytest.raises(UserError, match="base predictions: .*mixed"):
-        compare(mixed, EXPERIMENT, "accuracy", **compared)
-    with pytest.raises(UserError, match="labels: found nan"):
-        compare(BASE, EXPERIMENT, "accuracy", labels=np.where(LABELS == 1, np.nan, LABELS))
-    with pytest.raises(UserError, match="clusters: .*mixed"):
-        compare(BASE, EXPERIMENT, "accuracy", clusters=["a"] * 15 + [1] * 15, **compared)
-    with pytest.raises(UserError, match="missing 'drop', .*refuse, omit"):
-        compare(BASE, EXPERIMENT, "accuracy", missing="drop", **compared)
-
-
 def test_a_square_matrix_of_probabilities_is_not_taken_for_classes():
     random = np.random.default_rng(4)
     labels, values = np.arange(6) % 2, random.random((6, 6))
     found = compare(values, None, "log_loss", design="single", labels=labels, **OPTIONS)
     losses = [sklearn.metrics.log_loss(labels, row) for row in values]
     np.testing.assert_allclose(found.base.seed_scores, losses)
-
-
-def test_wrong_shapes_get_a_message_with_the_right_one():
-    with pytest.raises(UserError, match="30 seeds x 4 examples"):
-        compare(BASE.T, EXPERIMENT.T)
-    with pytest.raises(UserError, match=r"labels of shape \(29,\) for 30 examples"):
-        compare(BASE, EXPERIMENT, "accuracy", labels=LABELS[:-1])
-    with pytest.raises(UserError, match="rows of different lengths"):
-        compare([[1, 2], [1]], BASE)
-    with pytest.raises(UserError, match="found int"):
-        compare(3, BASE)
-    with pytest.raises(UserError, match=r"seeds as columns.*frame\.T"):
-        compare(pandas.DataFrame(BASE.T, columns=pandas.Index(range(4), name="seed")), BASE)
-    with pytest.raises(UserError, match="found the variables x"):
-        compare(xarray.Dataset({"x": ("example", LABELS)}), BASE)
 
 
 def test_a_table_of_unusual_names_is_told_from_one_of_seeds():
@@ -463,35 +393,6 @@ def test_one_dimension_is_the_examples_of_one_seed():
     assert rows == compare(
         *(values[0].tolist() for values in right), resample="examples", **OPTIONS
     )
-
-
-def test_frames_that_cannot_be_read_are_refused():
-    frame = long(BASE)
-    with pytest.raises(DataError, match="no column 'guess' for score, only 'arm', 'seed'"):
-        read(frame, score="guess")
-    with pytest.raises(DataError, match="prediction='prediction' and score='label', .*one of"):
-        read(frame, score="label", prediction="prediction")
-    twice = pandas.concat([frame, frame[(frame.seed == 0) & (frame.example == "id 1")]])
-    with pytest.raises(DataError, match="rows of seed 0, .*'id 1'; .*ids are repeated"):
-        read(twice)
-    with pytest.raises(DataError, match="'id 1'; .*ids are repeated"):
-        read(twice.assign(day=[0.5] * len(twice)))
-    days = [0.5] * len(frame) + [1.5] * (len(twice) - len(frame))
-    with pytest.raises(DataError, match="'id 1'; .*'day' .*run='day' if .*, or arm='day'"):
-        read(twice.assign(day=days))
-    broken = frame.assign(label=[2, *frame["label"][1:]])
-    with pytest.raises(DataError, match="column 'label': .*several values"):
-        read(broken)
-    with pytest.raises(DataError, match="column 'seed': .*1 row"):
-        read(frame.assign(seed=[np.nan, *frame["seed"][1:]]))
-    with pytest.raises(DataError, match="read has no keyword exampel; did you mean example"):
-        read(frame, exampel="id")
-    with pytest.raises(DataError, match="found ndarray, expected a path or a table"):
-        read(BASE)
-    with pytest.raises(DataError, match="names no task; leave task out"):
-        read(frame, task="MNLI")
-    with pytest.raises(DataError, match="names no task; leave task out"):
-        read({"scores": BASE}, task="MNLI")
 
 
 @pytest.mark.parametrize("is_wide", [False, True])
@@ -604,22 +505,6 @@ def test_many_examples_are_left_out_in_groups():
 
 
 @pytest.mark.parametrize(
-    "option",
-    [
-        {"n_resamples": 38}, {"n_resamples": 100.5}, {"n_resamples": "100"},
-        {"n_resamples": True}, {"rng": -1}, {"rng": 1.5},
-        {"confidence_level": 95}, {"confidence_level": "95"}, {"confidence_level": np.nan},
-        {"missing": "drop"}, {"resample": "seed"},
-    ],
-)  # fmt: skip
-def test_impossible_options_are_refused_by_name(option):
-    scores = np.random.default_rng(0).random((3, 8))
-    (name,) = option
-    with pytest.raises(DataError, match=f"found {name} .*expected"):
-        compare(scores, scores + 0.1, **option)
-
-
-@pytest.mark.parametrize(
     "spelling", ["{}", "{}.0", "0{}", "seed_{}", "Seed {}", "rng_seed-{}", "run{}"]
 )
 def test_seeds_that_are_one_number_pair_however_they_are_written(tmp_path, expected, spelling):
@@ -644,13 +529,6 @@ def test_seeds_that_are_one_number_pair_however_they_are_written(tmp_path, expec
         labels = None if place < 3 else BY_ID if place == 5 else LABELS
         found = compare(one, other, labels=labels, **compared)
         assert found.ci == pytest.approx(expected.ci) and found.base.seeds == (*range(SEEDS),)
-
-
-def test_a_seed_written_in_two_ways_is_refused():
-    frame = long(BASE).astype({"seed": object})
-    frame["seed"] = ["2" if seed == 3 else seed for seed in frame["seed"]]
-    with pytest.raises(DataError, match="data: found the seeds .*2.* and .*2.*, .* same number"):
-        read(frame.drop(columns="arm"))
 
 
 @pytest.mark.parametrize("more", [[], ["tail"]])

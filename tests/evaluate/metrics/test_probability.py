@@ -37,7 +37,7 @@ def oracles(num_classes):
 
 @pytest.mark.parametrize("name", ["ece", "brier", "log_loss"])
 @given(drawn=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_equal_to_scikit_learn_on_the_replicate(name, drawn):
     """Certainty, and bins' very edges, come up; replicates lose classes."""
     num_classes = drawn.draw(st.integers(2, 4))

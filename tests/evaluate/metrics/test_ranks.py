@@ -65,7 +65,7 @@ def check(name, labels, predictions, weights, observed=None):
         max_size=10,
     )
 )
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_small_samples_with_ties_and_missing_cells(name, rows):
     labels, *others = (np.array(column) for column in zip(*rows, strict=True))
     if name != "spearman":
@@ -77,7 +77,7 @@ def test_small_samples_with_ties_and_missing_cells(name, rows):
 
 
 @pytest.mark.parametrize("name", ORACLES)
-@pytest.mark.parametrize("num_examples", [31, 32, 63, 64, 65, 127, 128, 129, 513])
+@pytest.mark.parametrize("num_examples", [31, 32, 63, 64, 65, 513])
 @pytest.mark.parametrize("decimals", [0, 1, 12])
 def test_all_sizes_of_sample_and_of_ties(name, num_examples, decimals):
     """The sums go by halves: sizes around powers of two, with and without ties."""
@@ -92,7 +92,7 @@ def test_all_sizes_of_sample_and_of_ties(name, num_examples, decimals):
 
 
 @pytest.mark.parametrize("name", ORACLES)
-@pytest.mark.parametrize("decimals", [0, 2, 12])
+@pytest.mark.parametrize("decimals", [0, 12])
 def test_chunks_of_replicates_and_of_examples_do_not_change_the_scores(name, decimals, monkeypatch):
     random = np.random.default_rng(0)
     labels = random.integers(0, 2, 150)

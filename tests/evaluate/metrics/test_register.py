@@ -59,7 +59,7 @@ def suited(name, num_runs, num_examples, random):
 
 @pytest.mark.parametrize("name", sorted(METRICS))
 @given(drawn=st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_integer_weights_are_repeated_examples(name, drawn):
     random = np.random.default_rng(drawn.draw(st.integers(0, 2**32)))
     num_examples = drawn.draw(st.integers(3, 12))

@@ -108,9 +108,9 @@ def test_many_arms_have_who_leads_first_and_few_sentences(tmp_path, rise):
     ]
     path = tmp_path / "arms.csv"
     pd.concat(frames).to_csv(path, index=False)
-    alone = compare_files(results=str(path))
+    alone = compare_files(results=str(path), **FEW)
     assert "m00 against" not in alone and alone.startswith("m19 " if rise else "m15 ")
-    text = compare_files(results=str(path), base="m00")
+    text = compare_files(results=str(path), base="m00", **FEW)
     assert text.startswith(alone.partition(".")[0])
     sentences = re.findall(r"^m\d+ is better than m00: ", text, re.MULTILINE)
     if rise:

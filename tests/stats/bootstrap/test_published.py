@@ -138,8 +138,6 @@ def test_sklearn_f1_of_other_classes_keeps_its_meaning():
     expected = plain_loop(*data, f1_score, paired=False, nboot=5, rng=0)
     ours = multibootstrap(*data, f1_score, nboot=5, rng=0, verbose=False)
     np.testing.assert_allclose(ours, expected, atol=1e-12)
-    with pytest.raises(ValueError, match="two classes 0 and 1"):
-        multibootstrap(*data, "f1", nboot=2, verbose=False)
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "auc", "mse"])
@@ -173,25 +171,6 @@ def test_chunks_and_blocks_do_not_change_the_samples(metric, monkeypatch):
     monkeypatch.setattr("multiberts.stats.bootstrap.replicates._EXACT_BLOCK", 700)
     in_pieces = multibootstrap(*data, score_fn=metric, nboot=30, rng=2, verbose=False)
     np.testing.assert_array_equal(in_pieces, whole)
-
-
-def test_bad_input_is_refused():
-    run_info, predictions, labels = example_data()
-    with pytest.raises(ValueError, match="axes are swapped"):
-        multibootstrap(run_info, predictions.T, labels, "accuracy", verbose=False)
-    with pytest.raises(ValueError, match="12 runs x 22 examples"):
-        multibootstrap(run_info, predictions, labels[1:], "accuracy", verbose=False)
-    broken = predictions.astype(float)
-    broken[2, 4] = np.nan
-    with pytest.raises(ValueError, match=r"found nan at \(2, 4\)"):
-        multibootstrap(run_info, broken, labels, "accuracy", verbose=False)
-    with pytest.raises(ValueError, match="lacks the column 'intervention'"):
-        multibootstrap(run_info[["seed"]], predictions, labels, "accuracy", verbose=False)
-    with pytest.raises(ValueError, match="no row of .*intervention"):
-        multibootstrap(run_info.assign(intervention=False), predictions, labels, "accuracy")
-    with pytest.raises(ValueError, match="none in common"):
-        other = run_info.assign(seed=run_info["seed"] + 100 * run_info["intervention"])
-        multibootstrap(other, predictions, labels, "accuracy", paired_seeds=True, verbose=False)
 
 
 def test_one_seed_is_resampled_with_a_warning():

@@ -79,15 +79,6 @@ def _texts(result: Comparison) -> list[str]:
     return [words.finding(result), *planning.needs_in_words(result), *words.warnings(result)]
 
 
-def test_what_is_asked_for_is_not_inferred():
-    with pytest.raises(
-        DataError, match="has one example.*resample='seeds' and no seed_sd if these"
-    ):
-        stats.compare(table(), resample="both")
-    with pytest.raises(DataError, match="has one seed.*resample='examples'"):
-        stats.compare(*np.ones((2, 30)), resample="both")
-
-
 def test_one_seed_beside_several_is_refused():
     one, five = np.random.default_rng(4).integers(0, 2, (1, 40)), np.ones((5, 40)) - np.eye(5, 40)
     with pytest.raises(DataError, match="base has one seed .*design='fixed_baseline'"):
@@ -100,13 +91,6 @@ def test_one_seed_beside_several_is_refused():
     known = scipy.stats.ttest_1samp(NEW, BASE[0])
     found = stats.compare(BASE[:1, None], NEW[:, None], design="fixed_baseline")
     assert found.p_value == pytest.approx(known.pvalue, rel=1e-12)
-
-
-def test_a_seed_that_pairing_leaves_is_not_one_run():
-    ones = np.ones((2, 30))
-    base, new = ({"a": ones[0], seed: ones[1]} for seed in "bc")
-    with pytest.raises(DataError, match="base has one seed .*to pair"):
-        stats.compare(base, new)
 
 
 def test_tasks_of_one_score_each_have_a_mean_over_the_same_seeds():

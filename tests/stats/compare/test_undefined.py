@@ -11,7 +11,6 @@ import pytest
 from multiberts import stats
 from multiberts.report.compare_command import compare_files
 from multiberts.report.evidence import compare_all
-from multiberts.stats.compare.prepared_arms import TaskData
 from multiberts.stats.errors import DataError, UndefinedScore
 
 FEW = {"n_resamples": 40}
@@ -98,15 +97,6 @@ def test_the_metric_that_is_offered_instead_has_a_score(metric):
         stats.compare(*arms, metric, labels=ZEROS, **FEW)
     instead = str(error.value).rpartition("such as ")[2]
     assert stats.compare(*arms, instead, labels=ZEROS, **FEW).p_value < 1
-
-
-def test_the_arm_is_named_wherever_scores_are_compared():
-    arms = {"old": finds(0.5), "new": finds(0.6, key=1), "broken": 0 * finds(0.5)}
-    with pytest.raises(UndefinedScore, match="Matthews' .*of broken"):
-        stats.compare_arms(arms, "matthews", labels=LABELS, **FEW)
-    task = TaskData(arms["old"], arms["broken"], "precision", LABELS)
-    with pytest.raises(UndefinedScore, match="precision of experiment"):
-        stats.compare_tasks({"task": task}, n_resamples=40)
 
 
 def test_a_seed_without_a_score_counts_as_zero_and_is_named():

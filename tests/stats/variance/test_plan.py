@@ -1,6 +1,5 @@
 """Plans against statsmodels' power, brute force over whole numbers, and simulation of the very test."""
 
-import dataclasses
 import math
 
 import numpy as np
@@ -32,8 +31,6 @@ def test_variance_of_the_text():
     assert ALL.plan(5, 3, 100, "unpaired").variance == pytest.approx(expected + seeds)
     # As seeds grow the examples' share remains.
     assert ALL.plan(10**12, 3, 100).variance == pytest.approx(0.5 / 100)
-    with pytest.raises(DataError, match="paired, unpaired, fixed_baseline, single"):
-        ALL.plan(5, design="nested")
 
 
 def test_variance_of_the_text_by_simulation():
@@ -113,10 +110,6 @@ def test_power_without_variance_or_effect():
     assert nothing.plan(3).power(0.0) == 0.05
     assert SEEDS_ONLY.plan(3).power(0.0) == pytest.approx(0.05)
     assert SEEDS_ONLY.plan(9).power(-0.7) == pytest.approx(SEEDS_ONLY.plan(9).power(0.7))
-    with pytest.raises(DataError, match="found 1 seed"):
-        SEEDS_ONLY.plan(1).power(0.1)
-    with pytest.raises(DataError, match="alpha 5 and 2 sides"):
-        SEEDS_ONLY.plan(5, alpha=5).power(0.1)
 
 
 @pytest.mark.parametrize("design", ["paired", "unpaired"])
@@ -135,8 +128,6 @@ def test_the_minimum_effect_of_the_text():
             formula, rel=0.02
         )
     assert VarianceComponents(0.0, 0.0, 0.0).plan(5).minimum_detectable_effect() == 0
-    with pytest.raises(DataError, match="a power between alpha"):
-        ALL.plan(5, target_power=0.01)
 
 
 def test_seeds_needed_equals_statsmodels():
@@ -172,11 +163,6 @@ def test_no_number_of_seeds_beats_the_floor_of_the_examples():
     assert plan.at(10**6).power(0.1) == pytest.approx(0.165, abs=0.001)
     with pytest.raises(DataError, match="0.026 .*from seeds alone"):
         plan.examples_needed(0.1)
-    for effect in (0.0, -0.4):
-        with pytest.raises(DataError, match="the test can find"):
-            SEEDS_ONLY.plan(2, sides=1).seeds_needed(effect)
-    with pytest.raises(DataError, match="draws no examples"):
-        SEEDS_ONLY.plan(5).examples_needed(0.1)
     assert SEEDS_ONLY.plan(2).seeds_needed(-0.8) == SEEDS_ONLY.plan(2).seeds_needed(0.8)
 
 
@@ -185,32 +171,6 @@ def test_power_curve_is_power_at_each_point():
     assert curve.shape == (3, 3)
     assert curve[1, 2] == pytest.approx(ALL.plan(5, 3, 400).power(0.4), rel=1e-9)
     assert (np.diff(curve, axis=1) > 0).all() and (np.diff(curve[:, 1:], axis=0) > 0).all()
-
-
-def test_numbers_that_cannot_be_are_refused():
-    parts = VarianceComponents(0.01, 0.1, 0.05)
-    nan = float("nan")
-    for wrong in (
-        {"num_seeds": nan}, {"num_seeds": 2.5}, {"num_seeds": math.inf}, {"num_runs": 0},
-        {"num_examples": -5}, {"num_examples": nan},
-    ):  # fmt: skip
-        with pytest.raises(DataError, match=f"found {next(iter(wrong))} .*whole number"):
-            parts.plan(**{"num_seeds": 5} | wrong)
-    with pytest.raises(DataError, match="found component seed nan"):
-        VarianceComponents(nan, 0.1, 0.1)
-    with pytest.raises(DataError, match="component seed -0.01"):
-        VarianceComponents(-0.01, 0.1, 0.1).plan(5)
-    plan = parts.plan(5, num_examples=100)
-    for call in (
-        lambda: plan.power(nan),
-        lambda: plan.seeds_needed(nan),
-        lambda: dataclasses.replace(plan, target_power=nan),
-        lambda: plan.power_curve([0.1], [nan]),
-    ):
-        with pytest.raises(DataError, match="nan"):
-            call()
-    with pytest.raises(DataError, match="no effect to plan for"):
-        plan.seeds_needed()
 
 
 def test_a_component_taken_as_0_is_named():

@@ -9,7 +9,6 @@ import pytest
 
 from multiberts import stats
 from multiberts.launch.plan.seed_design import SeedDesign, seeds_of_runs
-from multiberts.stats.errors import DataError
 
 NAMES = ["data", "initialisation", "dropout"]
 Sources = tuple[str, ...]
@@ -127,29 +126,3 @@ def test_an_interval_becomes_narrower_with_seeds() -> None:
         ci = stats.seed_sources(*scores_and_seeds(random, parts, num_seeds)).sources[0].total_ci
         widths.append(ci.high - ci.low)
     assert widths[1] < widths[0]
-
-
-@pytest.mark.parametrize(
-    ("scores", "seeds", "reason"),
-    [
-        ([1, 2, 3, 4], {"a": [0, 0, 1, 1], "b": [0, 1, 0, 1]}, "2 seeds of a source"),
-        ([1, 2, 3], {"a": [0, 1, 1], "b": [0, 1, 1]}, "the same seeds"),
-        (
-            [1] * 9,
-            {"a": [0, 1, 2] * 3, "b": [0, 0, 0, 1, 1, 1, 2, 2, 2]},
-            "score 1 in all 9",
-        ),
-        ([1, 2, 3], {"a": [0, 1, 2]}, "one source of randomness, a"),
-        (
-            range(9),
-            {"a": [0, 0, 0, 1, 1, 1, 2, 2, 3], "b": [0, 1, 2, 0, 1, 2, 0, 1, 2]},
-            "neither cross .*a, b nor vary",
-        ),
-        ([1.0, np.nan, 2.0], {"a": [0, 1, 2]}, "expected a finite score"),
-    ],
-)
-def test_what_cannot_show_a_share_is_refused(
-    scores: list[float], seeds: dict[str, list[int]], reason: str
-) -> None:
-    with pytest.raises(DataError, match=reason):
-        stats.seed_sources(list(scores), seeds)
