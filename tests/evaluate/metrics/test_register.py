@@ -151,19 +151,8 @@ def test_columns_lie_one_after_the_other():
 def test_the_registry():
     assert set(METRICS) == {
         *("accuracy", "error", "f1", "f1_macro", "f1_micro", "matthews", "pearson", "spearman"),
-        *(
-            "auc",
-            "ece",
-            "brier",
-            "log_loss",
-            "mse",
-            "mae",
-            "mean",
-            "loss",
-            "share",
-            "slope",
-            "squad_exact_match",
-        ),
+        *("auc", "ece", "brier", "log_loss", "mse", "mae", "mean", "loss", "share", "slope"),
+        "squad_exact_match",
         *("squad_f1", "precision", "recall", "precision_macro"),
         *("recall_macro", "f1_weighted", "balanced_accuracy", "average_precision"),
         *("top_2_accuracy", "top_3_accuracy", "top_5_accuracy", "span_f1"),
@@ -174,8 +163,6 @@ def test_the_registry():
     assert lower == {"error", "ece", "brier", "log_loss", "mse", "mae", "loss"}
     assert metric_named("auc") is METRICS["auc"]
     assert isinstance(metric_named("spearman"), RankMetric)
-    with pytest.raises(ValueError, match="'acuracy'.* mean accuracy"):
-        metric_named("acuracy")
 
 
 @pytest.mark.parametrize(
@@ -194,24 +181,10 @@ def test_what_a_metric_is_given():
     assert metric_input(METRICS["accuracy"], prediction, logits) is prediction
     np.testing.assert_allclose(metric_input(METRICS["ece"], prediction, logits).sum(axis=-1), 1)
     np.testing.assert_array_equal(metric_input(METRICS["auc"], prediction, logits), [[2.0, -0.5]])
-    with pytest.raises(ValueError, match="brier needs the scores"):
-        metric_input(METRICS["brier"], prediction)
     probability = np.array([[0.75, 0.0]])
     assert metric_input(METRICS["auc"], probability) is probability
     expected = [[[0.25, 0.75], [1.0, 0.0]]]
     np.testing.assert_array_equal(metric_input(METRICS["brier"], probability), expected)
-    with pytest.raises(ValueError, match="auc .*two classes.* 3"):
-        metric_input(METRICS["auc"], prediction, np.zeros((1, 2, 3)))
-
-
-@pytest.mark.parametrize("name", ["accuracy", "auc"])
-def test_shapes_that_do_not_fit_are_refused(name):
-    with pytest.raises(ValueError, match=r"shape \(2,\) .*\(2, 3\)"):
-        METRICS[name].score([0, 1], [[0, 0, 1], [1, 1, 0]])
-    with pytest.raises(ValueError, match="no examples"):
-        METRICS[name].score([], [])
-    with pytest.raises(ValueError, match=r"shape \(1, 2\) .*\(1, 2\)"):
-        METRICS[name].bind([[0, 1]], [[0, 1]])
 
 
 def test_import_needs_numpy_alone():
@@ -224,22 +197,6 @@ def test_import_needs_numpy_alone():
 
 
 SETS = np.array(["joy", "joy, relief", "relief", "fear", "fear, joy"], dtype=object)
-
-
-@pytest.mark.parametrize(
-    ("labels", "line"),
-    [
-        (SETS, r"sets, such as 'fear, joy'; .*\(fear\|joy\), or give --metric=accuracy"),
-        ([text.replace(", ", ";") for text in SETS], "sets, such as 'fear;joy'"),
-        ([text.replace(", ", "|") for text in SETS], "sets, .* --metric=multilabel_f1_micro"),
-        (["B-PER O", "O O I-LOC"], "tags, such as 'O O I-LOC'; give --metric=span_f1"),
-    ],
-)  # fmt: skip
-def test_labels_that_are_no_classes_are_asked_about(labels: list[str], line: str) -> None:
-    """Sets were scored as one class each, and whole sentences of tags as right or wrong."""
-    labels = np.array(labels, dtype=object)
-    with pytest.raises(ValueError, match=line):
-        default_metric(labels[None], labels)
 
 
 @pytest.mark.parametrize(
@@ -259,24 +216,8 @@ def test_lists_are_what_a_metric_takes_them_for() -> None:
     lists[:] = [("joy", "relief"), (), float("nan")]
     sets = values_of_cells(METRICS["multilabel_f1_micro"], lists, "label")
     assert sets.tolist() == ["joy|relief", "", ""]
-    assert values_of_cells(METRICS["squad_f1"], lists, "label").tolist() == [
-        ("joy", "relief"),
-        (),
-        "",
-    ]
-    for name in ("accuracy", "mse", "auc", "spearman"):
-        for role, cure in (("label", "squad_f1"), ("prediction", "multilabel_f1_micro")):
-            with pytest.raises(
-                ValueError, match=f"lists as {role}s, which {name} .* --metric={cure}"
-            ):
-                values_of_cells(METRICS[name], lists, role)
-    lists[0] = ("a|b",)
-    with pytest.raises(ValueError, match=r"name 'a\|b', expected names without"):
-        values_of_cells(METRICS["multilabel_f1_micro"], lists, "label")
-    for cells, metric in (((lists, None), "multilabel_f1_micro"), ((None, lists), "squad_f1")):
-        predictions, labels = (np.array(["a", "b", "c"]) if own is None else own for own in cells)
-        with pytest.raises(ValueError, match=f"found lists .* --metric={metric}"):
-            default_metric(predictions[None], labels)
+    references = values_of_cells(METRICS["squad_f1"], lists, "label")
+    assert references.tolist() == [("joy", "relief"), (), ""]
 
 
 def test_another_sign_between_names_is_asked_about() -> None:

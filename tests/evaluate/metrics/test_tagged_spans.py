@@ -38,19 +38,6 @@ def test_known_values() -> None:
     assert score(["O"], ["O"]) == 0
 
 
-@pytest.mark.parametrize(
-    ("answer", "message"),
-    [
-        ("B-a O O", "3 tags .* 2 of 'B-a O'"),
-        ("B-a S-a", "found 'S-a'"),
-        ("B-a I", "found 'I'"),
-    ],
-)
-def test_what_is_not_bio_is_refused(answer: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        METRICS["span_f1"].score(["B-a O"], [answer])
-
-
 # What seqeval 1.2.2 gives, `seqeval.metrics.f1_score(labels, answers)`, for the tags drawn below.
 OF_SEQEVAL = (
     0.7926829268292682, 0.7886435331230284, 0.8249258160237388, 0.7845659163987139,

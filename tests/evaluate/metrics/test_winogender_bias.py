@@ -12,11 +12,9 @@ from multiberts.evaluate.metrics.winogender_bias import (
     OCCUPATION_MEASURES,
     gotcha_column,
     occupation_bias,
-    occupation_means,
     occupation_scores,
 )
 from multiberts.evaluate.scoring import score
-from multiberts.runs.errors import UserError
 from multiberts.tests.worlds import write_run
 
 OCCUPATIONS = np.array(["nurse"] * 4 + ["broker"] * 4)
@@ -81,23 +79,6 @@ def test_measures_equal_scipy_on_a_plain_loop(measure):
         assert ours[run] == pytest.approx(expected, abs=1e-12)
 
 
-def test_missing_features_and_conflicts_are_named():
-    with pytest.raises(UserError, match="bias_slope .*feature gender"):
-        occupation_scores(probe_dataset(genders=False), "bias_slope")
-    dataset = probe_dataset()
-    dataset["percent_feminine"][0] = 3.0
-    with pytest.raises(UserError, match=r"'occupation 0' has percent_feminine \[3\.0, "):
-        occupation_scores(dataset, "probe_slope")
-    with pytest.raises(ValueError, match="'nurse' .*no masculine"):
-        occupation_bias([[0, 1]], ["nurse", "nurse"], ["feminine", "neutral"])
-    with pytest.raises(ValueError, match="found gender 'female'"):
-        occupation_bias([[0]], ["nurse"], ["female"])
-    with pytest.raises(ValueError, match="other than 0"):
-        occupation_bias([[2, 1]], ["nurse", "nurse"], ["feminine", "masculine"])
-    with pytest.raises(ValueError, match="expected \\[runs, examples\\]"):
-        occupation_means([[1.0, 2.0]], ["nurse"])
-
-
 def test_perfect_answers_have_no_bias_on_the_real_sentences(shared_data):
     """Winogender is balanced: the right answers are the same for every gender."""
     words = {"male": "masculine", "female": "feminine", "neutral": "neutral"}
@@ -122,10 +103,6 @@ def test_gotchas_by_hand():
     yes, no = "gotcha", "not gotcha"
     expected = [yes, no, no, yes, no, yes, yes, no, "neutral"]
     assert gotcha_column(genders, share, answers).tolist() == expected
-    with pytest.raises(ValueError, match="found gender 'male'"):
-        gotcha_column(["male"], [3.0], [0])
-    with pytest.raises(ValueError, match="answers other than 0"):
-        gotcha_column(["feminine"], [3.0], [2])
 
 
 def test_half_the_gendered_sentences_are_gotchas(shared_data):
