@@ -2,7 +2,6 @@
 
 import csv
 import io
-import re
 
 import numpy as np
 import pytest
@@ -15,9 +14,8 @@ from multiberts.report.presentation.comparison_tables import (
 )
 from multiberts.report.presentation.formats import format_cell
 from multiberts.report.presentation.reported import judged
-from multiberts.report.presentation.words import finding, warnings
 from multiberts.stats import compare
-from multiberts.stats.intervals import Interval, PValues
+from multiberts.stats.intervals import Interval
 from multiberts.tests.worlds import changed
 
 
@@ -92,28 +90,3 @@ def test_latex_is_escaped(comparison):
     assert "$-$0.250 ($-$0.250 to $-$0.250)" in text
     assert text.count("&") == 2 * 7 + 1
     assert r"95\% CI" in text
-
-
-def test_words(comparison):
-    text = finding(comparison)
-    assert re.search(r"4 paired seeds and 10 shared examples", text)
-    assert text.startswith("new is worse than old: mean -0.310 against -0.0604 (difference -0.250")
-    assert "gives p < 0.0001. " in text
-    assert "fewer than 0.01 % of" in text
-    limited = changed(comparison, below_seed_floor=True)
-    assert any("below 0.12" in warning for warning in warnings(limited))
-    assert not any("below 0.12" in warning for warning in warnings(comparison))
-    unclear = changed(
-        comparison,
-        p_values=comparison.p_values | {"t": PValues(0.9, 0.1, 0.2)},
-        below_seed_floor=False,
-    )
-    assert re.search("p = 0.2: .*not rule out", finding(unclear))
-    constant = changed(
-        comparison, standard_error=0.0, p_values=comparison.p_values | {"t": PValues(1.0, 1.0, 1.0)}
-    )
-    assert "neither an interval nor a test" in finding(constant)
-    (alike,) = warnings(constant)
-    assert alike.startswith("The difference is the same for")
-    counted = changed(unclear, degenerate_replicates=3)
-    assert "In 3 of 99 bootstrap samples" in warnings(counted)[-1]

@@ -1,6 +1,7 @@
 """Situations and the sentences that each gets: `sentences.csv`, read aloud before it changes."""
 
 import csv
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 from multiberts.report.presentation import planning, words
 from multiberts.stats import compare, same
 from multiberts.stats.compare.result import Comparison
+from multiberts.stats.intervals import PValues
+from multiberts.tests.worlds import changed
 
 LABELS = np.random.default_rng(5).integers(0, 2, 400)
 
@@ -62,9 +65,25 @@ SITUATIONS |= {
     "one arm": partial(made, OLD, None),
     "one arm of constant seeds": partial(made, CONSTANT, None),
     "unpaired of unlike numbers": partial(made, OLD, LIKE[:3], design="unpaired"),
+    "a failed seed": partial(made, OLD, np.vstack([BETTER[:4], answers(0.5, 9, num_seeds=1)])),
+}
+RIGHT = np.ones((5, 400), int)
+SITUATIONS["all right against all wrong"] = partial(made, 1 - RIGHT, RIGHT, labels=RIGHT[0])
+NO_P = PValues(1.0, 1.0, 1.0)
+# As other data would have given them.
+SITUATIONS |= {
+    f"{name}, made up": lambda side=side, values=values: changed(made(*SIDES[side]), **values)
+    for name, side, values in (
+        ("p is below the floor of the seeds", "better", {"below_seed_floor": True}),
+        ("nothing varies", "close", {"standard_error": 0.0, "p_values": {"t": NO_P}}),
+        ("no difference", "close", {"estimate": 0.0}),
+        ("scores of 0/0", "close", {"degenerate_replicates": 3}),
+        ("a bias", "better", {"metric": "bias_slope"}),
+        ("a metric of one's own", "better", {"metric": "my_own"}),
+    )
 }
 TABLE = Path(__file__).with_name("sentences.csv")
-KINDS = ("finding", "interval", "needed")
+KINDS = ("finding", "interval", "needed", "notes")
 
 
 def said(situation: str) -> dict[str, str]:
@@ -74,6 +93,7 @@ def said(situation: str) -> dict[str, str]:
         words.finding(item, answers=answers, pairing=False),
         words.interval_to_report(item),
         planning.what_is_needed(item, answers=answers),
+        " ".join([*words.warnings(item), words.unseen_failures(item)]).strip(),
     )
     return dict(zip(KINDS, texts, strict=True))
 
@@ -103,6 +123,13 @@ def test_differences_that_cancel_are_not_called_identical() -> None:
     assert words.interval_to_report(found).startswith("Report ")
     alone = words.finding(compare(base, new, "mean", resample="seeds", n_resamples=40))
     assert "without a difference in any seed" in alone
+
+
+def test_p_is_never_the_probability_of_chance() -> None:
+    """Principle 2 of the ASA's statement on p-values."""
+    assert not re.search("chance|likely", " ".join(row["finding"] for row in read_table().values()))
+    rates = {0.025: "2.5 %", 0.07: "7 %", 0.6: "60 %", 0.999: "100 %", 3e-5: "fewer than 0.01 %"}
+    assert {p: words.rate_text(p) for p in rates} == rates
 
 
 def test_what_is_identical_has_no_p() -> None:

@@ -46,28 +46,6 @@ def test_the_corrected_p_decides(comparison):
     assert "rule out" not in finding(own)
 
 
-def test_p_is_how_often_studies_without_a_difference_show_one_this_large(comparison):
-    """Not how likely the difference is due to chance: principle 2 of the ASA's statement on p-values."""
-    rates = {0.025: "2.5 %", 0.07: "7 %", 0.6: "60 %", 0.999: "100 %", 3e-5: "fewer than 0.01 %"}
-    for p, rate in rates.items():
-        own = with_p(comparison, two_sided=p)
-        sentence = (
-            "If both were equally good, a difference this large would come up in "
-            f"{rate} of such studies."
-        )
-        for text in (finding(own), finding(own, 0.9)):
-            assert (
-                sentence in text
-                and "the two-sided t test over seeds and examples gives p" in text
-                and "chance" not in text
-                and "likely" not in text
-            )
-    slope = changed(comparison, metric="bias_slope")
-    assert "If both were alike" in finding(slope)
-    same = changed(comparison, estimate=0.0)
-    assert "such studies" not in finding(same)
-
-
 def test_better_knows_which_way_the_metric_points(comparison):
     fell = changed(comparison, estimate=-0.1)
     for metric, words in {
@@ -122,25 +100,13 @@ def test_the_answer_is_one_sentence_on_the_clearest(comparison):
     assert alone.startswith("new against old, not clear: accuracy")
 
 
-def test_sides_that_never_differ_have_a_warning():
-    scores = np.random.default_rng(0).random((3, 40))
-    (warning,) = warnings(compare(scores, scores))
-    assert "Nothing varies" in warning
-
-
 def test_equal_warnings_are_equal_texts(comparison):
     few = changed(comparison, seed_floor=1 / 32, below_seed_floor=True)
     other = with_p(few, greater=1e-5)
-    assert warnings(few) == warnings(other) and "below 0.062" in warnings(few)[0]
-
-
-def test_arms_whose_answers_are_alike_have_one_warning():
-    always = np.ones((3, 40), int)
-    item = compare(always, 1 - always, "accuracy", labels=always[0])
-    (alike,) = [text for text in warnings(item) if "alike" in text]
-    assert re.match("All answers of base and .*experiment are alike", alike)
-    (alike,) = [text for text in warnings(item, numbers=False) if "alike" in text]
-    assert re.match("All answers of an arm .*alike", alike)
+    assert warnings(few) == warnings(other) != []
+    alike = compare(np.ones((3, 40)), np.zeros((3, 40)), "accuracy", labels=np.ones(40))
+    for numbers, named in ((True, True), (False, False)):
+        assert ("base" in " ".join(warnings(alike, numbers)[-1:])) == named
 
 
 def test_a_ranking_shows_how_often_seeds_fail():
