@@ -38,7 +38,7 @@ def cells(*values):
 VALUES = [
     ("f1", [0, 1, 2], [0, 1, 1], "f1 .*found 2 in labels"),
     ("f1", [0, 1, 0], [0, 1, 2], "f1 .*found 2 in predictions"),
-    *((name, [0, 1], [0.25, 1], rf"{name} .*fraction 0\.25") for name in ("f1_macro", "f1_micro", "matthews")),
+    *((f1, [0, 1], [0.25, 1], rf"{f1} .*fraction 0\.25") for f1 in ("f1_macro", "f1_micro", "matthews")),
     *(
         (name, [0, 1], ["b", "a"], f"{name} .*found 'b' in predictions")
         for name in ("mse", "mae", "pearson", "slope", "mean")

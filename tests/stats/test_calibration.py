@@ -194,16 +194,6 @@ def test_where_seeds_dominate_t_covers_and_the_percentile_interval_does_not(num_
         assert near(share, expected, trials)
 
 
-@pytest.mark.slow
-def test_permutations_of_unpaired_seeds_keep_their_level():
-    trials, rejected = 1000, []
-    for trial in range(trials):
-        study = scores(np.random.default_rng([12, trial]), 5, design="unpaired")
-        found = compare(*study.arms, design="unpaired", n_resamples=39)
-        rejected.append(found.p_values["permutation"].greater <= 0.05)
-    assert near(np.mean(rejected), 12 / 252, trials)  # of 252 deals 12 are within .05
-
-
 def test_tests_of_seeds_say_nothing_about_new_examples():
     """With examples that dominate the order of the seeds shows a difference that others have not."""
     trials, rejected = 60, []

@@ -119,16 +119,6 @@ def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
             assert "has no record" in str(caught.value) or "expected 3" in str(caught.value)
 
 
-def test_changed_byte_is_refused(tmp_path: Path) -> None:
-    run = run_on_dev(tmp_path / "a")
-    file = run / "predictions/dev.tfrecord"
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
-    file.write_bytes(bytes(content))
-    with pytest.raises(UserError, match=r"dev\.tfrecord record 2:"):
-        read_predictions([run], "dev")
-
-
 def test_foreign_records_are_refused(tmp_path: Path) -> None:
     import tensorflow as tf
 
@@ -151,10 +141,6 @@ def test_foreign_records_are_refused(tmp_path: Path) -> None:
 def test_repeated_ids_are_refused(tmp_path: Path) -> None:
     import tensorflow as tf
 
-    with pytest.raises(ValueError, match="twice"):
-        write_predictions(
-            tmp_path / "a", example_ids=["x", "x"], labels=np.ones(2), predictions=np.ones(2)
-        )
     file = tmp_path / "b.tfrecord"
     write_predictions(file, example_ids=["x"], labels=np.ones(1), predictions=np.ones(1))
     (record,) = tf.data.TFRecordDataset(str(file))
@@ -175,16 +161,6 @@ def test_only_finished_runs_are_found(tmp_path: Path) -> None:
     assert [content["pretrain_seed"] for _, content in found] == [1, 2]
     with pytest.raises(UserError, match="is not a folder"):
         find_runs(tmp_path / "absent")
-
-
-def test_other_json_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "DONE").write_text('{"outputs": {}}')
-    (tmp_path / "run.json").write_text('{"task": "t"}')
-    with pytest.raises(UserError, match=r"run\.json lacks data_seed, "):
-        find_runs(tmp_path)
-    (tmp_path / "run.json").write_text("{")
-    with pytest.raises(UserError, match=r"run\.json .*JSON"):
-        find_runs(tmp_path)
 
 
 def test_unknown_evaluation_set_is_refused(tmp_path: Path) -> None:

@@ -172,16 +172,6 @@ def test_a_file_named_for_another_seed_than_its_column_says_is_refused(tmp_path:
             read_rows(str(path))
 
 
-@pytest.mark.parametrize("name", ["step_{}00", "fold{}", "epoch_{}", "gpt{}", "layer_1{}"])
-def test_numbers_that_are_rarely_seeds_are_warned_of(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for seed, own in rows().groupby("seed"):
-        own.drop(columns="seed").to_csv(tmp_path / f"{name.format(seed)}.csv", index=False)
-    read_rows(str(tmp_path))
-    assert "taken for seeds" in capsys.readouterr().err
-
-
 def test_usual_names_are_not_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for seed, own in rows().groupby("seed"):
         own.drop(columns="seed").to_csv(tmp_path / f"run_{seed}.csv", index=False)

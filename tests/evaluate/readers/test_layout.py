@@ -286,7 +286,19 @@ def test_numbers_of_files_with_other_examples_are_not_seeds(tmp_path: Path) -> N
         read_arms(str(tmp_path))
 
 
-@pytest.mark.parametrize("name", ["checkpoint-{}/preds.csv", "results_v{}.csv", "fold_{}.csv"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "checkpoint-{}/preds.csv",
+            "results_v{}.csv",
+            "fold_{}.csv",
+            "step_{}.csv",
+            "epoch_{}.csv",
+        ),
+        *("gpt{}.csv", "layer_{}.csv"),
+    ],
+)
 def test_numbers_that_are_rarely_seeds_are_said(
     tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,10 +12,8 @@ from multiberts.report.presentation.comparison_tables import (
     full_table,
     summary_table,
 )
-from multiberts.report.presentation.formats import format_cell
 from multiberts.report.presentation.reported import judged
 from multiberts.stats import compare
-from multiberts.stats.intervals import Interval
 from multiberts.tests.worlds import changed
 
 
@@ -33,16 +31,6 @@ def comparison():
         side(0.0), side(-0.25), "mean", labels=xarray.DataArray(np.zeros(10), dims="example"),
         n_resamples=99,
     ).named("old", "new", name="a|b", evaluation_set="x_y & z")  # fmt: skip
-
-
-def test_numbers():
-    texts = [format_cell(x) for x in (0, 0.5, -0.15, 0.0125, 0.00001, 3.14159, 42.0, 1234.5)]
-    assert texts == ["0", "0.500", "-0.150", "0.0125", "1.0e-05", "3.142", "42.00", "1234.5"]
-    assert format_cell(Interval(-0.25, 0.5)) == "-0.250 to 0.500"
-    assert format_cell(Interval(-np.inf, np.inf)) == "no interval"
-    assert format_cell(None, "p") == "-"
-    assert format_cell(0.00001, "p") == "< 0.0001"
-    assert format_cell(0.0123, "p") == "0.012"
 
 
 def test_csv_holds_numbers_in_full(comparison):

@@ -39,6 +39,9 @@ def test_cells():
     assert format_cell(-1e-9, ".1%") == "0.0%"
     assert format_cell(-0.01, ".1%") == "-1.0%"
     assert format_cell(Interval(-0.1, 0.2), ".0%") == "-10% to 20%"
+    assert format_cell(Interval(-np.inf, np.inf)) == "no interval"
+    p_values = [format_cell(cell, "p") for cell in (None, 0.00001, 0.0123)]
+    assert p_values == ["-", "< 0.0001", "0.012"]
 
 
 def test_markdown_columns_line_up(table):

@@ -60,20 +60,6 @@ def studies(number):
         yield study(random, seeds, size, accuracy, spread, lead)
 
 
-@pytest.mark.seconds
-def test_accuracy_of_labels_is_the_mean_of_the_same_zeros_and_ones():
-    for number, (base, experiment) in enumerate(studies(30)):
-        design = ("paired", "unpaired")[number % 2]
-        labelled, plain = by_labels(base, experiment, design=design), compare(
-            1 * base, 1 * experiment, design=design, **FEW
-        )  # fmt: skip
-        assert labelled.estimate == plain.estimate
-        assert labelled.ci == pytest.approx(plain.ci, abs=1e-12)
-        assert labelled.p_values["t"] == pytest.approx(plain.p_values["t"], abs=1e-12)
-        assert labelled.base.ci == pytest.approx(plain.base.ci, abs=1e-12)
-        assert -1 <= plain.ci.low <= plain.ci.high <= 1 and plain.base.ci.low >= 0
-
-
 def test_a_paired_interval_is_close_to_the_plain_one_where_thirty_examples_differ():
     many = 0
     for base, experiment in studies(80):

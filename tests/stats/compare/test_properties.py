@@ -40,6 +40,7 @@ def numbers(result, sign=1):
 def check_equal(first, second, sign=1):
     assert first.ci.method == second.ci.method
     assert numbers(first) == pytest.approx(numbers(second, sign), rel=1e-7, abs=1e-9)
+    assert -1 <= first.ci.low <= first.ci.high <= 1
 
 
 def near(first, second, share):
@@ -55,7 +56,9 @@ def test_labels_and_scores_of_nought_and_one_agree(keys):
         labels = np.random.default_rng(key).integers(0, 2, base.shape[1])
         answers = [np.where(right == 1, labels, 1 - labels) for right in (base, experiment)]
         labelled = stats.compare(*answers, "accuracy", labels=labels, design=design, **FEW)
-        check_equal(stats.compare(base, experiment, design=design, **FEW), labelled)
+        plain = stats.compare(base, experiment, design=design, **FEW)
+        check_equal(plain, labelled)
+        assert tuple(plain.base.ci) == pytest.approx(tuple(labelled.base.ci), abs=1e-12)
 
 
 @pytest.mark.parametrize("keys", STUDIES)

@@ -7,7 +7,6 @@ import pandas
 import pytest
 import xarray
 
-from multiberts.runs.errors import UserError
 from multiberts.stats import TaskData, compare, multibootstrap, report_ci
 from multiberts.stats.compare.result import Names
 from multiberts.stats.compare.two_arms import compare_task
@@ -75,14 +74,6 @@ def test_estimate_is_the_mean_over_seeds_of_means_over_runs():
     assert not ours.below_seed_floor
 
 
-def test_examples_are_aligned_by_id():
-    base, experiment = arm(0.6), arm(0.75, key=1)
-    shuffled = experiment.isel(example=np.random.default_rng(0).permutation(60))
-    first = compare(base, experiment, "f1", n_resamples=50)
-    second = compare(base, shuffled, "f1", n_resamples=50)
-    np.testing.assert_array_equal(first.samples, second.samples)
-
-
 def test_arrays_by_seed_and_run_are_the_same_as_runs():
     data = arm(0.6)
     table = data["prediction"].to_numpy().reshape(5, 2, 60).astype(float)
@@ -116,17 +107,6 @@ def test_floor_of_seeds():
     assert same.p_value == same.p_values["sign flip"].two_sided == 1.0
     fixed = compare(base, experiment, "accuracy", resample="examples", n_resamples=50)
     assert fixed.seed_floor is None and fixed.p_values.get("sign flip") is None
-
-
-def test_one_seed_speaks_about_examples_only():
-    base, experiment = arm(0.6, seeds=(3,)), arm(0.8, seeds=(3,), key=1)
-    for design in ("paired", "unpaired"):
-        with pytest.raises(UserError, match="one seed .3.*resample='examples'"):
-            compare(base, experiment, "accuracy", design=design, resample="both")
-    only = compare(base, experiment, "accuracy", n_resamples=100)
-    correct = [(side["prediction"] == side["label"]).mean("run") for side in (base, experiment)]
-    difference = (correct[1] - correct[0]).to_numpy()
-    assert only.standard_error == pytest.approx(difference.std(ddof=1) / np.sqrt(60))
 
 
 def test_degenerate_replicates_are_counted():
