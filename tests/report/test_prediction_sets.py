@@ -5,10 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from multiberts.report.prediction_sets import (
-    curve_of_prediction_sets,
-    step_name,
-)
+from multiberts.report.prediction_sets import curve_of_prediction_sets, step_name
 from multiberts.report.selection import finished_runs, prediction_sets_of_runs
 from multiberts.stats import compare
 from multiberts.stats.errors import DataError

@@ -32,15 +32,7 @@ from multiberts.tests.stats.bootstrap.test_published import example_data
 from multiberts.tests.stats.compare import test_checks as checks
 from multiberts.tests.stats.compare.test_designs import along, arm, tasks_of
 from multiberts.tests.stats.crossings import crossing_of_tables
-from multiberts.tests.stats.test_reading import (
-    BASE,
-    BY_ID,
-    EXPERIMENT,
-    IDS,
-    LABELS,
-    long,
-    with_ids,
-)
+from multiberts.tests.stats.test_reading import BASE, BY_ID, EXPERIMENT, IDS, LABELS, long, with_ids
 
 NAN = float("nan")
 

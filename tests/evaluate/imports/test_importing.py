@@ -163,16 +163,8 @@ def test_odd_index_lines_are_refused(tmp_path: Path, glue: Path):
     index = (glue / "index.tsv").read_text()
     for old, new, message in (
         ("\t1M\t", "\tmany\t", "line 2: .*n_steps 'many'"),
-        (
-            "\tmultiberts\n",
-            "\tother\n",
-            "line 2: .*release 'other'",
-        ),
-        (
-            "\t4\tmultiberts",
-            "\tx\tmultiberts",
-            "line 2: .*ft_seed 'x'",
-        ),
+        ("\tmultiberts\n", "\tother\n", "line 2: .*release 'other'"),
+        ("\t4\tmultiberts", "\tx\tmultiberts", "line 2: .*ft_seed 'x'"),
     ):
         (glue / "index.tsv").write_text(index.replace(old, new))
         with pytest.raises(UserError, match=message):

@@ -69,10 +69,7 @@ def test_integer_weights_are_repeated_examples(name, drawn):
         return
     metric = METRICS[name]
     weighted = metric.score(labels, predictions, weights)
-    again = metric.score(
-        np.repeat(labels, weights),
-        np.repeat(predictions, weights, axis=1),
-    )
+    again = metric.score(np.repeat(labels, weights), np.repeat(predictions, weights, axis=1))
     np.testing.assert_allclose(weighted, again, rtol=0, atol=1e-9)
     table = metric.score(labels, predictions, weights[None])
     assert table.shape == (2, 1)

@@ -48,9 +48,7 @@ def test_samples_without_a_score_are_missing(
     )
 
 
-def test_a_task_is_read_without_the_scorers_of_another(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_task_is_read_without_the_scorers_of_another(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(
         UserError, match="found the scores .*, and this task alone with --task=graded$"
     ):

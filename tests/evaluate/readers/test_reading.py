@@ -357,12 +357,7 @@ SAMPLES = Path(__file__).parents[2] / "samples"
     ],
 )  # fmt: skip
 def test_what_other_programs_wrote(
-    folder: str,
-    names: dict[str, str],
-    task: str | None,
-    runs: int,
-    examples: int,
-    mean: float,
+    folder: str, names: dict[str, str], task: str | None, runs: int, examples: int, mean: float
 ) -> None:
     if folder.startswith(("hugging_face/datasets", "hugging_face/splits")):
         pytest.importorskip("pyarrow")

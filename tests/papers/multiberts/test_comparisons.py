@@ -94,9 +94,7 @@ def test_table_2_resamples_seeds_examples_or_both(paper, winogender):
         for name in ("cda_incr", "cda_full")
     ]
     for item, options in zip(
-        found,
-        ({}, {"sample_examples": False}, {"sample_seeds": False}),
-        strict=True,
+        found, ({}, {"sample_examples": False}, {"sample_seeds": False}), strict=True
     ):
         samples = published(*occupations, measure="pearson", paired_seeds=False, **options)
         np.testing.assert_allclose(item.samples, samples, atol=1e-12)

@@ -24,11 +24,7 @@ from multiberts.papers.multiberts.figures import (
 )
 from multiberts.papers.multiberts.run_agreement import agreement
 from multiberts.report.prediction_sets import RunScores, curve_of_prediction_sets
-from multiberts.report.presentation.figures import (
-    bootstrap_figure,
-    sources_figure,
-    training_figure,
-)
+from multiberts.report.presentation.figures import bootstrap_figure, sources_figure, training_figure
 from multiberts.runs.errors import UserError
 from multiberts.runs.figure_style import LINES, MARKERS, figure_bytes
 from multiberts.stats.errors import DataError
@@ -204,8 +200,7 @@ def test_a_curve_keeps_the_seeds_with_every_step(prediction_sets):
     assert curve.steps.tolist() == [1_000_000, 2_000_000]
     assert list(curve.scores) == [0, 1, 2, 3, 4]
     np.testing.assert_allclose(
-        [scores[1] for scores in curve.scores.values()],
-        late.run_scores("accuracy").seed_scores[:5],
+        [scores[1] for scores in curve.scores.values()], late.run_scores("accuracy").seed_scores[:5]
     )
     alone = dataclasses.replace(early, data=early.data.assign_coords(
         pretrain_seed=early.data["pretrain_seed"] + 50

@@ -105,8 +105,5 @@ def test_refusals(paper, prediction_sets):
     with pytest.raises(DataError, match="RTE/dev, coreference/winogender"):
         group_panels(mixed)
     none = [predictions for predictions in prediction_sets if predictions.task == "RTE"]
-    with pytest.raises(
-        DataError,
-        match="of base .*bias correlation",
-    ):
+    with pytest.raises(DataError, match="of base .*bias correlation"):
         _ = Catalogue(none).winogender_groups

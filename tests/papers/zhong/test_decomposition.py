@@ -64,8 +64,7 @@ def test_balanced_levels_equal_nested_anova():
 def test_unbalanced_by_hand():
     """Seed a has runs 1, 0, 0; seed b runs 1, 1; seed c one run, 0."""
     runs = make_runs(
-        [[1], [0], [0], [1], [1], [0]],
-        [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1), ("c", 0)],
+        [[1], [0], [0], [1], [1], [0]], [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1), ("c", 0)]
     )
     found = decompose(runs)
     fine = (1 / 3 + 0) / 2  # c says nothing of it

@@ -99,10 +99,7 @@ def test_a_perfect_seed_has_the_spread_of_others_or_what_its_examples_leave_open
         ({"seed_sd": "often"}, "seed_sd 'often'"),
         ({"seed_sd": -1}, "seed_sd -1"),
         ({"seed_sd": "1/0.5"}, "1 degree of freedom"),
-        (
-            {"seed_sd": 60},
-            "seed_sd 60, .*accuracy .*in points",
-        ),
+        ({"seed_sd": 60}, "seed_sd 60, .*accuracy .*in points"),
     ],
 )
 def test_what_cannot_be_borrowed_is_refused(options, message):

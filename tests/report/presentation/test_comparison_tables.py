@@ -7,11 +7,7 @@ import numpy as np
 import pytest
 import xarray
 
-from multiberts.report.presentation.comparison_tables import (
-    FULL_COLUMNS,
-    full_table,
-    summary_table,
-)
+from multiberts.report.presentation.comparison_tables import FULL_COLUMNS, full_table, summary_table
 from multiberts.report.presentation.reported import judged
 from multiberts.stats import compare
 from multiberts.tests.worlds import changed

@@ -21,10 +21,7 @@ from multiberts.stats.intervals import Interval
 def table():
     return Table(
         ("Task", "Score", "CI", "n", "Note"),
-        [
-            ("a_b", 0.12345678901, Interval(-0.5, 0.25), 12, "x|y"),
-            ("50 %", None, None, 3, None),
-        ],
+        [("a_b", 0.12345678901, Interval(-0.5, 0.25), 12, "x|y"), ("50 %", None, None, 3, None)],
         {"Score": ".1%"},
         "Scores",
     )

@@ -70,10 +70,7 @@ def test_one_side_in_per_cent_is_refused() -> None:
 
 def test_seeds_without_names_are_paired_only_where_there_are_equally_many() -> None:
     base, new = answers(0.7, 5), answers(0.8, 4)
-    with pytest.raises(
-        DataError,
-        match="5 seeds of base, 4 .*order of rows",
-    ):
+    with pytest.raises(DataError, match="5 seeds of base, 4 .*order of rows"):
         compare(base, new, "accuracy", labels=LABELS)
     with pytest.raises(DataError, match="5 seeds of a, 4 "):
         arms = {"a": base, "b": new, "c": base}

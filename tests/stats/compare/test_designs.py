@@ -227,10 +227,7 @@ def test_runs_are_averaged_level_by_level():
         coords={"pretrain_seed": [4, 9]},
     )
     labels = xarray.DataArray(np.zeros(7), dims="example")
-    expected = [
-        np.mean([values[0, 0, 0].mean(), values[0, 1].mean()]),
-        values[1, 0].mean(),
-    ]
+    expected = [np.mean([values[0, 0, 0].mean(), values[0, 1].mean()]), values[1, 0].mean()]
     for order in (("checkpoint", "example"), ("example", "checkpoint")):
         given = grid.transpose("finetune_seed", *order, "pretrain_seed")
         item = compare(given, None, "mean", design="single", labels=labels, n_resamples=40)
@@ -356,8 +353,7 @@ def test_a_task_with_two_metrics_counts_as_their_mean():
     tasks = tasks_of()
     first, second = tasks.values()
     family = compare_tasks(
-        {"one": replace(first, metric=("accuracy", "f1")), "two": second},
-        n_resamples=NUM_BOOTSTRAP,
+        {"one": replace(first, metric=("accuracy", "f1")), "two": second}, n_resamples=NUM_BOOTSTRAP
     )
     parts = [item.differences for item in family.comparisons.values()]
     assert [*family.comparisons] == ["one, accuracy", "one, F1", "two"]

@@ -11,10 +11,7 @@ from multiberts.evaluate.metrics.register import METRICS
 from multiberts.stats.bootstrap.pseudo_values import arm_table
 from multiberts.stats.bootstrap.replicates import PublishedDraws, ScoreJob, bootstrap
 from multiberts.stats.runs_table import make_arm
-from multiberts.stats.variance.score_tables import (
-    deviations,
-    summed_table,
-)
+from multiberts.stats.variance.score_tables import deviations, summed_table
 from multiberts.tests.stats.crossings import crossing_of_tables
 
 
