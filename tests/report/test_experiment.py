@@ -86,6 +86,7 @@ MISSING = (
 def test_an_unfinished_report_begins_with_the_planned_seeds_and_that_p_is_of_a_single_look(
     root: Path, page: str
 ) -> None:
+    """The first to have the report and its runs, which take longer than what is asked of them."""
     assert page[page.index("</h1>") :].startswith(f'</h1>\n<p class="warn">{MISSING}</p>')
     assert describe_report(str(root / "report")).split("\n\n")[1] == MISSING
 
@@ -116,6 +117,7 @@ def test_the_primary_comparison_may_not_be_there_yet(root: Path, arguments: dict
 def test_the_report_is_made_again_when_there_are_more_runs(
     root: Path, arguments: dict[str, Any], tmp_path: Path
 ) -> None:
+    """Alone it replaces an early report."""
     early = tmp_path / "experiment"
     shutil.copytree(root / "runs/coreference", early / "runs/coreference")
     for done in early.glob("runs/*/*/*/4/*/**/DONE"):

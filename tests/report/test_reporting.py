@@ -150,6 +150,7 @@ def read_table(path: Path) -> list[dict]:
 
 
 def test_true_values_are_found_and_their_difference_is_significant(written):
+    """The first to have the report and its runs, which take longer than what is asked of them."""
     rows = {row["procedure"]: row for row in read_table(written / "tables" / "truth.csv")}
     assert set(rows) == {"base, step 600", "cda_incr, step 700"}
     for row in rows.values():
@@ -270,6 +271,7 @@ def test_a_group_of_the_table_has_one_unit(written):
 
 
 def test_the_paper_command_makes_what_it_can_and_says_what_it_cannot(world, tmp_path):
+    """Alone it calls the command of the paper on runs in files, and draws its figures as PDF."""
     given = {"predictions": str(world / "runs/coreference"), "n_resamples": 40, "figures": "pdf"}
     paper(run_dir=str(tmp_path / "paper"), **given)
     page = (tmp_path / "paper" / "report" / "index.md").read_text()
@@ -484,6 +486,7 @@ def test_truth_that_fits_no_run_is_refused(tmp_path, of_pairs):
 
 
 def test_the_command_makes_the_same_page_and_refuses_bad_input(world, tmp_path):
+    """Alone it makes a report from the shipped configuration, in processes of their own."""
     given = {
         "RUN_DIR": str(tmp_path / "report"),
         "PREDICTIONS": str(world / "runs/coreference"),

@@ -30,6 +30,7 @@ def near(share: float, expected: float, trials: int) -> bool:
 
 
 def test_a_run_that_was_cut_goes_on_and_ends_the_same_with_any_number_of_processes(tmp_path):
+    """Alone it carries out every condition, and makes the page of its counts again, whatever was lost."""
     calibrate(run_dir=str(tmp_path / "whole"), num_trials=2)
     counts = read_counts(tmp_path / "whole" / "calibration.jsonl")
     assert [(cell.condition, cell.seeds) for cell in counts] == CELLS

@@ -198,6 +198,7 @@ def test_tables_in_memory_are_read_wherever_their_seeds_and_ids_are():
 
 
 def test_tensors_and_dicts_by_seed_give_the_numbers_of_arrays(expected):
+    """Alone it gives tensors of PyTorch, whose import is what takes long."""
     torch = pytest.importorskip("torch")
     forms = [
         (torch.from_numpy, torch.from_numpy(LABELS)),

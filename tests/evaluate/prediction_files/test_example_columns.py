@@ -62,6 +62,7 @@ def same(found: dict, columns: dict) -> None:
 
 
 def test_bytes_are_those_of_protocol_buffers():
+    """Alone it holds the encoding against another program's; TensorFlow's import is what takes long."""
     columns = columns_of(np.random.default_rng(0), 30)
     assert encode(columns) == [theirs(columns, row) for row in range(30)]
 

@@ -28,6 +28,7 @@ def written(prediction_sets, tmp_path_factory):
 
 
 def test_every_table_and_figure_is_there(written):
+    """The first to have the whole report of the paper, which all tests here read."""
     folder, _ = written
     tables, figures = (list(folder.glob(f"{name}/*")) for name in ("tables", "figures"))
     assert {path.stem for path in tables} == {

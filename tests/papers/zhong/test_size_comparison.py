@@ -12,16 +12,15 @@ import pytest
 from scipy.special import expit
 from scipy.stats import norm
 
-from multiberts.evaluate.prediction_files.prediction_file import write_predictions
-from multiberts.evaluate.prediction_files.run_file import evaluation_entry, set_at, write_run
+from multiberts.evaluate.prediction_files.run_file import set_at
 from multiberts.evaluate.prediction_files.text_file import write_texts
 from multiberts.papers.page_run import describe
 from multiberts.papers.zhong.decomposition import decompose
 from multiberts.papers.zhong.instance_level import decay_bound, fisher_tests
 from multiberts.papers.zhong.size_comparison import LONGEST_TEXT, instances
-from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.tests.tools import warm
+from multiberts.tests.worlds import write_run
 
 pytestmark = pytest.mark.seconds
 
@@ -40,37 +39,26 @@ def write(root, size, seed, run, correct, texts=True, set_name="dev", **changes)
     logits = correct if isinstance(correct, dict) else {None: np.where(correct, 1, -1)}
     number = len(logits[None])
     labels, ids = np.arange(number) % 2, [f"{set_name}/{place}" for place in range(number)]
-    with RunDirectory(path, stage="finetune", parameters={"size": size}) as directory:
-        text_file = None
-        if texts:
-            premises = [f"sentence number {place}" for place in range(number)]
-            columns = {"premise": premises, "hypothesis": ["a " + "long " * 100] * number}
-            text_file = write_texts(path, set_name, ids, columns)
-        entries = {}
-        for epochs, logit in logits.items():
-            name = set_name if epochs is None else set_at(set_name, epochs)
-            scores = np.stack([np.zeros(number), np.where(labels, logit, -logit)], axis=1)
-            file = f"predictions/{name}.tfrecord"
-            write_predictions(
-                path / file,
-                example_ids=ids,
-                labels=labels,
-                predictions=scores.argmax(axis=1),
-                scores=scores.astype(np.float32) if isinstance(correct, dict) else None,
-                extras={"kind": ["easy"] * number} if texts else None,
-            )
-            entries[name] = evaluation_entry(
-                path, file, examples=number, metrics=["accuracy"], texts=text_file,
-                evaluation_set=None if epochs is None else set_name, epochs=epochs,
-            )  # fmt: skip
-        facts = {
-            "task": "nli", "evaluation_sets": entries, "parameters": {"size": size},
-            "procedure": size, "pretrain_seed": seed, "data_seed": seed, "step": 5,
-            "learning_rate": 1e-4, "finetune_seed": run, **changes,
-        }  # fmt: skip
-        write_run(path, facts)
-        files = [entry["file"] for entry in entries.values()]
-        directory.finish(["run.json", *files, *([text_file["file"]] if text_file else [])])
+    columns = {"example_ids": ids, "labels": labels}
+    more = {}
+    if texts:
+        premises = [f"sentence number {place}" for place in range(number)]
+        shown = {"premise": premises, "hypothesis": ["a " + "long " * 100] * number}
+        more = {"texts": write_texts(path, set_name, ids, shown)}
+        columns["extras"] = {"kind": ["easy"] * number}
+    sets = {}
+    for epochs, logit in logits.items():
+        name = set_name if epochs is None else set_at(set_name, epochs)
+        scores = np.stack([np.zeros(number), np.where(labels, logit, -logit)], axis=1)
+        early = {} if epochs is None else {"set": set_name, "epochs": epochs}
+        sets[name] = {**columns, "predictions": scores.argmax(axis=1), "entry": {**more, **early}}
+        if isinstance(correct, dict):
+            sets[name]["scores"] = scores.astype(np.float32)
+    facts = {
+        "task": "nli", "parameters": {"size": size}, "procedure": size, "pretrain_seed": seed, "step": 5,
+        "learning_rate": 1e-4, "finetune_seed": run, **changes,
+    }  # fmt: skip
+    write_run(path, sets, **facts)
 
 
 @pytest.fixture(scope="module")
@@ -103,11 +91,8 @@ def tables_of(root, sizes):
 
 
 EPOCHS = (3, 3.3333, None)
-SPREADS = (
-    0.7,
-    1.0,
-    0.5,
-)  # of the effects of pre-training, fine-tuning and the checkpoint on a logit
+# Of the effects of pre-training, fine-tuning and the checkpoint on a logit.
+SPREADS = (0.7, 1.0, 0.5)
 
 
 @pytest.fixture(scope="module")
