@@ -245,6 +245,13 @@ def test_statistics_of_helm(tmp_path: Path) -> None:
         ("[" * 100_000, "nested too deep"),
         ("\x00\x01", "is UTF-16, UTF-32 or no text"),
         ("task,seed,score\nx,1,1\ny,1,1\n", "2 tasks .x, y.; .*--task=x$"),
+        ("seed,id,prediction,label\n", "has no rows"),
+        ('{"columns": ["seed", "id", "prediction"], "data": []}', "has no rows"),
+        ('{"exact_match": 0.5, "_timestamp": "now"}', "one value .*exact_match, _timestamp"),
+        # pandas would take the first cells of rows for an index, and shift all others.
+        ("seed,id,prediction,label\n0,a,1,1,x\n1,a,1,0,y\n", "more cells"),
+        ("seed,id,score,score\n0,a,1,1\n1,a,1,0\n", "'score' and 'score'; rename"),
+        ("id,seed_0,seed_0\na,1,0\nb,1,1\n", "'seed_0' and 'seed_0' are both of seed 0"),
     ],
 )  # fmt: skip
 def test_a_wrong_file_gets_one_line(text: str, line: str, tmp_path: Path) -> None:
@@ -452,12 +459,6 @@ def test_models_are_folders_and_their_logs_runs_in_order_of_time(
     assert alone.roles["seed"].unique().tolist() == [1] and "arm" not in alone.roles
 
 
-def test_figures_of_whole_sets_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text('{"exact_match": 0.5, "_timestamp": "now"}')
-    with pytest.raises(UserError, match="one value .*exact_match, _timestamp"):
-        read_rows(str(tmp_path / "a.json"))
-
-
 @pytest.mark.parametrize("kind", ["eval", "json"])
 def test_the_reader_of_inspect_itself_gives_the_same_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
@@ -497,14 +498,6 @@ def test_an_export_without_columns_that_are_all_alike_is_read(tmp_path: Path) ->
     assert len(frame) == 4 and frame.frame()["prediction"].tolist() == [1] * 4
     by_label = read_rows(tmp_path / "export.csv", SliceNames(by="label")).roles
     assert by_label["by"].tolist() == by_label["label"].tolist() == [1] * 4
-
-
-def test_a_table_without_rows_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("seed,id,prediction,label\n")
-    (tmp_path / "a.json").write_text('{"columns": ["seed", "id", "prediction"], "data": []}')
-    for name in ("a.csv", "a.json"):
-        with pytest.raises(UserError, match=f"{name} has no rows"):
-            read_rows(tmp_path / name)
 
 
 def test_a_column_named_data_beside_others_is_a_column(tmp_path: Path) -> None:

@@ -225,14 +225,8 @@ def test_refusals(prediction_sets, sources, family):
     lone = dataclasses.replace(family, macro_average=single)
     rte = chosen(prediction_sets, "RTE", "base")
     for pattern, make in (
-        ("nothing to draw", lambda: score_figure([])),
-        ("no scores to draw", lambda: seeds_figure([], "score")),
         ("found a single design", lambda: bootstrap_figure(single)),
-        ("no comparisons to draw", lambda: sources_figure([])),
-        ("no agreements to draw", lambda: agreement_figure({})),
         ("a single design", lambda: family_figure(lone)),
-        ("no variance components", lambda: variance_figure({}, {})),
-        ("no effects or no numbers", lambda: power_figure([], [2], PARTS)),
         (
             "base, original at steps",
             lambda: curve_of_prediction_sets(

@@ -7,7 +7,6 @@ import pytest
 import xarray
 
 from multiberts.papers.multiberts.run_agreement import agreement
-from multiberts.stats.errors import DataError
 
 # Unequal numbers of runs; seed 3 has one.
 SEEDS = [0, 0, 0, 1, 1, 2, 2, 2, 2, 3]
@@ -96,12 +95,3 @@ def test_blocks_change_nothing(monkeypatch):
     whole = agreement(data(predictions))
     monkeypatch.setattr("multiberts.papers.multiberts.run_agreement._BLOCK_CELLS", 50)
     assert agreement(data(predictions)) == whole
-
-
-def test_refusals():
-    with pytest.raises(DataError, match="1 run and 3 examples"):
-        agreement(data(np.zeros((1, 3)), [0]))
-    with pytest.raises(DataError, match="kind 'kappa'"):
-        agreement(data(np.zeros((2, 3)), [0, 1]), "kappa")
-    with pytest.raises(DataError, match="expected finite"):
-        agreement(data(np.array([[0.0, np.nan], [1, 0]]), [0, 1]))

@@ -268,8 +268,6 @@ def test_the_relative_bias_is_that_of_drawing_seeds_and_bounding_anew():
     # All differences are -1: one threshold alone can be picked.
     assert relative_threshold_bias(np.ones((4, 20), int), np.zeros((4, 20), int)) == 0
     assert np.isnan(relative_threshold_bias(np.zeros((4, 20), int), np.ones((4, 20), int)))
-    with pytest.raises(DataError, match="6 runs of 3"):
-        relative_threshold_bias(np.ones((3, 2, 20), int), np.ones((3, 2, 20), int))
 
 
 def test_threshold_bias_is_the_same_every_time_and_zero_with_one_threshold():
@@ -304,8 +302,6 @@ def test_votes():
 def test_a_tied_vote_over_correctness_follows_the_first_run():
     runs = make_runs([[1, 0, 1], [0, 1, 1]], [(0, 0), (0, 1)])
     np.testing.assert_array_equal(ensemble(runs).predictions, [[1, 0, 1]])
-    with pytest.raises(DataError, match=r"a score of 0\.5"):
-        ensemble(np.full((1, 2, 3), 0.5))
 
 
 def test_votes_on_two_classes_equal_votes_on_correctness():
@@ -364,33 +360,6 @@ def test_discoveries_at_ten_seeds():
     assert tests.num_discoveries == 5
     assert tests.discovered[:5].all()
     assert tests.share == pytest.approx(0.9 * 5 / 100)
-
-
-def test_what_is_refused():
-    right = np.ones((2, 2, 5), int)
-    with pytest.raises(DataError, match="expected one per seed"):
-        fisher_tests(right, right)
-    with pytest.raises(DataError, match="expected 0"):
-        decay_bound(0.5 * right, right)
-    with pytest.raises(DataError, match="below 0"):
-        decay_bound(right, right, threshold=0.2)
-    with pytest.raises(DataError, match="above 0"):
-        improvement_bound(right, right, threshold=-0.2)
-    many = make_runs(
-        np.ones((31, 2), int), [(s, r) for s, n in enumerate((13, 11, 7)) for r in range(n)]
-    )
-    odd = make_runs(
-        np.ones((66, 2), int), [(s, r) for s, n in enumerate((19, 17, 30)) for r in range(n)]
-    )
-    with pytest.raises(DataError, match="ensemble the runs"):
-        decay_bound(many, odd)
-    for statistic in (fisher_tests, threshold_bias, relative_threshold_bias):
-        with pytest.raises(
-            DataError, match="direction 'worse', expected one of decay, improvement"
-        ):
-            statistic(right[:, 0], right[:, 0], "worse")  # else it would be that of improvement
-    with pytest.raises(DataError, match="found level 5, expected a false discovery rate"):
-        fisher_tests(right[:, 0], right[:, 0], level=5)
 
 
 def simulated(random, num_seeds, spread, share, gain):
@@ -454,5 +423,3 @@ def test_the_lower_limit_finds_decay_and_is_shown_first():
     for number in (1, 2, 3):  # examples, of which a half cannot show how they vary
         ones = np.ones((4, number), int)
         assert decay_bound(ones, 0 * ones).lower == 0
-    with pytest.raises(DataError, match="found confidence_level 95"):
-        found.lower_limit(95)

@@ -6,7 +6,6 @@ import scipy.stats
 
 from multiberts.benchmarks.instances_world import World, sigmoid
 from multiberts.papers.zhong.size_momentum import momentum, momentum_index
-from multiberts.stats.errors import DataError
 from multiberts.stats.runs_table import make_runs
 
 NUM_KINDS = 20  # of examples; a seed moves all of a kind alike
@@ -118,14 +117,6 @@ def test_runs_of_a_seed_are_averaged_and_examples_are_matched():
         for runs in sizes[1:]
     ]
     assert momentum(*matched).r == pytest.approx(plain.r)
-
-
-def test_what_is_refused():
-    runs = np.ones((3, 10))
-    with pytest.raises(DataError, match="1 .*seed .*large size, .*2"):
-        momentum(runs, runs, runs[:1])
-    with pytest.raises(DataError, match="confidence_level 95"):
-        momentum(runs, runs, runs, confidence_level=95)
 
 
 def test_the_index_in_one_bucket_equals_scipy():

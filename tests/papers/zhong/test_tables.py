@@ -14,7 +14,6 @@ from multiberts.papers.zhong.instance_level import (
     relative_threshold_bias,
 )
 from multiberts.papers.zhong.tables import all_tables
-from multiberts.stats.errors import DataError
 
 
 def test_tables_hold_the_results(analysis):
@@ -75,12 +74,6 @@ def test_standard_errors_follow_the_answers(analysis):
     columns = all_tables(analysis)["decomposition"].columns
     errors = [column.startswith("SE ") for column in columns]
     assert errors == sorted(errors) and "Fine-tuning / pre-training" in columns
-
-
-def test_unlike_examples_name_their_sizes():
-    sizes = {"small": np.zeros((2, 10), int), "large": np.ones((2, 9), int)}
-    with pytest.raises(DataError, match=r"^NLI: set 1 has 10 .*\(set 1: small, set 2: large\)$"):
-        analyse_sizes({"NLI": sizes})
 
 
 def test_a_bound_of_zero_has_no_threshold():

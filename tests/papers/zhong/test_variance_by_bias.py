@@ -13,7 +13,6 @@ from multiberts.papers.zhong.variance_by_bias import (
     groups_by_bias,
     variance_curve,
 )
-from multiberts.stats.errors import DataError
 
 
 def truth(bias_squared):
@@ -105,16 +104,3 @@ def test_fine_tuning_variance_of_right_or_wrong_runs():
     assert np.abs(curve.mean - truth(curve.grid))[inside].max() < 0.03
     between = conditional_variance(runs, "pretrain_seed")
     assert np.abs(between.mean)[inside].max() < 0.01
-
-
-def test_what_is_refused():
-    with pytest.raises(DataError, match=r"expected \[examples\] twice"):
-        variance_curve(np.zeros(3), np.zeros(4))
-    with pytest.raises(DataError, match="not finite"):
-        variance_curve([0, 1, np.nan], [0, 1, 2])
-    with pytest.raises(DataError, match="2 groups"):
-        variance_curve([0, 0, 1, 1], [0, 1, 2, 3])
-    with pytest.raises(DataError, match="4 or more"):
-        conditional_variance(np.ones((3, 2, 5)))
-    with pytest.raises(DataError, match="no level checkpoint"):
-        conditional_variance(np.ones((4, 2, 5)), "checkpoint")

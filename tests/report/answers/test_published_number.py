@@ -70,40 +70,11 @@ def test_the_best_of_many_is_no_surprise_and_the_mean_of_many_is():
     assert found["best:20"].record()["p_value"] == found["best:20"].p_value
 
 
-def test_one_run_borrows_a_spread_or_is_refused():
-    with pytest.raises(DataError, match="one seed.*seed_sd"):
-        reproduce(RUNS[:1], published=0.85)
+def test_one_run_borrows_a_spread():
     found = reproduce(RUNS[:1], published=0.85, of="mean:5", seed_sd="0.02/6")
     law = scipy.stats.t(6, 0.80, 0.02 * math.sqrt(1 / 5 + 1))
     assert tuple(found.ci) == pytest.approx(law.interval(0.95))
     assert "borrowed: 6 degrees of freedom" in str(found)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"published": 0.8, "of": "worst"}, "found of='worst'"),
-        ({"published": 0.8, "of": "best:0"}, "found of='best:0'"),
-        ({"published": 0.8, "seed_sd": 0.1}, "seed_sd, but 4 seeds"),
-        ({"published": math.nan}, "found published nan"),
-    ],
-)
-def test_what_has_no_answer_is_refused(options, message):
-    with pytest.raises(DataError, match=message):
-        reproduce(RUNS, **options)
-
-
-def test_two_arms_are_refused():
-    with pytest.raises(DataError, match="two arms, expected one"):
-        stats.reproduce(stats.compare(RUNS, RUNS, n_resamples=40), 0.8)
-
-
-def test_scores_that_do_not_vary_and_per_cent_are_refused():
-    with pytest.raises(DataError, match="same score for all 2"):
-        reproduce(RUNS[[0, 0]], published=0.8)
-    right = np.array([[0, 1, 1], [1, 1, 1]])
-    with pytest.raises(DataError, match="0 to 1 .*accuracy; .*0.874"):
-        reproduce(right, "accuracy", labels=np.ones(3, int), published=87.4)
 
 
 @pytest.mark.parametrize(("unit", "published"), [(100, 0.85), (1, 85)])

@@ -78,16 +78,6 @@ def test_the_margin_is_in_the_unit_that_is_printed():
     in_shares = stats.same(stats.compare(*shares, **FEW), 2.0)  # 0 and 1 are answers, too
     assert same((0.7, 0.7), 2.0) == in_shares
     assert "within 20 points" in str(same((0.7, 0.7), 20.0))
-    with pytest.raises(DataError, match="margin 50, .*accuracy .*is in points"):
-        same((0.7, 0.7), 50)
-    by_matthews = stats.compare(*shares, "matthews", labels=np.arange(1000) % 2, **FEW)
-    with pytest.raises(DataError, match="margin 1, .*matthews .*not in points"):
-        stats.same(by_matthews, 1)
-    for bad in (0, -1, math.inf, "1"):
-        with pytest.raises(DataError, match="margin .*above 0"):
-            same((0.7, 0.7), bad)
-    with pytest.raises(DataError, match="margin in a single design"):
-        stats.same(stats.compare(shares[0], design="single", **FEW), 0.02)
 
 
 def test_a_mean_of_tasks_has_one_too():

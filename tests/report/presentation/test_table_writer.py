@@ -67,15 +67,6 @@ def test_csv_holds_numbers_in_full_and_intervals_in_two_columns(table):
     assert (second["Score"], second["CI low"], second["n"]) == ("", "", "3")
 
 
-def test_rows_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match="row 1 has 1 cells, .*2"):
-        Table(("a", "b"), [(1, 2), (1,)])
-    with pytest.raises(ValueError, match="same name"):
-        Table(("a", "a"), [])
-    with pytest.raises(ValueError, match="expected columns: a"):
-        Table(("a",), [], {"b": ".2f"})
-
-
 def test_an_interval_and_its_estimate_have_the_decimals_of_its_width():
     """Two digits of half the interval; what is not 0 does not become it."""
     for low, high, decimals in ((0.92, 1.09, 3), (-4.0, 20.0, 0), (0.1, 0.9, 2)):
