@@ -5,6 +5,9 @@ from functools import partial
 import numpy as np
 import pytest
 
+from multiberts.papers.b3.fit import profile, solve
+from multiberts.papers.b3.leakage import binomial_matrix
+from multiberts.papers.b3.model import B3Model, estimate
 from multiberts.papers.multiberts.catalogue import group_scores
 from multiberts.papers.multiberts.figures import (
     agreement_figure,
@@ -31,6 +34,7 @@ from multiberts.report.presentation.figures import sources_figure
 from multiberts.runs.errors import UserError
 from multiberts.stats.runs_table import make_runs
 from multiberts.stats.variance.components import VarianceComponents
+from multiberts.tests.papers.b3.test_model import HALVES, designed
 from multiberts.tests.papers.multiberts.test_run_agreement import data
 
 PARTS = VarianceComponents(seed=0.02, example=0.1, residual=0.3, run=0.01, run_residual=0.2)
@@ -44,7 +48,19 @@ def runs_of_seeds(*numbers):
     return make_runs(np.ones((len(keys), 2), int), keys)
 
 
+NO_ESTIMATOR = type("E", (), {"fit": 0, "predict": 0})()
+DESIGN = designed(HALVES, num_train=5, num_draws=2)
 REFUSALS = [
+    ("expected one loss per leakage", lambda: solve(5, [0.1, 0.5], [0.3])),
+    ("found nan at level 1", lambda: solve(5, [0.1, 0.5], [0.3, np.nan])),
+    ("found -0.1 at level 1, expected finite losses of 0 or more", lambda: solve(5, [0.1, 0.5], [0.3, -0.1])),
+    ("found no candidates", lambda: profile(5, [0.0, 0.5], [0.3, 0.2], [])),
+    ("probabilities", lambda: binomial_matrix(5, [0.5, 1.1])),
+    (
+        "X of shape .*a row of both per group",
+        lambda: estimate(NO_ESTIMATOR, np.zeros((3, 1)), [0, 1, 1], HALVES, B3Model(0.1)),
+    ),
+    ("found level 11", lambda: DESIGN.draws(11)),
     ("1 run and 3 examples", lambda: agreement(data(np.zeros((1, 3)), [0]))),
     ("kind 'kappa'", lambda: agreement(data(np.zeros((2, 3)), [0, 1]), "kappa")),
     ("expected finite", lambda: agreement(data(np.array([[0.0, np.nan], [1, 0]]), [0, 1]))),

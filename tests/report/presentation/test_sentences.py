@@ -79,7 +79,7 @@ SITUATIONS |= {
         ("no difference", "close", {"estimate": 0.0}),
         ("scores of 0/0", "close", {"degenerate_replicates": 3}),
         ("a bias", "better", {"metric": "bias_slope"}),
-        ("a metric of one's own", "better", {"metric": "my_own"}),
+        ("a metric of your own", "better", {"metric": "my_own"}),
     )
 }
 TABLE = Path(__file__).with_name("sentences.csv")

@@ -11,23 +11,7 @@ from multiberts.stats import TaskData, compare, multibootstrap, report_ci
 from multiberts.stats.compare.result import Names
 from multiberts.stats.compare.two_arms import compare_task
 from multiberts.stats.settings import ComparisonSettings
-
-
-def arm(skill, seeds=(0, 1, 2, 3, 4), runs=2, num_examples=60, key=0):
-    random = np.random.default_rng([key, 5])
-    labels = np.random.default_rng(9).integers(0, 2, num_examples)
-    run_seeds = np.repeat(seeds, runs)
-    right = random.random((len(run_seeds), num_examples)) < skill
-    return xarray.Dataset(
-        {
-            "prediction": (("run", "example"), np.where(right, labels, 1 - labels)),
-            "label": ("example", labels),
-        },
-        coords={
-            "pretrain_seed": ("run", run_seeds),
-            "example_id": ("example", [f"id {n}" for n in range(num_examples)]),
-        },
-    )
+from multiberts.tests.stats.compare.test_designs import arm
 
 
 def published(base, experiment, metric, paired, **options):
@@ -47,7 +31,7 @@ def published(base, experiment, metric, paired, **options):
 @pytest.mark.parametrize("design", ["paired", "unpaired"])
 @pytest.mark.parametrize("metric", ["accuracy", "matthews"])
 def test_percentile_part_equals_the_published_functions(design, metric):
-    base, experiment = arm(0.6), arm(0.75, seeds=(2, 3, 4, 5), runs=3, key=1)
+    base, experiment = arm(0.6), arm(0.75, seeds=4, runs=3, key=1, first_seed=2)
     settings = ComparisonSettings(design, n_resamples=200, rng=7, draws="published")
     ours = compare_task(TaskData(base, experiment, metric), settings, Names())
     theirs = published(base, experiment, metric, design == "paired", nboot=200, rng=7)
@@ -76,9 +60,11 @@ def test_estimate_is_the_mean_over_seeds_of_means_over_runs():
 
 def test_arrays_by_seed_and_run_are_the_same_as_runs():
     data = arm(0.6)
-    table = data["prediction"].to_numpy().reshape(5, 2, 60).astype(float)
+    table = data["prediction"].to_numpy().reshape(5, 2, -1).astype(float)
     grid = xarray.DataArray(
-        np.concatenate([table, np.full((5, 1, 60), np.nan)], axis=1),  # a run that was not made
+        np.concatenate(
+            [table, np.full((5, 1, table.shape[2]), np.nan)], axis=1
+        ),  # a run that was not made
         dims=("pretrain_seed", "finetune_seed", "example"),
         coords={"pretrain_seed": [0, 1, 2, 3, 4]},
     )
