@@ -25,25 +25,11 @@ def test_from_others_files_to_a_table(tmp_path: Path):
     (folder / "RTE_dev_labels").write_text("1\n" * 4)
     runs, scores, table_file = (tmp_path / name for name in ("runs", "scores", "all.parquet"))
     for arguments in (
-        (
-            "import",
-            "--gin_file=configs/evaluate/multiberts_release.gin",
-            f"--run_dir={runs}",
-            f"--source={folder}",
-        ),
-        (
-            "evaluate",
-            "--gin_file=configs/evaluate/scores.gin",
-            f"--run_dir={scores}",
-            f"--predictions={runs}",
-        ),
-        (
-            "export",
-            f"--gin_param=export.path = '{table_file}'",
-            f"--gin_param=export.predictions = '{runs}'",
-        ),
+        f"import --gin_file=configs/evaluate/multiberts_release.gin --run_dir={runs} --source={folder}",
+        f"evaluate --gin_file=configs/evaluate/scores.gin --run_dir={scores} --predictions={runs}",
+        f"export --gin_param=export.path='{table_file}' --gin_param=export.predictions='{runs}'",
     ):
-        done = warm.run(arguments)
+        done = warm.run(arguments.split())
         assert (done.returncode, done.stderr) == (0, ""), arguments
     rows = pandas.read_csv(scores / "scores.csv").set_index(["metric", "pretrain_seed"])["score"]
     assert rows["accuracy", 0] == 0.75 and rows["accuracy", 1] == 1

@@ -15,39 +15,16 @@ from multiberts.tests.worlds import write_run
 
 
 def test_tables_of_unlike_runs_become_one(tmp_path: Path):
-    write_run(
-        tmp_path / "runs" / "a",
-        {
-            "dev": {
-                "labels": [1, 0],
-                "predictions": [1, 1],
-                "scores": [[0.5, 1.5], [0.25, 2]],
-                "extras": {"heuristic": ["x", "y"]},
-            },
-            "ax": {"labels": None, "predictions": [2, 0, 1], "metrics": []},
-            "dev@0.5": {
-                "labels": [1, 0],
-                "predictions": [0, 0],
-                "scores": [[1, 0], [1, 0]],
-                "extras": {"heuristic": ["x", "y"]},
-                "entry": {"set": "dev", "epochs": 0.5},
-            },
-        },
-        pretrain_seed=None,
-    )
-    write_run(
-        tmp_path / "runs" / "b",
-        {
-            "dev": {
-                "labels": [1],
-                "predictions": [1],
-                "extras": {"answers": [("p", "q")]},
-                "outputs": {"prediction_text": ["p"], "start": [4]},
-            }
-        },
-        task="squad-v1.1",
-        pretrain_seed=7,
-    )
+    known = {"labels": [1, 0], "extras": {"heuristic": ["x", "y"]}}
+    late = {**known, "predictions": [1, 1], "scores": [[0.5, 1.5], [0.25, 2]]}
+    early = {**known, "predictions": [0, 0], "scores": [[1, 0], [1, 0]]}
+    early["entry"] = {"set": "dev", "epochs": 0.5}
+    test = {"labels": None, "predictions": [2, 0, 1], "metrics": []}
+    sets = {"dev": late, "ax": test, "dev@0.5": early}
+    write_run(tmp_path / "runs" / "a", sets, pretrain_seed=None)
+    squad = {"labels": [1], "predictions": [1], "extras": {"answers": [("p", "q")]}}
+    squad["outputs"] = {"prediction_text": ["p"], "start": [4]}
+    write_run(tmp_path / "runs" / "b", {"dev": squad}, task="squad-v1.1", pretrain_seed=7)
     path = tmp_path / "all.parquet"
     export(path=str(path), predictions=str(tmp_path / "runs"))
     rows = pyarrow.parquet.read_table(path).to_pylist()
