@@ -101,7 +101,7 @@ def with_another_share():
     occupation_scores(data, "probe_slope")
 
 
-auc = METRICS["auc"]
+auc: Any = METRICS["auc"]
 LOGITS = np.zeros((1, 2, 3))
 LISTS = cells(("joy", "relief"), (), NAN)
 ABC = np.array(["a", "b", "c"])
