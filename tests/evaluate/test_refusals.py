@@ -1,6 +1,7 @@
 """What metrics and readers of files refuse: each with its one line."""
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
