@@ -78,7 +78,7 @@ def test_small_samples_with_ties_and_missing_cells(name, rows):
 
 @pytest.mark.parametrize("name", ORACLES)
 @pytest.mark.parametrize("num_examples", [31, 32, 63, 64, 65, 513])
-@pytest.mark.parametrize("decimals", [0, 1, 12])
+@pytest.mark.parametrize("decimals", [0, 12])
 def test_all_sizes_of_sample_and_of_ties(name, num_examples, decimals):
     """The sums go by halves: sizes around powers of two, with and without ties."""
     random = np.random.default_rng(num_examples)
