@@ -22,7 +22,7 @@ TESTS = $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --ma
 test: style
 	$(MAKE) --no-print-directory --jobs=2 types most-tests
 most-tests: $(VENV)/installed-for-tests
-	$(TESTS) -m "not slow"
+	$(TESTS) -m "not slow" --units=tests/lint/budget.toml
 
 # Tests that start no process and import no TensorFlow: 1.5 minutes on 2 cores.
 quick: $(VENV)/installed-for-tests

@@ -19,14 +19,16 @@ import pytest
 from multiberts.tests.tools import warm
 from multiberts.tests.tools.browser import CHROMIUM, Browser
 from multiberts.tests.tools.costs import Costs
+from multiberts.tests.tools.environment import keep_a_login
 from multiberts.tests.tools.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parent.parent
 
+keep_a_login()
 # The environment that every command sets for itself, before anything imports TensorFlow.
 importlib.import_module("multiberts.runs.environment")
 # NumPy's products in tests are small: a second thread would only burn a core while it waits for them.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
 # Tests neither read nor write programs in the user's cache, unless they name a folder.
 os.environ["JAX_COMPILATION_CACHE_DIR"] = ""
 
@@ -52,11 +54,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "starts a process or imports TensorFlow",
     )
     parser.addoption("--costs", metavar="FILE", help="write the table of costs there, too")
+    parser.addoption(
+        "--units", metavar="FILE", help="fail where a folder costs more than FILE allows"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Measures costs, and starts the servers of warm processes, which pytest-xdist's workers share."""
-    config.pluginmanager.register(Costs(config.getoption("costs")))
+    config.pluginmanager.register(Costs(config.getoption("costs"), config.getoption("units")))
     config.stash[_SERVERS] = contextlib.ExitStack()
     if not (hasattr(config, "workerinput") or config.getoption("quick")):
         config.stash[_SERVERS].enter_context(warm.servers())

@@ -148,7 +148,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return new_environment(
         folder,
         "wheel --no-deps --wheel-dir dist ./source",
-        f"install --constraint {ROOT / 'constraints.txt'} dist/*.whl",
+        f"install --no-compile --constraint {ROOT / 'constraints.txt'} dist/*.whl",
     )
 
 
@@ -199,7 +199,7 @@ def test_the_statistics_run_from_the_wheel(installed: Path, tmp_path: Path, page
 @pytest.mark.slow
 def test_requirements_install_every_stage(tmp_path: Path) -> None:
     copy_tracked_files(tmp_path)
-    programs = new_environment(tmp_path, "install -r requirements.txt", "check")
+    programs = new_environment(tmp_path, "install --no-compile -r requirements.txt", "check")
     (tmp_path / "elsewhere").mkdir()
     doctor = run_there(
         programs, tmp_path / "elsewhere", "python", "-m", "multiberts", "launch", "doctor"

@@ -179,7 +179,7 @@ def test_ids_are_ours_on_real_tasks(shared_data: Path, make_graph_tokenizer: Any
 
 
 @pytest.mark.slow
-def test_ids_are_ours_on_every_line_of_the_real_data(
+def test_ids_are_ours_on_a_fifth_of_all_lines_of_the_real_data(
     shared_data: Path, make_graph_tokenizer: Any
 ) -> None:
     suffixes = (".tsv", ".txt", ".conll", ".json", "_conll", ".csv")
@@ -189,7 +189,7 @@ def test_ids_are_ours_on_every_line_of_the_real_data(
         if path.is_file() and path.name.removesuffix(".gz").endswith(suffixes)
     ]
     vocabulary = shared_data / "bert" / "vocab.txt"
-    assert check_lines(files, vocabulary, make_graph_tokenizer) > 1_000_000
+    assert check_lines(files, vocabulary, make_graph_tokenizer, every=5) > 200_000
 
 
 @pytest.mark.slow

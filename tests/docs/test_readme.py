@@ -21,6 +21,14 @@ BLOCK = re.compile(
     r"(?:^`([\w./]+)`:\n\n)?^```(\w*)\n((?s:.*?))^```$|((?:^    .*\n|^\n(?=    ))+)", re.MULTILINE
 )
 
+# Forty commands, of which each would import TensorFlow anew.
+COMMAND = """
+import os, sys
+from multiberts.tests.tools import warm
+given = [warm.COMMAND, [sys.argv[1:]], os.getcwd()]
+sys.exit(warm.Process(*given, kind=warm.TENSORFLOW, stdout=1, stderr=2).wait())
+"""
+
 
 def blocks(pages: tuple[str, ...]) -> list[tuple[str, str]]:
     """Returns the pages' blocks in order, as ("sh" or "python" or a file's name, text)."""
@@ -58,8 +66,7 @@ def test_the_blocks_run_in_order(tmp_path: Path, pages: tuple[str, ...]) -> None
     """In an empty folder, as from an installed wheel."""
     (tmp_path / "bin").mkdir()
     command = tmp_path / "bin/multiberts"
-    call = "from multiberts.runs.command_line.command import main; main()"
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{call}" "$@"\n')
+    command.write_text(f"#!{sys.executable}\n{COMMAND}")
     command.chmod(0o755)
     environment = {**os.environ, "PATH": f"{command.parent}:{os.environ['PATH']}"}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -1,23 +1,35 @@
-"""What the tests cost: a table of CPU and wall seconds by folder, and the costliest tests, after a run.
+"""Costs of the tests: a table of CPU and wall seconds by folder, and the costliest tests, after a run.
 
 CPU seconds are those of pytest's processes, of processes that they waited for, and of warm ones. A machine
 that has other work makes wall seconds longer, and hardly CPU seconds. `--costs=FILE` writes both tables as
 Markdown, too.
+
+`--units=tests/lint/budget.toml` compares folders with the budgets there. Machines differ by a factor of two,
+so it counts in units: a unit is what a fixed piece of work takes, by each of pytest-xdist's workers before
+and after its tests (the median), about two CPU seconds. A folder fails above a fifth over its budget.
 """
 
 from __future__ import annotations
 
 import collections
 import resource
-from collections.abc import Generator
+import statistics
+import time
+import tomllib
+from collections.abc import Generator, Mapping
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from multiberts.tests.tools import warm
 
 _SHOWN = 25
 _CPU = "CPU seconds"
+_UNITS = "units"
+_TOLERANCE = 1.2
+_BLAMED = 3
 
 
 def seconds_used() -> float:
@@ -26,13 +38,94 @@ def seconds_used() -> float:
     return sum(one.ru_utime + one.ru_stime for one in used) + warm.Process.seconds_of_all
 
 
+def unit() -> float:
+    """CPU seconds of a fixed piece of work, in equal parts of the kinds that tests do."""
+    started = time.process_time()
+    rng = np.random.default_rng(0)
+    matrix = rng.standard_normal((400, 400)).astype(np.float32)
+    source = "\n".join(
+        f"def f{n}(x):\n    return [k or {{'a': x}}['a'] for k in range(x)]" for n in range(900)
+    )
+    for _ in range(8):
+        compile(source, "unit", "exec")  # branches, as in a compiler
+        counts = collections.Counter[str]()
+        for number in range(350_000):
+            counts[str(number % 1000)] += number
+        for _ in range(6):
+            matrix = np.exp(-np.abs(np.sort(matrix @ matrix, axis=1))) - 0.5
+            rng.permutation(200_000).sum()
+        for _ in range(30_000):
+            np.add(1.0, 2.0)
+    return time.process_time() - started
+
+
+def folder_of(test: str) -> str:
+    """Returns `tests/bert` of a test there, and the file of a test that lies in no folder."""
+    return "/".join(Path(test.partition("::")[0]).parts[:2])
+
+
+def above_budget(
+    seconds: Mapping[str, float], one_unit: float, budgets: Mapping[str, float]
+) -> list[str]:
+    """Returns a line for each folder above its budget.
+
+    Args:
+      seconds: CPU seconds by test.
+      one_unit: CPU seconds of a unit.
+      budgets: units by folder; the last one, `rest`, is that of all others together.
+    """
+    tests = collections.defaultdict[str, list[str]](list)
+    for test in seconds:
+        folder = folder_of(test)
+        tests[folder if folder in budgets else "rest"].append(test)
+    lines = []
+    for folder, names in tests.items():
+        found = sum(seconds[name] for name in names) / one_unit
+        if found > _TOLERANCE * budgets[folder]:
+            costliest = sorted(names, key=lambda name: -seconds[name])[:_BLAMED]
+            blamed = ", ".join(f"{name} ({seconds[name] / one_unit:.1f})" for name in costliest)
+            lines.append(
+                f"{folder} takes {found:.1f} units of {one_unit:.1f} CPU seconds, its budget in tests/lint/"
+                f"budget.toml is {budgets[folder]:g}; make tests cheaper, of which the costliest are {blamed}"
+            )
+    return lines
+
+
 class Costs:
     """A plugin of pytest; under pytest-xdist of each worker, which measures, and of their parent."""
 
-    def __init__(self, file: str | None):
+    def __init__(self, file: str | None, budgets: str | None):
         self._file = file
+        self._budgets = budgets
         self._seconds = 0.0
         self._tests: dict[str, tuple[float, float]] = {}
+        self._units: list[float] = []
+        self._above: list[str] = []
+
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        if self._measures_units(session):
+            self._units.append(unit())
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self._measures_units(session):
+            self._units.append(unit())
+            getattr(session.config, "workeroutput", {})[_UNITS] = self._units
+        if self._budgets and self._units and not hasattr(session.config, "workerinput"):
+            budgets = tomllib.loads(Path(self._budgets).read_text())[_UNITS]
+            seconds = {name: cpu for name, (cpu, _) in self._tests.items()}
+            self._above = above_budget(seconds, statistics.median(self._units), budgets)
+            if self._above and session.exitstatus == pytest.ExitCode.OK:
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _measures_units(self, session: pytest.Session) -> bool:
+        """True where tests run: in each worker, or in the only process."""
+        is_parent = bool(session.config.getoption("numprocesses", None))
+        return bool(self._budgets) and (hasattr(session.config, "workerinput") or not is_parent)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        self._units += getattr(node, "workeroutput", {}).get(_UNITS, [])
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -62,6 +155,8 @@ class Costs:
         table = self._table()
         terminalreporter.section("costs")
         terminalreporter.write_line(table)
+        for line in self._above:
+            terminalreporter.write_line(f"\nerror: {line}", red=True)
         if self._file is not None:
             Path(self._file).parent.mkdir(parents=True, exist_ok=True)
             Path(self._file).write_text(f"{table}\n", encoding="utf-8")
@@ -69,13 +164,18 @@ class Costs:
     def _table(self) -> str:
         folders: dict[str, list[float]] = collections.defaultdict(lambda: [0, 0.0, 0.0])
         for name, (cpu, wall) in self._tests.items():
-            folder = "/".join(Path(name.partition("::")[0]).parts[:2])
             for place, value in enumerate((1, cpu, wall)):
-                folders[folder][place] += value
+                folders[folder_of(name)][place] += value
         lines = ["| folder | tests | CPU s | wall s |", "|---|---:|---:|---:|"]
         rows = sorted(folders.items(), key=lambda row: -row[1][1])
         rows.append(("all", [sum(column) for column in zip(*folders.values(), strict=True)]))
         lines += [f"| {name} | {n:.0f} | {cpu:.1f} | {wall:.1f} |" for name, (n, cpu, wall) in rows]
+        if self._units:
+            by_worker = ", ".join(f"{seconds:.2f}" for seconds in self._units)
+            lines += [
+                "",
+                f"A unit of this machine: {statistics.median(self._units):.2f} CPU s ({by_worker}).",
+            ]
         lines += ["", "| test | CPU s | wall s |", "|---|---:|---:|"]
         costliest = sorted(self._tests.items(), key=lambda row: -row[1][0])[:_SHOWN]
         lines += [f"| {name} | {cpu:.1f} | {wall:.1f} |" for name, (cpu, wall) in costliest]

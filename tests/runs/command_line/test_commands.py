@@ -38,7 +38,8 @@ def test_examples_of_help_have_flags_of_their_command():
 @pytest.mark.slow
 def test_examples_of_help_run_one_after_the_other(tmp_path):
     for name in IN_ORDER:
-        done = warm.run([*name.split(), *shlex.split(COMMANDS[name].example)], tmp_path)
+        given = [*name.split(), *shlex.split(COMMANDS[name].example)]
+        done = warm.run(given, tmp_path, kind=warm.TENSORFLOW)
         assert done.returncode == 0, (name, done.stderr)
         written = re.findall(r"--(?:run_dir|root|html|path)=(\S+)", COMMANDS[name].example)
         assert all((tmp_path / path).exists() for path in written), name
