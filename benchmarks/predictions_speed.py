@@ -26,7 +26,7 @@ import numpy as np
 from multiberts.evaluate.prediction_files.prediction_file import write_predictions
 from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.evaluate.prediction_files.run_file import evaluation_entry, find_runs, write_run
-from multiberts.runs.directory import DONE
+from multiberts.runs.directory import RunDirectory
 
 SECONDS_TO_READ = 5.0
 SECONDS_TO_WRITE = 1.0
@@ -69,7 +69,7 @@ def main() -> None:
 
 def _in_process(folder: str, *flags: str) -> Seconds:
     command = [sys.executable, "-m", "benchmarks.predictions_speed", "--read", folder, *flags]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     cpu, wall = done.stdout.split()
     return float(cpu), float(wall)
 
@@ -91,24 +91,30 @@ def _write_study(root: Path, arguments: argparse.Namespace, in_words: bool) -> S
             run_dir = root / f"seed_{seed}-run_{run}"
             scores = random.normal(size=(number, classes)).astype(np.float32)
             texts = words[random.integers(0, 500, number)].tolist()
-            start = _since((0, 0))
-            write_predictions(
-                run_dir / "predictions" / "dev.tfrecord",
-                example_ids=[f"MNLI/dev_matched/{row}" for row in range(number)],
-                labels=labels,
-                predictions=scores.argmax(axis=1),
-                scores=scores,
-                extras={"answers": references} if in_words else None,
-                outputs={"prediction_text": texts} if in_words else None,
-            )
-            seconds.append(_since(start))
-            entry = evaluation_entry(
-                run_dir, "predictions/dev.tfrecord", examples=number, metrics=["accuracy"]
-            )
-            facts = {"task": "MNLI", "procedure": "base", "pretrain_seed": seed, "data_seed": seed}
-            facts |= {"step": 2_000_000, "learning_rate": 2e-5, "finetune_seed": run}
-            write_run(run_dir, {**facts, "evaluation_sets": {"dev": entry}})
-            (run_dir / DONE).write_text("{}")
+            with RunDirectory(run_dir, stage="finetune", parameters={}) as directory:
+                start = _since((0, 0))
+                write_predictions(
+                    run_dir / "predictions" / "dev.tfrecord",
+                    example_ids=[f"MNLI/dev_matched/{row}" for row in range(number)],
+                    labels=labels,
+                    predictions=scores.argmax(axis=1),
+                    scores=scores,
+                    extras={"answers": references} if in_words else None,
+                    outputs={"prediction_text": texts} if in_words else None,
+                )
+                seconds.append(_since(start))
+                entry = evaluation_entry(
+                    run_dir, "predictions/dev.tfrecord", examples=number, metrics=["accuracy"]
+                )
+                facts = {
+                    "task": "MNLI",
+                    "procedure": "base",
+                    "pretrain_seed": seed,
+                    "data_seed": seed,
+                }
+                facts |= {"step": 2_000_000, "learning_rate": 2e-5, "finetune_seed": run}
+                write_run(run_dir, {**facts, "evaluation_sets": {"dev": entry}})
+                directory.finish(["run.json", "predictions/dev.tfrecord"])
     cpu, wall = np.median(seconds, axis=0).tolist()
     return cpu, wall
 
