@@ -5,13 +5,16 @@ that has other work makes wall seconds longer, and hardly CPU seconds. `--costs=
 Markdown, too.
 
 `--units=tests/lint/budget.toml` compares folders with the budgets there. Machines differ by a factor of two,
-so it counts in units: a unit is what a fixed piece of work takes, by each of pytest-xdist's workers before
-and after its tests (the median), about two CPU seconds. A folder fails above a fifth over its budget.
+so it counts in units: a unit is what a fixed piece of work takes, about two CPU seconds. Each of
+pytest-xdist's workers measures it before, after, and twice a minute between its tests, as other work on
+the machine comes and goes; the median counts. A folder fails above a fifth over its budget.
 """
 
 from __future__ import annotations
 
 import collections
+import gc
+import math
 import resource
 import statistics
 import time
@@ -30,6 +33,11 @@ _CPU = "CPU seconds"
 _UNITS = "units"
 _TOLERANCE = 1.2
 _BLAMED = 3
+_SECONDS_BETWEEN = 30.0  # two measurements of a unit
+_SOURCE = "\n".join(
+    f"def f{number}(x):\n    return [k or {{'a': x}}['a'] for k in range(x)]"
+    for number in range(900)
+)
 
 
 def seconds_used() -> float:
@@ -39,24 +47,22 @@ def seconds_used() -> float:
 
 
 def unit() -> float:
-    """CPU seconds of a fixed piece of work, in equal parts of the kinds that tests do."""
+    """CPU seconds of a fixed piece of work: an eighth of it is done, of the kinds that tests do."""
+    gc.disable()  # it would walk through all that tests have left in memory
     started = time.process_time()
+    compile(_SOURCE, "unit", "exec")  # branches, as in a compiler
+    counts = collections.Counter[str]()
+    for number in range(350_000):
+        counts[str(number % 1000)] += number
     rng = np.random.default_rng(0)
     matrix = rng.standard_normal((400, 400)).astype(np.float32)
-    source = "\n".join(
-        f"def f{n}(x):\n    return [k or {{'a': x}}['a'] for k in range(x)]" for n in range(900)
-    )
-    for _ in range(8):
-        compile(source, "unit", "exec")  # branches, as in a compiler
-        counts = collections.Counter[str]()
-        for number in range(350_000):
-            counts[str(number % 1000)] += number
-        for _ in range(6):
-            matrix = np.exp(-np.abs(np.sort(matrix @ matrix, axis=1))) - 0.5
-            rng.permutation(200_000).sum()
-        for _ in range(30_000):
-            np.add(1.0, 2.0)
-    return time.process_time() - started
+    for _ in range(6):
+        matrix = np.exp(-np.abs(np.sort(matrix @ matrix, axis=1))) - 0.5
+        rng.permutation(200_000).sum()
+    for _ in range(30_000):
+        np.add(1.0, 2.0)
+    gc.enable()
+    return 8 * (time.process_time() - started)
 
 
 def folder_of(test: str) -> str:
@@ -100,16 +106,21 @@ class Costs:
         self._seconds = 0.0
         self._tests: dict[str, tuple[float, float]] = {}
         self._units: list[float] = []
+        self._next_unit = math.inf
         self._above: list[str] = []
 
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         if self._measures_units(session):
-            self._units.append(unit())
+            self._measure_unit()
+
+    def _measure_unit(self) -> None:
+        self._units.append(unit())
+        self._next_unit = time.monotonic() + _SECONDS_BETWEEN
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if self._measures_units(session):
-            self._units.append(unit())
+            self._measure_unit()
             getattr(session.config, "workeroutput", {})[_UNITS] = self._units
         if self._budgets and self._units and not hasattr(session.config, "workerinput"):
             budgets = tomllib.loads(Path(self._budgets).read_text())[_UNITS]
@@ -130,6 +141,8 @@ class Costs:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         """Notes what the test has used; what fixtures and imports used is the first test's."""
+        if time.monotonic() > self._next_unit:
+            self._measure_unit()
         self._seconds = seconds_used()
         return (yield)
 
@@ -171,11 +184,8 @@ class Costs:
         rows.append(("all", [sum(column) for column in zip(*folders.values(), strict=True)]))
         lines += [f"| {name} | {n:.0f} | {cpu:.1f} | {wall:.1f} |" for name, (n, cpu, wall) in rows]
         if self._units:
-            by_worker = ", ".join(f"{seconds:.2f}" for seconds in self._units)
-            lines += [
-                "",
-                f"A unit of this machine: {statistics.median(self._units):.2f} CPU s ({by_worker}).",
-            ]
+            low, middle, high = np.quantile(self._units, [0.1, 0.5, 0.9])
+            lines += ["", f"A unit of this machine: {middle:.2f} CPU s ({low:.2f} to {high:.2f})."]
         lines += ["", "| test | CPU s | wall s |", "|---|---:|---:|"]
         costliest = sorted(self._tests.items(), key=lambda row: -row[1][0])[:_SHOWN]
         lines += [f"| {name} | {cpu:.1f} | {wall:.1f} |" for name, (cpu, wall) in costliest]

@@ -22,7 +22,7 @@ KEPT = (
     ),
     *("*_proxy", "*_PROXY", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_*"),
     *("PIP_*", "UV_*"),
-    *("DATA", "PYTEST_*", "PYTHONPATH", "SKYPILOT_PYTHON"),
+    *("DATA", "MULTIBERTS_WARM", "PYTEST_*", "PYTHONPATH", "SKYPILOT_PYTHON"),
 )
 
 
