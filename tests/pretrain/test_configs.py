@@ -18,7 +18,9 @@ from multiberts.bert.checkpoint.checkpoint import read_checkpoint
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.operations import model_flops_per_step
 from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
+from multiberts.pretrain.training.settings import PretrainingSettings, check_settings
 from multiberts.runs.command_line.command import parse_gin
+from multiberts.runs.parameters import check_arguments
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDER = ROOT / "configs" / "pretrain"
@@ -68,6 +70,9 @@ def test_it_binds_all_that_is_needed_and_nothing_else(name: str) -> None:
     known = inspect.signature(pretrain).parameters
     assert given.keys() <= known.keys()
     assert {n for n, p in known.items() if p.default is p.empty} <= given.keys()
+    for of_size in (given, _bindings(*model, name, "smoke", **PLACES)):
+        check_arguments(pretrain, of_size)
+        check_settings(PretrainingSettings(**of_size))
 
 
 @pytest.mark.parametrize("name", [*RUNS, "smoke"])
@@ -166,11 +171,9 @@ def smoke_run(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Callabl
     return run
 
 
-@pytest.mark.parametrize(
-    "name", [RUNS[0], *(pytest.param(name, marks=pytest.mark.slow) for name in RUNS[1:])]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUNS)
 def test_it_runs_at_smoke_size(smoke_run: Callable[[str], Path], name: str) -> None:
-    """The only configuration that trains; the others are compared with `pretrain`'s parameters."""
     run = smoke_run(name)
     assert (run / "DONE").is_file()
     [last] = [p for p in (run / "checkpoints").iterdir() if p.name != "step_0"][-1:]

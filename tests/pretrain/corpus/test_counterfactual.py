@@ -82,26 +82,23 @@ def test_rule_is_right_as_often_as_measured_on_more_than_200_cases():
 
 
 @pytest.mark.parametrize(
-    ("name", "least"),
+    ("name", "num_documents", "least"),
     [
-        ("enwiki_2015_wikiextractor_sample.txt.gz", 0.975),
-        ("gutenberg_litbank25_books.txt.gz", 0.965),
+        ("enwiki_2015_wikiextractor_sample.txt.gz", 240, 0.975),
+        ("gutenberg_litbank25_books.txt.gz", 8, 0.965),
     ],
 )
-def test_rule_puts_him_and_his_back_in_real_text(shared_data, name, least):
+def test_rule_puts_him_and_his_back_in_real_text(shared_data, name, num_documents, least):
     """Real text labels "her" itself: where a man's text has him or his, "her" must become just that.
 
     Measured on all 17,752 and 37,843 places: 97.9 % of Wikipedia's and 96.9 % of the books'. The test
-    looks at a sixth of the articles and at the first 300 places of each text.
+    looks at the first articles or books, and at the first 400 places of each.
     """
     right = total = 0
-    for number, document in enumerate(
-        read_documents([Piece(str(shared_data / "pretrain" / name), "wikiextractor")])
-    ):
-        if number % 6 and name.startswith("enwiki"):
-            continue
+    documents = read_documents([Piece(str(shared_data / "pretrain" / name), "wikiextractor")])
+    for document in itertools.islice(documents, num_documents):
         text = "\n".join(document)
-        for match in itertools.islice(re.finditer(r"\b(?:him|his)\b", text), 300):
+        for match in itertools.islice(re.finditer(r"\b(?:him|his)\b", text), 400):
             before = text[: match.start()][-100:]
             feminine = f"{before}her{text[match.end() : match.end() + 100]}"
             here = re.compile("her").match(feminine, len(before))
