@@ -15,6 +15,7 @@ from multiberts.launch.checkup import (
     OK,
     PROBLEM,
     WARNING,
+    CheckResult,
     check_devices,
     check_disk,
     check_packages,
@@ -28,19 +29,24 @@ from multiberts.pretrain.training.reference_digest import REFERENCE_DIGEST
 from multiberts.tests.tools.patience import PATIENCE
 
 
-def test_packages_that_do_not_agree_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By pip's own check of all that is installed, which takes seconds, and another package."""
-    metadata = tmp_path / "made_up-99.0.dist-info" / "METADATA"
+@pytest.fixture(scope="module")
+def checked_packages(tmp_path_factory: pytest.TempPathFactory) -> CheckResult:
+    """Of pip's own check of all that is installed, which takes seconds, and another package."""
+    folder = tmp_path_factory.mktemp("packages")
+    metadata = folder / "made_up-99.0.dist-info" / "METADATA"
     metadata.parent.mkdir()
     metadata.write_text(
         "Metadata-Version: 2.1\nName: made-up\nVersion: 99.0\n"
         "Requires-Dist: numpy>=1\nRequires-Dist: absl-py<1; python_version >= '3'\n"
         "Requires-Dist: no-such-package\nRequires-Dist: neither; extra == 'more'\n"
     )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
-    result = check_packages()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(folder), prepend=":")
+        return check_packages()
+
+
+def test_packages_that_do_not_agree_are_named(checked_packages: CheckResult) -> None:
+    result = checked_packages
     assert result.level == WARNING and "'.[tensorflow]'" in result.cure
     assert "made-up 99.0 requires no-such-package, which is not installed" in result.finding
     assert "made-up 99.0 has requirement absl-py<1" in result.finding
@@ -140,16 +146,21 @@ def test_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_command_prints_one_screen_and_its_status_tells_of_problems(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    checked_packages: CheckResult,
 ) -> None:
-    """With pip's own check, which takes seconds. Importing the real libraries would take more."""
+    """With what pip's own check has found. Importing the real libraries would take seconds."""
     monkeypatch.setattr(checkup, "LIBRARIES", {"json": ("json", _PROBE)})
     monkeypatch.setattr(checkup, "measure_digest", lambda seconds: "0123456789abcdef")
-    assert doctor(root=tmp_path) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(checkup, "check_packages", lambda: checked_packages)
+        assert doctor(root=tmp_path) == 0
     said = capsys.readouterr().out
     for subject in ("machine", "packages", "json", "disk", "training"):
         assert f"  {subject} " in said, subject
-    assert re.search(f"^{OK} +packages +pip check: ", said, flags=re.MULTILINE)
+    assert re.search(f"^{WARNING} +packages +.*made-up 99.0 requires", said, flags=re.MULTILINE)
     assert "0 problems to solve, " in said
     # A library is missing, and pip, in whose place uv checks.
     monkeypatch.setattr(checkup, "LIBRARIES", {"JAX": ("no_such_module", "")})

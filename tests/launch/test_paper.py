@@ -169,6 +169,7 @@ def whole_plan(tmp_path_factory: pytest.TempPathFactory, release: dict[str, str]
     return plan_of_paper(tmp_path_factory.mktemp("plan"), release, "--device=V100")
 
 
+@pytest.mark.slow
 def test_the_whole_paper_has_as_many_runs_as_its_sections_say(whole_plan: str) -> None:
     counts = _counts(whole_plan)
     # 25 seeds, the original, and five seeds at the early step.
@@ -180,6 +181,7 @@ def test_the_whole_paper_has_as_many_runs_as_its_sections_say(whole_plan: str) -
     assert counts["paper"] == counts["evaluate"] == 1
 
 
+@pytest.mark.slow
 def test_the_papers_costs_stand_beside_those_of_the_plan(tmp_path: Path, whole_plan: str) -> None:
     from multiberts.bert.model.configuration import BertConfig, num_parameters
     from multiberts.bert.model.operations import model_flops_per_step

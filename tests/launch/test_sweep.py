@@ -16,6 +16,8 @@ import pytest
 
 from multiberts.evaluate.exporting import export
 from multiberts.finetune.finetuning import finetune
+from multiberts.launch.plan.experiment import Experiment, make_plan
+from multiberts.launch.plan.planned_run import stage_function
 from multiberts.report.compare_command import compare_files
 from multiberts.report.reporting import describe_report, report
 from multiberts.report.selection import learning_rates
@@ -26,13 +28,10 @@ from multiberts.tests.tools import warm
 SMALL = {"batch_size": 16, "num_epochs": 1, "sequence_length": 32, "compile_step": False}
 
 
-def command(
-    root: Path, checkpoints: list[Path] | dict[str, str], data: Path, **more: Any
-) -> list[str]:
-    named = isinstance(checkpoints, dict)
+def command(root: Path, checkpoints: list[Path], data: Path, **more: Any) -> list[str]:
     settings = {
         "root": root, "tasks": "pair",
-        "checkpoints": json.dumps(checkpoints) if named else ",".join(map(str, checkpoints)),
+        "checkpoints": ",".join(map(str, checkpoints)),
         "data_dir": data, "learning_rates": "1e-3,2e-3", "finetune_seeds": "0,3", "workers": 1,
         **SMALL, **more,
     }  # fmt: skip
@@ -172,16 +171,28 @@ def test_published_checkpoints_and_their_fine_tuning_seeds_need_no_settings(
 
 
 def test_unlike_checkpoints_of_one_seed_need_names(
-    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
+    tmp_path: Path,
+    make_checkpoint: Callable[..., Path],
+    pair_data: Path,
 ) -> None:
-    """Two procedures that recorded the same name, seed and step: their runs are not of one."""
+    """Two procedures that recorded the same name, seed and step: their runs are not of one.
+
+    In this process, as workers would import TensorFlow again: the slow tests have real ones.
+    """
     first = make_checkpoint(0).rename(tmp_path / "first")
     second = make_checkpoint(0, change=_more).rename(tmp_path / "second")
     root = tmp_path / "sweep"
     refused = warm.run(command(root, [first, second], pair_data))
     assert refused.returncode == 2 and "leave one out, or, if they differ" in refused.stderr
     names = {"first": str(first), "second": str(second)}
-    sweep(root, names, pair_data, learning_rates="1e-3", finetune_seeds="0")
+    experiment = Experiment(
+        checkpoints=names,
+        tasks={"pair": {"data_dir": str(pair_data), **SMALL}},
+        learning_rates=[1e-3],
+        finetune_seeds=[0],
+    )
+    for run in make_plan(experiment):
+        stage_function(run.stage)(**run.arguments(root))
     answer = json.loads(compare_files(results=str(root), json=True))
     assert [answer[0][role]["name"] for role in ("base", "experiment")] == ["first", "second"]
 
