@@ -42,6 +42,7 @@ def start(call: dict[str, Any]) -> warm.Process:
     return warm.Process(warm.COMMAND, [["pretrain", *flags]], kind=warm.TENSORFLOW)
 
 
+@pytest.mark.slow
 def test_a_machine_that_will_be_taken_away_saves_and_pushes_at_once(
     arguments: Arguments, answers: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

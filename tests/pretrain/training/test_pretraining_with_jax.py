@@ -18,7 +18,9 @@ import pytest
 
 from multiberts.bert.checkpoint.checkpoint import read_checkpoint
 from multiberts.pretrain.training.checkpoints import checkpoint_path
+from multiberts.runs.command_line.command import main
 from multiberts.runs.environment import ENGINE, JAX, TENSORFLOW
+from multiberts.tests.tools import warm
 from multiberts.tests.tools.patience import PATIENCE
 from multiberts.tests.tools.stress_resume import differing_files, last_logged_step
 
@@ -47,16 +49,25 @@ SCHEDULE = {
 }
 
 
+def command_line(arguments: Arguments, run_dir: Path) -> list[str]:
+    given = arguments(run_dir, **SCHEDULE).items()
+    return ["pretrain", *(f"--gin_param=pretrain.{name} = {value!r}" for name, value in given)]
+
+
+def main_on_the_named_platform(words: list[str]) -> None:
+    """The command, after JAX was imported without the variable."""
+    import jax
+
+    jax.config.update("jax_platforms", os.environ["JAX_PLATFORMS"])
+    main(words)
+
+
 def start(
     arguments: Arguments, run_dir: Path, engine: str, *flags: str, **environment: str
 ) -> subprocess.Popen[str]:
     """Starts pre-training with an engine; with JAX, TensorFlow cannot be imported."""
-    given = [
-        f"--gin_param=pretrain.{name} = {value!r}"
-        for name, value in arguments(run_dir, **SCHEDULE).items()
-    ]
     return subprocess.Popen(
-        [sys.executable, "-c", COMMAND, "pretrain", *given, *flags],
+        [sys.executable, "-c", COMMAND, *command_line(arguments, run_dir), *flags],
         env={**os.environ, ENGINE: engine, **environment},
         stderr=subprocess.PIPE,
         text=True,
@@ -101,13 +112,22 @@ def test_a_device_that_is_not_there_is_one_line_before_anything_is_written(
 ) -> None:
     """A trainer would else compute on the processor, at the price of the device.
 
-    In a Python of its own: JAX reads the variable when it is imported.
+    JAX reads the variable when it is imported, so the slow one is in a Python of its own.
     """
     if any(Path("/dev").glob({"cuda": "nvidia[0-9]*", "tpu": "accel[0-9]*"}[platform])):
         pytest.skip("it is there")
-    process = start(arguments, tmp_path / "run", JAX, JAX_PLATFORMS=platform)
+    named = {"JAX_PLATFORMS": platform}
+    process: subprocess.Popen[str] | warm.Process
+    if platform == "tpu":
+        process = start(arguments, tmp_path / "run", JAX, **named)
+    else:
+        environment = {**os.environ, ENGINE: JAX, **named}
+        words = command_line(arguments, tmp_path / "run")
+        module = "multiberts.tests.pretrain.training.test_pretraining_with_jax"
+        target = f"{module}:main_on_the_named_platform"
+        process = warm.Process(target, [words], kind=warm.JAX, environment=environment)
     errors = process.communicate(timeout=PATIENCE)[1]
-    assert process.returncode == 2
+    assert process.returncode == 2, errors
     assert errors.startswith(
         f"error: JAX_PLATFORMS is {platform!r}, but JAX finds no such device ("
     )

@@ -15,6 +15,7 @@ from multiberts.bert.model.heads import pretraining_loss
 from multiberts.bert.training.log import read_metrics
 from multiberts.pretrain.batches.corpus_batches import EVALUATION_DATA_SEED, Batches
 from multiberts.pretrain.batches.masking import Masking
+from multiberts.pretrain.training import held_out_evaluation
 from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
 from multiberts.runs.environment import TENSORFLOW, engine
 from multiberts.runs.errors import UserError
@@ -45,9 +46,15 @@ SHORT = {
 def blocks_without_xla() -> Iterator[None]:
     """TensorFlow's own programs are as good here, and XLA takes ten seconds to compile a block.
 
-    Tests of `bert.training` compile blocks.
+    Tests of `bert.training` compile blocks, and those of predictions a forward pass.
     """
     with pytest.MonkeyPatch.context() as patch:
+        predictor = held_out_evaluation._predictor
+        patch.setattr(
+            held_out_evaluation,
+            "_predictor",
+            lambda config, _compile_step: predictor(config, False),
+        )
         if engine() == TENSORFLOW:
             from multiberts.bert.training.tensorflow_trainer import TensorFlowTrainer
 
