@@ -86,7 +86,7 @@ def test_a_dataset_gives_the_same_bytes_as_its_text(datasets_dir, tmp_path, monk
     lines.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
     common = {"vocabulary_size": 100, "sequence_length": 16, "num_workers": 1}
     prepare(run_dir=str(tmp_path / "json"), sources=[str(lines)], source_format="jsonl", **common)
-    monkeypatch.setattr("multiberts.pretrain.corpus.shards.SHARD_BYTES", 600)
+    monkeypatch.setattr("multiberts.pretrain.corpus.shards.SHARD_BYTES", 900)
     prepare(
         run_dir=str(tmp_path / "tfds"),
         sources=["little_wikipedia"],
