@@ -21,6 +21,7 @@ from multiberts.runs.errors import UserError
 from multiberts.tests.bert.model.test_configuration import HARMLESS
 from multiberts.tests.bert.training.shared_programs import live_bytes
 from multiberts.tests.pretrain.conftest import MODEL
+from multiberts.tests.pretrain.training.breaking_off import pretrain_until
 from multiberts.tests.tools.fake_hub import FakeHub, hub_command
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
@@ -70,62 +71,63 @@ def test_same_command_again_touches_nothing(arguments: Arguments, tmp_path: Path
 
 
 def test_continues_from_a_checkpoint(arguments: Arguments, tmp_path: Path) -> None:
-    """With the other GELU, so that its seconds are two programs'."""
+    """With the other GELU and without an update, whose program would be another, too."""
     exact = {**MODEL, "hidden_act": "gelu_exact"}
-    pretrain(**arguments(tmp_path / "base", **SHORT, model=exact))
-    base = checkpoint_path(tmp_path / "base", 2)
-    more = {"initial_checkpoint": str(base), "checkpoint_steps": [0], "procedure": "more"}
-    pretrain(**arguments(tmp_path / "more", **SHORT, **more))
-    first, last = (read_checkpoint(checkpoint_path(tmp_path / "more", step)) for step in (0, 2))
-    assert last.config.hidden_act == "gelu_exact"
-    start, end = first.parameters, last.parameters
+    at_start = {**SHORT, "checkpoint_steps": [0]}
+    pretrain_until(0, arguments(tmp_path / "base", **at_start, model=exact))
+    base = checkpoint_path(tmp_path / "base", 0)
+    more = {"initial_checkpoint": str(base), "procedure": "more", "pretrain_seed": 4}
+    pretrain_until(0, arguments(tmp_path / "more", **at_start, **more))
+    first = read_checkpoint(checkpoint_path(tmp_path / "more", 0))
+    assert first.config.hidden_act == "gelu_exact"
     wanted = read_checkpoint(base).parameters
-    assert all(np.array_equal(start[name], wanted[name]) for name in wanted)
-    assert any(not np.array_equal(start[name], end[name]) for name in wanted)
+    assert all(np.array_equal(first.parameters[name], wanted[name]) for name in wanted)
     more["model"] = {**MODEL, "hidden_act": "gelu"}
     with pytest.raises(UserError, match="another model .*: hidden_act gelu_exact, expected gelu; "):
         pretrain(**arguments(tmp_path / "other", **SHORT, **more))
 
 
-@pytest.mark.parametrize(
-    "phase",
-    [
-        {"num_steps": 6},
-        {"num_steps": 2, "max_predictions_per_sequence": 2},
-        {"num_steps": 6, "checkpoint_steps": [0, 5]},
-    ],
-)
 def test_a_further_phase_starts_from_the_first_as_the_refusal_says(
-    arguments: Arguments, tmp_path: Path, phase: dict[str, Any]
+    arguments: Arguments, tmp_path: Path
 ) -> None:
-    """Longer, or with fewer masks, which need a program of their own."""
+    """Longer, or with fewer masks, for which it only starts: they need a program of their own."""
     first = {**SCHEDULE, "num_steps": 4, "warmup_steps": 1, "checkpoint_steps": [2]}
     pretrain(**arguments(tmp_path / "run", **first))
-    second = arguments(tmp_path / "run", **{**first, "checkpoint_steps": [], **phase})
-    with pytest.raises(UserError, match="was made with other parameters") as error:
-        pretrain(**second)
-    start = re.search(r"another run_dir, with --initial_checkpoint=(\S+) ", str(error.value))
-    assert start is not None
-    pretrain(**second | {"run_dir": str(tmp_path / "next"), "initial_checkpoint": start[1]})
-    last = read_checkpoint(checkpoint_path(tmp_path / "next", phase["num_steps"]))
-    assert last.provenance["parent"]["step"] == 4
+    for number, phase in enumerate(
+        (
+            {"num_steps": 2, "max_predictions_per_sequence": 2, "checkpoint_steps": [0]},
+            {"num_steps": 6},
+            {"num_steps": 6, "checkpoint_steps": [0, 5]},
+        )
+    ):
+        second = arguments(tmp_path / "run", **{**first, "checkpoint_steps": [], **phase})
+        with pytest.raises(UserError, match="was made with other parameters") as error:
+            pretrain(**second)
+        start = re.search(r"another run_dir, with --initial_checkpoint=(\S+) ", str(error.value))
+        assert start is not None
+        run = tmp_path / f"next_{number}"
+        further = second | {"run_dir": str(run), "initial_checkpoint": start[1]}
+        if "max_predictions_per_sequence" in phase:
+            pretrain_until(0, further)
+        else:
+            pretrain(**further)
+        [last, *_] = sorted((run / "checkpoints").iterdir(), reverse=True)
+        assert last.name == f"step_{0 if number == 0 else 6}"
+        assert read_checkpoint(last).provenance["parent"]["step"] == 4
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
+def test_another_experiment_does_not_start_from_this_one(
+    arguments: Arguments, tmp_path: Path
+) -> None:
+    pretrain(**arguments(tmp_path / "run", **SHORT))
+    for change in (
         {"pretrain_seed": 4},
         {"learning_rate": 1e-3},
         {"batch_size": 4},
         {"num_steps": 6, "dropout_seed": 1},
-    ],
-)
-def test_another_experiment_does_not_start_from_this_one(
-    arguments: Arguments, tmp_path: Path, change: dict[str, Any]
-) -> None:
-    pretrain(**arguments(tmp_path / "run", **SHORT))
-    with pytest.raises(UserError, match="; choose another run_dir or give the same parameters"):
-        pretrain(**arguments(tmp_path / "run", **SHORT | change))
+    ):
+        with pytest.raises(UserError, match="; choose another run_dir or give the same parameters"):
+            pretrain(**arguments(tmp_path / "run", **SHORT | change))
 
 
 def test_without_a_trained_checkpoint_there_is_none_to_start_from(
@@ -277,15 +279,22 @@ def test_starts_from_a_checkpoint_of_the_hub(arguments: Arguments, tmp_path: Pat
     assert re.fullmatch("[0-9a-f]{64}", parents[1]["sha256"])
 
 
-@pytest.mark.parametrize("architecture", ["BertForMaskedLM", "BertModel"])
+@pytest.mark.parametrize(
+    ("architecture", "is_trained"),
+    [pytest.param("BertForMaskedLM", True, marks=pytest.mark.slow), ("BertModel", False)],
+)
 def test_what_a_start_lacks_is_drawn_of_the_seed_said_and_recorded(
     arguments: Arguments,
     corpus: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     architecture: str,
+    is_trained: bool,
 ) -> None:
-    """Models of transformers without a pooler and next-sentence head, or without heads, with padded rows."""
+    """Models of transformers without a pooler and next-sentence head, or without heads, with padded rows.
+
+    Their rows are of another number, so that to train them takes a program more.
+    """
     transformers = pytest.importorskip("transformers")
     model = getattr(transformers, architecture)(
         transformers.BertConfig(**MODEL, vocab_size=128, hidden_act="gelu_new")
@@ -294,8 +303,12 @@ def test_what_a_start_lacks_is_drawn_of_the_seed_said_and_recorded(
     tokenizer = transformers.BertTokenizer(vocab=str(corpus / "vocab.txt"))
     tokenizer.save_pretrained(tmp_path / "start")
     run = tmp_path / "run"
-    given = arguments(run, num_steps=2, checkpoint_steps=[0])
-    pretrain(**given, initial_checkpoint=str(tmp_path / "start"))
+    start = str(tmp_path / "start")
+    given = arguments(run, num_steps=2, checkpoint_steps=[0], initial_checkpoint=start)
+    if is_trained:
+        pretrain(**given)
+    else:
+        pretrain_until(0, given)
     first = read_checkpoint(checkpoint_path(run, 0))
     theirs = read_checkpoint(tmp_path / "start").parameters
     expected = {**initial_parameters(first.config, 3), **theirs}
@@ -310,7 +323,8 @@ def test_what_a_start_lacks_is_drawn_of_the_seed_said_and_recorded(
     assert "drawn as at step 0 of pretrain_seed 3" in said
     size = len((corpus / "vocab.txt").read_text().splitlines())
     assert f"{128 - size} of 128 rows of the embeddings" in said
-    assert read_checkpoint(checkpoint_path(run, 2)).provenance["initialised"] == drawn
+    if is_trained:
+        assert read_checkpoint(checkpoint_path(run, 2)).provenance["initialised"] == drawn
 
 
 def test_a_corpus_that_changed_is_refused_when_the_run_starts(
