@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -82,22 +82,28 @@ def test_refusal_of_a_checkpoint_without_its_step_leaves_the_run_directory_free(
 
 
 def test_initialisation_and_order_can_be_crossed(arguments: Arguments, tmp_path: Path) -> None:
-    """Two by two: the first weights depend on pretrain_seed alone, the batches on data_seed alone."""
-    runs = {}
-    for pretrain_seed in (1, 2):
-        for data_seed in (1, 2):
-            run = tmp_path / f"{pretrain_seed}-{data_seed}"
-            seeds = {"pretrain_seed": pretrain_seed, "data_seed": data_seed}
-            pretrain(**arguments(run, num_steps=3, checkpoint_steps=[0], **seeds))
-            runs[pretrain_seed, data_seed] = [
-                read_checkpoint(checkpoint_path(run, step)).parameters for step in (0, 3)
-            ]
+    """Two by two: the first weights depend on pretrain_seed alone, the batches on data_seed alone.
+
+    And the bits of dropout on a seed of their own, beside the others, as their program is the same.
+    """
+
+    def trained(**seeds: int) -> list[Mapping[str, np.ndarray]]:
+        run = tmp_path / "-".join(map(str, seeds.values()))
+        pretrain(**arguments(run, num_steps=3, checkpoint_steps=[0], **seeds))
+        return [read_checkpoint(checkpoint_path(run, step)).parameters for step in (0, 3)]
+
+    runs = {
+        (pretrain_seed, data_seed): trained(pretrain_seed=pretrain_seed, data_seed=data_seed)
+        for pretrain_seed in (1, 2)
+        for data_seed in (1, 2)
+    }
+    runs[1, 0] = trained(pretrain_seed=1, data_seed=1, dropout_seed=2)
 
     def equal(one: tuple[int, int], other: tuple[int, int], which: int) -> bool:
         a, b = runs[one][which], runs[other][which]
         return all(np.array_equal(a[name], b[name]) for name in a)
 
-    assert equal((1, 1), (1, 2), 0) and equal((2, 1), (2, 2), 0)
+    assert equal((1, 1), (1, 2), 0) and equal((2, 1), (2, 2), 0) and equal((1, 1), (1, 0), 0)
     assert not equal((1, 1), (2, 1), 0)
     ends = list(runs)
     for number, one in enumerate(ends):

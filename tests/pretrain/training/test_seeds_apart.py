@@ -62,16 +62,6 @@ def test_a_seed_changes_its_source_and_no_other(arguments: Arguments, tmp_path: 
     assert record["mask_seed"] == 4 and record["dropout_seed"] is None
 
 
-def test_the_seed_of_dropout_counts_where_there_is_dropout(
-    arguments: Arguments, tmp_path: Path
-) -> None:
-    found = []
-    for seed in (3, 4):
-        pretrain(**arguments(tmp_path / str(seed), **STEPS, dropout_seed=seed))
-        found.append([weights(tmp_path / str(seed), step) for step in (0, 3)])
-    assert [same(*pair) for pair in zip(*found, strict=True)] == [True, False]
-
-
 def test_such_seeds_identify_a_run() -> None:
     settings: dict[str, Any] = {
         "run_dir": "run",
