@@ -363,12 +363,11 @@ def test_layouts_and_needs_are_named(tmp_path: Path):
         imported(tmp_path, "squad", tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "questions", "exact", "f1"),
     [
-        pytest.param(
-            "v1.1_logistic_regression", "dev-v1.1.json.gz", 40.142, 50.982, marks=pytest.mark.slow
-        ),
+        ("v1.1_logistic_regression", "dev-v1.1.json.gz", 40.142, 50.982),
         ("v2.0_bert_single", "dev-v2.0.no_plausible.json.gz", 78.742, 81.775),
     ],
 )

@@ -151,7 +151,7 @@ def test_numbers_and_texts_do_not_mix():
 @pytest.mark.parametrize("name", ["f1", "matthews"])
 def test_columns_of_many_runs_are_made_together(name: str):
     """No loop of Python over runs or examples, which would be slow."""
-    labels, predictions = np.tile([0, 1], 500), np.tile([0, 0, 1, 1], (250, 250))
+    labels, predictions = np.tile([0, 1], 50), np.tile([0, 0, 1, 1], (25, 25))
     METRICS[name].columns(labels, predictions)  # the first call of a process has lines of its own
     one = executed_lines(lambda: METRICS[name].columns(labels[:4], predictions[:1, :4]))
     assert executed_lines(lambda: METRICS[name].columns(labels, predictions)) == one

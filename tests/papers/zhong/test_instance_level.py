@@ -262,9 +262,9 @@ def test_the_relative_bias_is_that_of_drawing_seeds_and_bounding_anew():
         pairs.append((tuned.bound, fresh))
     adaptive, honest = np.mean(pairs, axis=0)
     noise = np.std(np.subtract(*np.transpose(pairs))) / np.sqrt(len(pairs)) / honest
-    found = relative_threshold_bias(small, large, n_resamples=4000)
+    found = relative_threshold_bias(small, large, n_resamples=1500)
     assert found == pytest.approx(adaptive / honest - 1, abs=5 * noise)
-    assert found == relative_threshold_bias(large, small, "improvement", n_resamples=4000)
+    assert found == relative_threshold_bias(large, small, "improvement", n_resamples=1500)
     # All differences are -1: one threshold alone can be picked.
     assert relative_threshold_bias(np.ones((4, 20), int), np.zeros((4, 20), int)) == 0
     assert np.isnan(relative_threshold_bias(np.zeros((4, 20), int), np.ones((4, 20), int)))

@@ -242,7 +242,8 @@ def test_the_plan_of_a_result_has_its_own_test(arms):
     assert known.startswith("With 4 seeds per arm, 2 runs") and "range" not in known
 
 
-@pytest.mark.parametrize("design", ["paired", pytest.param("unpaired", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("design", ["paired", "unpaired"])
 def test_ranges_hold_the_truth_in_four_of_five_studies(design):
     """Five seeds of a known world; the standard error of the share is .033."""
     components, random, trials = VarianceComponents(1.0, 20.0, 10.0), np.random.default_rng(1), 150
