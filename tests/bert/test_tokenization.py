@@ -174,12 +174,12 @@ def test_text_without_spaces_is_cut_where_that_changes_nothing(
 
 def test_a_line_without_spaces_takes_little_memory(tokenizer):
     """Ideographs took a hundred times their bytes when a line was cut at once."""
-    text = "中文ab/" * 120_000
+    text = "中文ab/" * 60_000
     tracemalloc.start()
     ids, lengths = tokenizer.encode_flat([text])
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert lengths.tolist() == [600_000] and len(set(ids.tolist())) == 5
+    assert lengths.tolist() == [300_000] and len(set(ids.tolist())) == 5
     assert most < 10 * len(text.encode())
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -112,24 +111,6 @@ def test_a_repository_without_a_model_is_refused(hub: FakeHub, command: Callable
     with hub.serve() as endpoint:
         done = command(endpoint, "checkpoint", "inspect", f"hub:{REPOSITORY}")
     assert done.returncode == 2 and "holds neither model.safetensors nor" in done.stderr
-
-
-def test_a_pickle_that_would_run_code_is_refused(
-    tmp_path: Path, hub: FakeHub, command: Callable[..., Any]
-) -> None:
-    pytest.importorskip("torch")
-    import pickle
-
-    class Harm:
-        def __reduce__(self) -> tuple[Any, ...]:
-            return (os.mkdir, (str(tmp_path / "harm"),))
-
-    (commit_of(hub, SECOND) / "model.safetensors").unlink()
-    (commit_of(hub, SECOND) / "pytorch_model.bin").write_bytes(pickle.dumps(Harm(), protocol=2))
-    with hub.serve() as endpoint:
-        done = command(endpoint, "checkpoint", "inspect", f"hub:{REPOSITORY}")
-    assert done.returncode == 2 and "pytorch_model.bin cannot be read" in done.stderr
-    assert not (tmp_path / "harm").exists()
 
 
 def test_other_names_are_directories() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
+import pickle
 import re
 import shlex
 import sys
@@ -345,7 +347,11 @@ def _wrapped(torch: Any, model: Any, form: str) -> Any:
     ("form", "said"),
     [
         ("DataParallel", ["'module.' before the names"]),
-        ("compiled, DataParallel", ["'module._orig_mod.' before the names"]),
+        pytest.param(
+            "compiled, DataParallel",
+            ["'module._orig_mod.' before the names"],
+            marks=pytest.mark.slow,
+        ),
         ("Lightning", ["a training state; its weights are read from 'state_dict'", "'net.' before"]),
         ("DeepLearningExamples", ["a training state; its weights are read from 'model'"]),
     ],
@@ -412,6 +418,20 @@ def test_nobody_is_advised_to_load_unsafely(tmp_path: Path, vocabulary: Path) ->
     with pytest.raises(UserError, match=r"cannot be read \([^()]+\); it is .*copy") as refused:
         read_checkpoint(tmp_path / "saved")
     assert "weights_only" not in str(refused.value)
+
+
+def test_a_pickle_that_would_run_code_is_refused(exported: Path, tmp_path: Path) -> None:
+    _torch_and_transformers()
+
+    class Harm:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return (os.mkdir, (str(tmp_path / "harm"),))
+
+    (_as_foreign(exported) / "model.safetensors").unlink()
+    (exported / "pytorch_model.bin").write_bytes(pickle.dumps(Harm(), protocol=2))
+    with pytest.raises(UserError, match=r"pytorch_model\.bin cannot be read"):
+        read_checkpoint(exported)
+    assert not (tmp_path / "harm").exists()
 
 
 def test_rows_without_a_piece_stay_unused(

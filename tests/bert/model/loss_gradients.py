@@ -12,24 +12,15 @@ from multiberts.bert.model.heads import pretraining_loss
 from multiberts.runs.environment import JAX, engine
 
 
-def write_gradients(folder: str, hidden_acts: list[str]) -> list[float]:
-    """Reads `config.json`, `parameters.npz` and `batch.npz`; writes `<hidden_act>.npz` for each activation.
-
-    Returns:
-      The losses.
-    """
+def write_gradients(folder: str) -> float:
+    """Reads `config.json`, `parameters.npz` and `batch.npz`; writes `gradients.npz`, returns the loss."""
     given = Path(folder)
     parameters, batch = (dict(np.load(given / f"{name}.npz")) for name in ("parameters", "batch"))
-    sizes = BertConfig.from_file(given / "config.json")
-    losses = []
-    for hidden_act in hidden_acts:
-        config = BertConfig(**{**vars(sizes), "hidden_act": hidden_act})
-        value, gradients = (_by_jax if engine() == JAX else _by_tensorflow)(
-            config, parameters, batch
-        )
-        np.savez(given / f"{hidden_act}.npz", **gradients)
-        losses.append(float(value))
-    return losses
+    config = BertConfig.from_file(given / "config.json")
+    compute = _by_jax if engine() == JAX else _by_tensorflow
+    value, gradients = compute(config, parameters, batch)
+    np.savez(given / "gradients.npz", **gradients)
+    return float(value)
 
 
 def _by_jax(config: BertConfig, parameters: Any, batch: Any) -> tuple[Any, dict[str, np.ndarray]]:
@@ -47,11 +38,13 @@ def _by_tensorflow(
 ) -> tuple[Any, dict[str, np.ndarray]]:
     import tensorflow as tf
 
+    from multiberts.bert.training.tensorflow_matmuls import COMPILED_ON_CPU
+
     @tf.function(jit_compile=True, autograph=False)
     def ours(variables: dict[str, Any], batch: dict[str, Any]) -> Any:
         with tf.GradientTape() as tape:
             tape.watch(variables)
-            value, _ = pretraining_loss(variables, config, batch, None)
+            value, _ = pretraining_loss(variables, config, batch, None, backend=COMPILED_ON_CPU)
         gradients = tape.gradient(value, variables)
         return value, {name: tf.convert_to_tensor(g) for name, g in gradients.items()}
 

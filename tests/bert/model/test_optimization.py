@@ -96,7 +96,8 @@ def _gradient(
     }
 
 
-@pytest.mark.parametrize("shards", [1, 4])
+# One shard is compared by test_several_steps.py.
+@pytest.mark.parametrize("shards", [pytest.param(1, marks=pytest.mark.slow), 4])
 def test_two_steps_equal_float64_numpy(shards: int) -> None:
     """Per-shard clipping to norm 1, sums not means, no bias correction, decoupled decay."""
     scale = 6.0  # weights large enough that clipping bites

@@ -50,8 +50,15 @@ def trained(trainer: Trainer, blocks: list[int]) -> tuple[TrainingState, dict[st
     return trainer.state(), joined
 
 
-@pytest.mark.parametrize("shards", [1, 2])
-@pytest.mark.parametrize("corrected", [False, True])
+@pytest.mark.parametrize(
+    ("shards", "corrected"),
+    [
+        (1, False),
+        (2, True),
+        pytest.param(1, True, marks=pytest.mark.slow),
+        pytest.param(2, False, marks=pytest.mark.slow),
+    ],
+)
 def test_all_blocks_end_in_the_same_bytes(shards: int, corrected: bool) -> None:
     trainer, single = (
         new_trainer(

@@ -15,12 +15,15 @@ from multiberts.tests.bert.training.small_model import CONFIG, STEPS, batch_at
 RATES = {"dropout": 0.1, "plain": 0.0}
 
 
-def train_with_states(folder: str, way: str, state: str | None = None) -> list[float]:
+def train_with_states(
+    folder: str, way: str, compile_step: bool, state: str | None = None
+) -> list[float]:
     """Trains 20 steps; writes states after 1, 10 and 20 of them.
 
     Args:
       folder: gets `state`.
       way: whether there is dropout, a key of `RATES`.
+      compile_step: whether the update is compiled by XLA.
       state: of a run, which is continued instead, to 20 steps.
 
     Returns:
@@ -33,7 +36,7 @@ def train_with_states(folder: str, way: str, state: str | None = None) -> list[f
     def loss(parameters: Any, batch: Any, key: Any, backend: Any) -> Any:
         return pretraining_loss(parameters, config, batch, key, backend=backend)
 
-    trainer = new_trainer(loss, TrainerSettings(gradient_shards=2))
+    trainer = new_trainer(loss, TrainerSettings(gradient_shards=2, compile_step=compile_step))
     if state is not None:
         trainer.restore(TrainingState.load(Path(state)))
     else:
