@@ -172,12 +172,6 @@ def check_lines(
     return count
 
 
-def test_ids_are_ours_on_real_tasks(shared_data: Path, make_graph_tokenizer: Any) -> None:
-    files = sorted((shared_data / "glue").glob("*/dev*.tsv*"))
-    vocabulary = shared_data / "bert" / "vocab.txt"
-    assert check_lines(files, vocabulary, make_graph_tokenizer, every=5) > 3_800
-
-
 @pytest.mark.slow
 def test_ids_are_ours_on_a_fifth_of_all_lines_of_the_real_data(
     shared_data: Path, make_graph_tokenizer: Any

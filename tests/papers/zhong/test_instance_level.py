@@ -166,6 +166,7 @@ def test_examples_that_do_not_decay_add_nothing_in_expectation(few, many):
     assert expected_excess(few, many, 0.9, 0.1).max() > 0.1
 
 
+@pytest.mark.slow
 def test_the_null_excess_at_a_fixed_threshold_averages_to_zero_or_less():
     """Ten seeds, equally good sizes, 100 simulated test sets; the adaptive bound is above 0."""
     random = np.random.default_rng(7)
@@ -237,7 +238,7 @@ def test_threshold_bias_corrects_the_bound_towards_that_of_new_examples():
         if not np.isfinite(found.threshold):
             continue
         truth = decay_bound(small[:, 200:], large[:, 200:], threshold=found.threshold).bound
-        bias = threshold_bias(small[:, :200], large[:, :200], n_resamples=200, rng=trial)
+        bias = threshold_bias(small[:, :200], large[:, :200], n_resamples=100, rng=trial)
         assert bias.bound == pytest.approx(found.bound)
         assert bias.corrected == pytest.approx(bias.bound - bias.bias)
         errors.append((found.bound - truth, bias.corrected - truth, bias.cross_fitted - truth))
@@ -376,10 +377,10 @@ def simulated(random, num_seeds, spread, share, gain):
 @pytest.mark.parametrize(
     ("num_seeds", "spread", "share", "gain"),
     [
-        *((2, 0.0, 0, 0), (2, 0.3, 0, 0), (5, 0.3, 0.05, 0.0)),
+        *((2, 0.0, 0, 0), (2, 0.3, 0, 0)),
         *(
             pytest.param(*study, marks=pytest.mark.slow)
-            for study in ((2, 0.3, 0.05, 0.0), (5, 0.0, 0, 0), (5, 0.3, 0, 0))
+            for study in ((2, 0.3, 0.05, 0.0), (5, 0.0, 0, 0), (5, 0.3, 0, 0), (5, 0.3, 0.05, 0.0))
         ),
     ],
 )
