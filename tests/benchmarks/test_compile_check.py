@@ -93,23 +93,27 @@ def test_the_page_is_that_of_the_rows() -> None:
     assert made["base-512:v5e-8"]["mfu"] >= 0.45
 
 
-def lowered_rows() -> list[str]:
-    """Lowers the step of every row of fine-tuning and prediction, in one layer; which are updates."""
+def lowered_rows(dtype: str) -> list[str]:
+    """Lowers the step of every fine-tuned row of a type, in one layer; returns which are updates."""
     import jax
 
     compile_check.BASE = dataclasses.replace(compile_check.BASE, layers=1)
     texts = {
         name: compile_check.lowered_finetuning(model, jax.devices("cpu")[0]).as_text()
         for name, model in FINETUNED.items()
+        if model.compute_dtype == dtype
     }
     return [name for name, text in texts.items() if "jit__updated" in text]
 
 
-def test_every_row_has_a_program() -> None:
+@pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.slow), "bfloat16"])
+def test_every_row_has_a_program(dtype: str) -> None:
+    """Alone it calls what the table compiles, for each kind of model."""
     updates = warm.call(
-        "benchmarks.test_compile_check:lowered_rows", kind=warm.JAX, **{ENGINE: JAX}
+        "benchmarks.test_compile_check:lowered_rows", dtype, kind=warm.JAX, **{ENGINE: JAX}
     )
-    assert updates == [name for name, model in FINETUNED.items() if model.is_trained]
+    rows = {name: model for name, model in FINETUNED.items() if model.compute_dtype == dtype}
+    assert len(rows) == 5 and updates == [name for name, model in rows.items() if model.is_trained]
 
 
 @pytest.mark.slow
