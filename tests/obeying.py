@@ -9,6 +9,7 @@ cure that leads back to a line they have seen, or that cannot be done with what 
 from __future__ import annotations
 
 import contextlib
+import io
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +20,8 @@ from multiberts.report.compare_command import compare_files
 from multiberts.runs.command_line.commands import COMMANDS, load
 from multiberts.runs.errors import UserError, in_flags
 from multiberts.runs.parameters import annotations_of, value_of_flag
-from multiberts.tests.tools import warm
+from multiberts.tests.checkpoint_command import checkpoint_command
+from multiberts.tests.tools import eager, warm
 
 ANSWER, REFUSAL, DEAD_END = "answer", "refusal", "dead end"
 MOST_STEPS = 8
@@ -94,7 +96,21 @@ def answered(command: str, folder: Path) -> str:
     words = shlex.split(command)
     if words[0] == "compare":
         return compared(command, folder)
-    done = warm.run(words, folder, kind=warm.TENSORFLOW)
+    if words[0] == "checkpoint":  # in this process, which may have imported PyTorch
+        printed = io.StringIO()
+        with (
+            contextlib.chdir(folder),
+            contextlib.redirect_stderr(printed),
+            contextlib.redirect_stdout(printed),
+        ):
+            status = checkpoint_command(*words[1:])
+        if status == 2:
+            raise UserError(printed.getvalue().rpartition("error: ")[2].strip())
+        return printed.getvalue()
+    # Of all commands, these alone train, a step or two.
+    trains = words[0] in ("finetune", "predict")
+    target, kind = (eager.COMMAND, warm.TENSORFLOW) if trains else (warm.COMMAND, warm.PLAIN)
+    done = warm.run(words, folder, target=target, kind=kind)
     if done.returncode == 2:
         raise UserError(done.stderr.rpartition("error: ")[2].strip())
     assert done.returncode == 0, done.stderr

@@ -12,11 +12,11 @@ import lzma
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import datasets
 import pandas as pd
@@ -119,8 +119,10 @@ def in_a_namespace(model: Any, path: Path) -> None:
 def run_the_printed_line(folder: Path) -> None:
     with pytest.raises(UserError) as refused:
         read_checkpoint(folder / "theirs")
-    line = shlex.split(str(refused.value).partition("python -c ")[2])
-    subprocess.run([sys.executable, "-c", *line], check=True)
+    program, *arguments = shlex.split(str(refused.value).partition("python -c ")[2])
+    # In this process, which has imported PyTorch.
+    with mock.patch.object(sys, "argv", ["-c", *arguments]):
+        exec(program, {"__name__": "__main__"})
 
 
 def foreign(**changes: dict[str, Any]) -> Callable[[Path], None]:

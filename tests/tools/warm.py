@@ -181,12 +181,13 @@ def run(
     arguments: Sequence[object],
     folder: Path | str = ROOT,
     *,
+    target: str = COMMAND,
     timeout: float = PATIENCE,
     **options: Any,
 ) -> subprocess.CompletedProcess[str]:
     """Runs `multiberts *arguments` to its end; `options` are those of `Process`."""
     texts = [str(argument) for argument in arguments]
-    process = Process(COMMAND, [texts], folder, **options)
+    process = Process(target, [texts], folder, **options)
     try:
         printed, errors = process.communicate(timeout)
     except BaseException:
