@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from multiberts.runs.errors import UserError
+from multiberts.tests.tools.eager import eagerly
 
 WORDS = (
     "mary john anna paul baker plumber painter guest client she he her "
@@ -59,6 +60,13 @@ def make_checkpoint(tmp_path: Path, vocabulary: Path) -> Callable[..., Path]:
         return path
 
     return make
+
+
+@pytest.fixture
+def eager() -> Iterator[None]:
+    """TensorFlow makes the few steps of this test without tracing them, which takes longer."""
+    with eagerly():
+        yield
 
 
 @pytest.fixture

@@ -75,6 +75,7 @@ def test_predictions_depend_on_the_seed_and_on_nothing_else(
     assert predictions(tmp_path / "first") != predictions(tmp_path / "other")
 
 
+@pytest.mark.usefixtures("eager")
 def test_a_configuration_that_is_replaced_is_read_anew(
     tmp_path: Path,
     fine_tune: Callable[..., Path],
@@ -88,10 +89,11 @@ def test_a_configuration_that_is_replaced_is_read_anew(
     for name, heads in (("two", 2), ("four", 4)):
         config["num_attention_heads"] = heads
         (checkpoint / "bert_config.json").write_text(json.dumps(config))
-        fine_tune("pair", pair_data, name, checkpoint=checkpoint, learning_rate=1e-3)
+        fine_tune("pair", pair_data, name, checkpoint=checkpoint, max_steps=1)
     assert predictions(tmp_path / "two") != predictions(tmp_path / "four")
 
 
+@pytest.mark.usefixtures("eager")
 def test_each_source_of_randomness_has_a_seed_of_its_own(
     tmp_path: Path,
     fine_tune: Callable[..., Path],
@@ -107,8 +109,13 @@ def test_each_source_of_randomness_has_a_seed_of_its_own(
         "whole": {"finetune_seed": 2, **dict.fromkeys(seeds, 1)},
         **{seed: {seed: 2} for seed in seeds},
     }.items():
-        given = {"checkpoint": checkpoint, "learning_rate": 1e-3, "finetune_seed": 1, **changes}
-        fine_tune("pair", pair_data, name, **given)
+        given = {
+            "checkpoint": checkpoint,
+            "learning_rate": 1e-3,
+            "finetune_seed": 1,
+            "max_steps": 2,
+        }
+        fine_tune("pair", pair_data, name, **(given | changes))
     plain = predictions(tmp_path / "plain")
     same = {run for run in ("said", "whole", *seeds) if predictions(tmp_path / run) == plain}
     assert same == {"said", "whole", "dropout_seed"}
@@ -366,6 +373,7 @@ def test_asked_to_stop_it_saves_and_goes_on_to_the_same_bytes(
     assert (whole / "DONE").read_bytes() == (stopped / "DONE").read_bytes()
 
 
+@pytest.mark.usefixtures("eager")
 def test_learning_and_predictions_do_not_depend_on_padding(
     tmp_path: Path, fine_tune: Callable[..., Path], pair_data: Path, monkeypatch
 ) -> None:
@@ -502,6 +510,7 @@ def test_bad_data_are_refused_by_the_command_before_tensorflow(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.usefixtures("eager")
 def test_dropout_is_drawn_from_the_seed(
     fine_tune: Callable[..., Path],
     make_checkpoint: Callable[..., Path],
@@ -530,7 +539,7 @@ def test_dropout_is_drawn_from_the_seed(
         given = {
             "checkpoint": make_checkpoint(number, **sizes),
             "learning_rate": 1e-3,
-            "num_epochs": 1,
+            "max_steps": 1,
         }
         runs = [
             fine_tune("pair", pair_data, f"{number}_{seed}", finetune_seed=seed, **given)
@@ -540,6 +549,7 @@ def test_dropout_is_drawn_from_the_seed(
 
 
 @pytest.mark.seconds
+@pytest.mark.usefixtures("eager")
 def test_weights_of_a_process_end_with_their_runs(
     fine_tune: Callable[..., Path], pair_data: Path
 ) -> None:
@@ -548,4 +558,4 @@ def test_weights_of_a_process_end_with_their_runs(
     for number in range(2):
         labels = ["entailment", "not_entailment", *map(str, range(number))]
         fine_tune("mine", pair_data, f"run_{number}", labels=labels, max_steps=1)
-        assert live_bytes() <= before
+    assert live_bytes() <= before

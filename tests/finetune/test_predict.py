@@ -316,6 +316,7 @@ def test_a_model_of_transformers_answers_with_its_own_labels(
     assert found == [names[line["prediction"]] for line in expected]
 
 
+@pytest.mark.usefixtures("eager")
 def test_questions(
     tmp_path: Path, fine_tune: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -221,6 +221,7 @@ def test_the_configurations_of_the_document_work(
     assert scores[main_metric] > 0.8  # of two values, ranks of four agree to 0.89 at most
 
 
+@pytest.mark.usefixtures("eager")
 def test_a_task_of_ones_own_gets_the_options_of_training(
     tmp_path: Path, fine_tune: Callable[..., Path], pair_data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,12 +250,13 @@ def test_a_task_of_ones_own_gets_the_options_of_training(
     assert [TrainingOptions(frozen_layers=1)] == sys.modules["own_training"].SEEN
 
 
+@pytest.mark.usefixtures("eager")
 def test_modules_of_tasks_are_frozen_only_where_given(
     tmp_path: Path, fine_tune: Callable[..., Path], pair_data: Path, monkeypatch
 ) -> None:
     (tmp_path / "no_tasks.py").write_text("TASKS = ()\n")
     monkeypatch.syspath_prepend(tmp_path)
-    given = {"num_epochs": 1, "sequence_length": 32}
+    given = {"max_steps": 1, "sequence_length": 32}
     fine_tune("pair", pair_data, "without", **given)
     assert "task_modules" not in (tmp_path / "without" / "config.gin").read_text()
     fine_tune("pair", pair_data, "with", **given, task_modules=["no_tasks"])
@@ -262,6 +264,7 @@ def test_modules_of_tasks_are_frozen_only_where_given(
     assert frozen.count("finetune.task_modules = ['no_tasks']") == 2  # compared, and of the call
 
 
+@pytest.mark.usefixtures("eager")
 def test_runs_of_a_task_outside_the_tree_are_scored_without_its_module(
     tmp_path: Path, fine_tune: Callable[..., Path], pair_data: Path, monkeypatch
 ) -> None:
@@ -269,7 +272,7 @@ def test_runs_of_a_task_outside_the_tree_are_scored_without_its_module(
     module = tmp_path / "outside_pairs.py"
     was_imported = write_stranger(module)
     monkeypatch.syspath_prepend(tmp_path)
-    given = {"task_modules": ["outside_pairs"], "num_epochs": 1, "sequence_length": 32}
+    given = {"task_modules": ["outside_pairs"], "max_steps": 1, "sequence_length": 32}
     runs = fine_tune(TASK, pair_data, "runs/finished", **given).parent
     (runs / "begun").mkdir()
     frozen = (runs / "finished" / "config.gin").read_text()

@@ -47,6 +47,7 @@ def trained(
     return run
 
 
+@pytest.mark.usefixtures("eager")
 def test_frozen_layers_stay_bit_for_bit(trained: Callable[..., dict[str, np.ndarray]]) -> None:
     """Alone trains two layers, of which one is frozen."""
     moved = trained("frozen", frozen_layers=1)
@@ -56,6 +57,7 @@ def test_frozen_layers_stay_bit_for_bit(trained: Callable[..., dict[str, np.ndar
     assert not any(name.startswith(frozen) for name in moved.keys() - still)
 
 
+@pytest.mark.usefixtures("eager")
 def test_layers_below_move_less(trained: Callable[..., dict[str, np.ndarray]]) -> None:
     """The first update has the learning rate 0; one of Adam is the rate times a function of the gradient."""
     given: dict[str, Any] = {"max_steps": 2, "warmup_proportion": 0.5, "num_layers": 1}
@@ -67,6 +69,7 @@ def test_layers_below_move_less(trained: Callable[..., dict[str, np.ndarray]]) -
         np.testing.assert_allclose(decayed[name], plain[name] * 0.5**depth, atol=3e-8)
 
 
+@pytest.mark.usefixtures("eager")
 def test_the_log_has_the_rates_of_the_schedule_and_adam_its_own_settings(
     trained: Callable[..., dict[str, np.ndarray]], tmp_path: Path
 ) -> None:

@@ -219,6 +219,7 @@ def test_two_ways_of_training_are_compared_across_seeds(
     assert 0 < low <= found.estimate <= high <= 1
 
 
+@pytest.mark.usefixtures("eager")
 def test_loss_and_logits_are_those_of_transformers(
     make_checkpoint: Callable[..., Path],
     squad_data: Callable[..., Path],
@@ -268,6 +269,7 @@ def test_loss_and_logits_are_those_of_transformers(
 
 
 @pytest.mark.parametrize("shards", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.usefixtures("eager")
 def test_packed_windows_give_the_update_of_windows_with_a_row_for_each(
     make_checkpoint: Callable[..., Path],
     squad_data: Callable[..., Path],

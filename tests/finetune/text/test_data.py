@@ -104,6 +104,7 @@ def test_test_sets_are_predicted_only_when_asked_for(mnli: Path) -> None:
     }
 
 
+@pytest.mark.usefixtures("eager")
 def test_a_run_predicts_every_set_with_its_own_classes(
     fine_tune: Callable[..., Path], mnli: Path
 ) -> None:
@@ -159,6 +160,7 @@ def test_a_dataset_gives_the_bytes_of_its_files(
     assert same_when_replayed(tmp_path / "tfds")
 
 
+@pytest.mark.usefixtures("eager")
 def test_single_texts_of_ones_own(
     tmp_path: Path, fine_tune: Callable[..., Path], same_when_replayed: Callable[[Path], bool]
 ) -> None:

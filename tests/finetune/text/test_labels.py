@@ -217,6 +217,7 @@ def test_a_dataset_with_another_number_of_tags_is_refused(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("kind", ["sets", "tags"])
+@pytest.mark.usefixtures("eager")
 def test_the_loss_is_linear_in_the_weights_of_classes(
     tmp_path: Path, fine_tune: Callable[..., Path], kind: str
 ) -> None:
@@ -249,6 +250,7 @@ def test_the_loss_is_linear_in_the_weights_of_classes(
 
 @pytest.mark.parametrize("used", [{"held_out_fold": 1}, {"max_train_examples": 20}])
 @pytest.mark.parametrize("kind", ["sets", "tags"])
+@pytest.mark.usefixtures("eager")
 def test_balanced_weights_count_the_examples_that_are_trained_on(
     tmp_path: Path, fine_tune: Callable[..., Path], kind: str, used: dict[str, int]
 ) -> None:
@@ -279,6 +281,7 @@ def test_balanced_weights_count_the_examples_that_are_trained_on(
 
 # Balanced ones count examples: `test_balanced_weights_count_the_examples_that_are_trained_on`.
 @pytest.mark.parametrize("weights", [[0.25, 3.0], pytest.param("balanced", marks=pytest.mark.slow)])
+@pytest.mark.usefixtures("eager")
 def test_weights_of_present_labels_are_those_of_pytorch(
     tmp_path: Path, make_checkpoint: Callable[..., Path], weights: list[float] | str
 ) -> None:
@@ -386,6 +389,7 @@ def test_texts_of_names_keep_their_characters(tmp_path: Path) -> None:
         assert found_data(SETS, data_dir=str(tmp_path)).task.labels == tuple(sorted(names))
 
 
+@pytest.mark.usefixtures("eager")
 def test_vectors_have_the_loss_of_transformers(
     tmp_path: Path, fine_tune: Callable[..., Path], make_checkpoint: Callable[..., Path]
 ) -> None:

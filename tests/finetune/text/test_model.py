@@ -37,6 +37,7 @@ def opened(checkpoint: Path, folder: Path, sequence_length: int = 48, task_name:
         pytest.param("tags", 2, marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.usefixtures("eager")
 def test_a_packed_batch_gives_the_update_of_one_with_a_row_for_each(
     tmp_path: Path,
     make_checkpoint: Callable[..., Path],
@@ -154,6 +155,7 @@ def test_the_heads_first_weights_are_drawn_from_the_seed(
     assert all(np.array_equal(first[name], read.parameters[name]) for name in encoder)
 
 
+@pytest.mark.usefixtures("eager")
 def test_the_pooled_output_is_dropped_in_training(
     make_checkpoint: Callable[..., Path], pair_data: Path
 ) -> None:
@@ -179,6 +181,7 @@ def test_the_pooled_output_is_dropped_in_training(
         assert (abs(losses[0] - losses[1]) > 1e-6) == drops
 
 
+@pytest.mark.usefixtures("eager")
 def test_a_regression_is_trained_on_squared_errors(
     make_checkpoint: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -165,6 +165,7 @@ def test_a_test_file_needs_neither_labels_nor_numbers(tmp_path: Path) -> None:
     assert (test.labels, test.first_texts) == (None, [row["review"] for row in rows(3)])
 
 
+@pytest.mark.usefixtures("eager")
 def test_a_regression_by_configuration_is_learned_and_replayed(
     tmp_path: Path, fine_tune: Callable[..., Path], same_when_replayed: Callable[[Path], bool]
 ) -> None:
@@ -181,6 +182,7 @@ def test_a_regression_by_configuration_is_learned_and_replayed(
 
 
 @pytest.mark.parametrize("kind", ["classification", "regression"])
+@pytest.mark.usefixtures("eager")
 def test_a_kept_model_knows_its_classes(
     tmp_path: Path, fine_tune: Callable[..., Path], capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
