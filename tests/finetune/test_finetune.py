@@ -549,7 +549,6 @@ def test_dropout_is_drawn_from_the_seed(
 
 
 @pytest.mark.seconds
-@pytest.mark.usefixtures("eager")
 def test_weights_of_a_process_end_with_their_runs(
     fine_tune: Callable[..., Path], pair_data: Path
 ) -> None:
