@@ -432,7 +432,6 @@ def test_a_warning_of_several_comparisons_stands_once():
     assert concerned == items
 
 
-@pytest.mark.slow
 def test_same_arguments_give_the_same_bytes(world, arguments, written):
     report(run_dir=str(world / "again"), **arguments)
     files = sorted(path.relative_to(written) for path in written.rglob("*.*") if path.is_file())
