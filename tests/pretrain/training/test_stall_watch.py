@@ -29,7 +29,8 @@ from multiberts.pretrain.training.stall_watch import killed_without_steps
 
 seconds, num_steps, then = float(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 if then == "save":
-    signal.signal(signal.SIGINT, lambda *_: print("saves", flush=True))
+    # print would fail where the signal comes in the middle of another print.
+    signal.signal(signal.SIGINT, lambda *_: os.write(1, b"saves\\n"))
 with killed_without_steps(seconds, "the_parameter", lambda: False) as after_step:
     print("begun", flush=True)
     for step in range(num_steps):
