@@ -7,64 +7,9 @@ package never imports TensorFlow, and pandas, xarray and Matplotlib only when ne
 """
 
 import sys
-from typing import TYPE_CHECKING
 
-from multiberts.stats.public_names import LazyPackage
+from multiberts.stats.public_names import LazyPackage, modules_of
 
-if TYPE_CHECKING:
-    from multiberts.evaluate.metrics.register import METRICS
-    from multiberts.papers import b3, zhong
-    from multiberts.report.answers.borrowed_spread import SeedSpread, one_seed
-    from multiberts.report.answers.published_number import reproduce
-    from multiberts.report.answers.sameness import same
-    from multiberts.report.answers.slicing import slices
-    from multiberts.report.arms_of_files import read
-    from multiberts.report.page import write_html
-    from multiberts.stats.bootstrap.published import multibootstrap, report_ci
-    from multiberts.stats.compare.arms import compare_arms
-    from multiberts.stats.compare.prepared_arms import TaskData
-    from multiberts.stats.compare.ranking import ArmComparisons
-    from multiberts.stats.compare.result import Comparison
-    from multiberts.stats.compare.tasks import TaskComparisons, compare_tasks
-    from multiberts.stats.compare.two_arms import compare
-    from multiberts.stats.intervals import ConfidenceInterval, PValues
-    from multiberts.stats.significance import adjusted_p_values
-    from multiberts.stats.variance.components import (
-        VarianceComponents,
-        nested_variance_components,
-        variance_components,
-    )
-    from multiberts.stats.variance.plan import Plan
-    from multiberts.stats.variance.randomness_sources import seed_sources
-
-__all__ = [
-    "METRICS",
-    "ArmComparisons",
-    "Comparison",
-    "ConfidenceInterval",
-    "PValues",
-    "Plan",
-    "SeedSpread",
-    "TaskComparisons",
-    "TaskData",
-    "VarianceComponents",
-    "adjusted_p_values",
-    "b3",
-    "compare",
-    "compare_arms",
-    "compare_tasks",
-    "multibootstrap",
-    "nested_variance_components",
-    "one_seed",
-    "read",
-    "report_ci",
-    "reproduce",
-    "same",
-    "seed_sources",
-    "slices",
-    "variance_components",
-    "write_html",
-    "zhong",
-]
+__all__ = [*modules_of(__name__)]
 
 sys.modules[__name__].__class__ = LazyPackage

@@ -16,8 +16,8 @@ from typing import Any
 class LazyPackage(ModuleType):
     """A package that imports its public names on first use.
 
-    The names are read from `__all__`, and their modules from the imports under `if TYPE_CHECKING`, which also
-    serve editors and mypy. (`lazy_loader`, used by scikit-image and NetworkX, needs a second file.)
+    Names and modules are those of the imports in `__init__.pyi`, which editors and mypy read, too, as with
+    `lazy_loader` in scikit-image and NetworkX. A public name may lie in a room above.
     """
 
     __all__: list[str]
@@ -88,12 +88,11 @@ def public(name: str) -> Any:
 @functools.cache
 def modules_of(package: str) -> dict[str, str]:
     """Returns the module of each public name; of a package, its room."""
-    source = find_spec(package).loader.get_source(package)  # type: ignore[union-attr]
+    spec = find_spec(package)
+    source = spec.loader.get_data(f"{spec.origin}i")  # type: ignore[union-attr]
     return {
         alias.name: str(node.module)
-        for block in ast.parse(source).body
-        if isinstance(block, ast.If)
-        for node in block.body
-        if isinstance(node, ast.ImportFrom) and node.module != package
+        for node in ast.parse(source).body
+        if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }

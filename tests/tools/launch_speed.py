@@ -43,6 +43,7 @@ from multiberts.runs.console import report
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.files import write_atomically
 from multiberts.runs.preemption import PreemptedError, ask_to_stop, preemption_notice
+from multiberts.tests.launch.launchers import MODEL
 from multiberts.tests.tools.counted_calls import counted_calls
 
 SECONDS_TO_PLAN = 5.0
@@ -59,14 +60,6 @@ RATES = (1e-5, 2e-5, 3e-5, 4e-5, 5e-5)
 # Of a chunk, where 28 checkpoints are fine-tuned at 5 rates.
 RUNS_OF_A_BUNDLE = 140
 WORKERS = 50
-
-MODEL = {
-    "num_hidden_layers": 1,
-    "hidden_size": 8,
-    "num_attention_heads": 1,
-    "intermediate_size": 16,
-    "max_position_embeddings": 32,
-}
 
 
 def no_op(*, run_dir: str, number: int) -> None:
