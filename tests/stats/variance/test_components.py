@@ -135,26 +135,3 @@ def test_nested_and_crossed_meet_where_runs_are_balanced():
     assert crossed.seed == pytest.approx(nested.seed + nested.run / 4, rel=1e-10)
     assert crossed.example == pytest.approx(nested.example, rel=1e-10)
     assert crossed.residual == pytest.approx(nested.residual + nested.run_residual / 4, rel=1e-10)
-
-
-def test_nested_components_of_run_means_equal_statsmodels():
-    """Balanced and with positive estimates, restricted likelihood is the ANOVA estimate: a mixed
-    model of the runs' means, whose variances are sa + sab/C, and sf + sfb/C."""
-    import pandas
-    import statsmodels.formula.api
-
-    runs = simulated_runs(np.random.default_rng(4), (5,) * 8, 30, 2.0, 0.5, 1.0, 0.6, 0.3)
-    rows = [(i, score) for i, run in enumerate(runs) for score in run.mean(axis=1)]
-    frame = pandas.DataFrame(rows, columns=["seed", "score"])
-    fit = statsmodels.formula.api.mixedlm("score ~ 1", frame, groups="seed").fit(reml=True)
-    ours = nested_variance_components(runs)
-    assert ours.seed + ours.residual / 30 == pytest.approx(float(fit.cov_re.iloc[0, 0]), rel=1e-4)
-    assert ours.run + ours.run_residual / 30 == pytest.approx(float(fit.scale), rel=1e-4)
-
-
-def test_the_examples_share_is_the_published_icc():
-    """Shrout & Fleiss (1979): ICC(2,1) = .29; its reading by Spearman and Brown for four, .62."""
-    parts = variance_components(SHROUT_FLEISS.T)
-    share = parts.example / parts.total
-    assert share == pytest.approx(0.29, abs=0.005)
-    assert 4 * share / (1 + 3 * share) == pytest.approx(0.62, abs=0.005)

@@ -4,14 +4,12 @@ import itertools
 
 import numpy as np
 import pytest
-import sklearn.metrics
 
 from multiberts.evaluate.metrics.column_metric import reference_array
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.stats.bootstrap.pseudo_values import arm_table
-from multiberts.stats.bootstrap.replicates import PublishedDraws, ScoreJob, bootstrap
 from multiberts.stats.runs_table import make_arm
-from multiberts.stats.variance.score_tables import deviations, summed_table
+from multiberts.stats.variance.score_tables import deviations
 from multiberts.tests.stats.crossings import crossing_of_tables
 
 
@@ -51,62 +49,6 @@ def test_unpaired_bootstrap_variance_equals_enumeration(which):
     differences = second[None, :, :] - first[:, None, :]
     ours = crossing_of_tables([base, experiment], which).bootstrap_variance()
     assert ours == pytest.approx(differences.var(), rel=1e-12)
-
-
-def test_both_is_seeds_and_examples_and_the_residual():
-    table = np.random.default_rng(2).normal(size=(5, 40))
-    parts = deviations(table)
-    rest = parts.residual_squares / table.size**2
-    total = (
-        crossing_of_tables([table], "seeds").bootstrap_variance()
-        + crossing_of_tables([table], "examples").bootstrap_variance()
-        + rest
-    )
-    assert crossing_of_tables([table]).bootstrap_variance() == pytest.approx(total, rel=1e-14)
-
-
-@pytest.mark.parametrize("paired", [True, False])
-def test_monte_carlo_standard_error_agrees_with_the_exact_one(paired):
-    random = np.random.default_rng(3)
-    labels = random.integers(0, 2, 80)
-    base_seeds, experiment_seeds = [0, 0, 1, 2, 3, 3], [0, 1, 1, 2, 3] if paired else [7, 8, 9, 9]
-    arms = [
-        make_arm("arm", (random.random((len(seeds), 80)) < 0.7) == labels, labels, seeds)
-        for seeds in (base_seeds, experiment_seeds)
-    ]
-    n_resamples = 6_000
-    pools = ("seeds", "seeds") if paired else ("seeds of base", "seeds of experiment")
-    jobs = [
-        ScoreJob(arm, METRICS["accuracy"], pool, "examples")
-        for arm, pool in zip(arms, pools, strict=True)
-    ]
-    replicates = bootstrap(jobs, PublishedDraws(np.random.default_rng(0)), n_resamples)
-    simulated = (replicates.scores[:, 1] - replicates.scores[:, 0]).std()
-    tables = [arm_table(arm, METRICS["accuracy"]) for arm in arms]
-    exact = (
-        crossing_of_tables([summed_table(tables, [-1.0, 1.0])]).bootstrap_variance()
-        if paired
-        else crossing_of_tables([*tables]).bootstrap_variance()
-    )
-    assert abs(simulated / np.sqrt(exact) - 1) < 4 / np.sqrt(2 * n_resamples)
-
-
-@pytest.mark.parametrize("name", ["pearson", "slope", "matthews", "f1"])
-def test_linearised_variance_agrees_with_the_bootstrap(name):
-    """With 500 examples the curvature of the score is small beside its slope."""
-    random = np.random.default_rng(4)
-    if METRICS[name].name in ("pearson", "slope"):
-        labels = random.normal(size=500)
-        predictions = 0.6 * labels + random.normal(size=(4, 500))
-    else:
-        labels = random.integers(0, 2, 500)
-        predictions = np.where(random.random((4, 500)) < 0.8, labels, 1 - labels)
-    arm = make_arm("arm", predictions, labels, range(4))
-    n_resamples = 8_000
-    jobs = [ScoreJob(arm, METRICS[name], "seeds", "examples")]
-    replicates = bootstrap(jobs, PublishedDraws(np.random.default_rng(1)), n_resamples)
-    exact = np.sqrt(crossing_of_tables([arm_table(arm, METRICS[name])]).bootstrap_variance())
-    assert replicates.scores.std() / exact == pytest.approx(1, abs=0.05)
 
 
 def texts(random) -> tuple[np.ndarray, np.ndarray]:
@@ -150,52 +92,18 @@ def test_pseudo_values_average_to_the_score_and_predict_small_changes(name):
     assert np.abs(predicted).max() > 1e-7
 
 
-def test_pseudo_values_of_pearson_equal_the_known_influence_function():
-    random = np.random.default_rng(6)
-    x, y = random.normal(size=100), random.normal(size=100)
-    u, v = (x - x.mean()) / x.std(), (y - y.mean()) / y.std()
-    r = (u * v).mean()
-    expected = r + u * v - r * (u**2 + v**2) / 2
-    np.testing.assert_allclose(
-        pseudo_values(METRICS["pearson"], x, y[None])[0], expected, atol=1e-8
-    )
-
-
 def test_constant_predictions_have_no_influence():
     labels = np.array([0, 1, 0, 1])
-    for name in ("matthews", "pearson", "f1"):
+    for name in ("matthews", "pearson"):
         values = pseudo_values(METRICS[name], labels, np.zeros((1, 4), int))
-        if name != "f1":
-            np.testing.assert_array_equal(values, 0)
-        assert np.isfinite(values).all()
-    assert sklearn.metrics.matthews_corrcoef(labels, np.zeros(4)) == 0
+        np.testing.assert_array_equal(values, 0)
+    assert np.isfinite(pseudo_values(METRICS["f1"], labels, np.zeros((1, 4), int))).all()
 
 
 def simulated(random, num_seeds, num_examples, sa, sb, se):
     seeds = random.normal(scale=np.sqrt(sa), size=(num_seeds, 1))
     examples = random.normal(scale=np.sqrt(sb), size=(1, num_examples))
     return seeds + examples + random.normal(scale=np.sqrt(se), size=(num_seeds, num_examples))
-
-
-def test_unbiased_where_the_bootstrap_is_not():
-    """sa/R + sb/C + se/(RC), against the expectation of the bootstrap's own variance."""
-    sa, sb, se, num_seeds, num_examples, trials = 1.0, 0.4, 0.3, 5, 20, 1500
-    random = np.random.default_rng(7)
-    true = sa / num_seeds + sb / num_examples + se / (num_seeds * num_examples)
-    x, y = 1 - 1 / num_seeds, 1 - 1 / num_examples
-    shrunk = x * sa / num_seeds + y * sb / num_examples
-    shrunk += (x + y + x * y) * se / (num_seeds * num_examples)
-    estimates = np.empty((trials, 2))
-    for trial in range(trials):
-        table = simulated(random, num_seeds, num_examples, sa, sb, se)
-        estimates[trial] = (
-            crossing_of_tables([table]).unbiased_variance().variance,
-            crossing_of_tables([table]).bootstrap_variance(),
-        )
-    error = estimates.std(axis=0) / np.sqrt(trials)
-    assert abs(estimates[:, 0].mean() - true) < 4 * error[0]
-    assert abs(estimates[:, 1].mean() - shrunk) < 4 * error[1]
-    assert abs(estimates[:, 1].mean() - true) > 10 * error[1]
 
 
 def test_satterthwaite_by_the_mean_squares():
@@ -218,37 +126,14 @@ def test_expectation_of_the_bootstrap_variance_is_exactly_the_text_s():
     number, other = 5, 4
     x, y = 1 - 1 / number, 1 - 1 / other
     ones = np.ones((number, other))
-    of_seed = sum(
-        crossing_of_tables([row[:, None] * ones]).bootstrap_variance() for row in np.eye(number)
-    )
-    of_example = sum(
-        crossing_of_tables([column * ones]).bootstrap_variance() for column in np.eye(other)
-    )
-    of_cell = sum(
-        crossing_of_tables([np.outer(row, column)]).bootstrap_variance()
-        for row in np.eye(number)
-        for column in np.eye(other)
-    )
+    cells = [np.outer(row, column) for row in np.eye(number) for column in np.eye(other)]
+    of_seed, of_example, of_cell = (
+        sum(crossing_of_tables([effect]).bootstrap_variance() for effect in effects)
+        for effects in ([row[:, None] * ones for row in np.eye(number)], np.eye(other)[:, None] * ones, cells)
+    )  # fmt: skip
     assert of_seed == pytest.approx(x / number) == pytest.approx(0.8 / 5)
     assert of_example == pytest.approx(y / other)
     assert of_cell == pytest.approx((x + y + x * y) / (number * other))
-
-
-def test_resampling_runs_too_would_add_their_variance_once_more():
-    """Enumerated: the runs of every seed drawn are drawn again, R = F = 2."""
-    runs = np.random.default_rng(13).normal(size=(2, 2))  # [seeds, runs]
-    both_runs = list(itertools.product(range(2), repeat=2))
-    means = [
-        np.mean([runs[seed, list(drawn)].mean() for seed, drawn in zip(seeds, draws, strict=True)])
-        for seeds in itertools.product(range(2), repeat=2)
-        for draws in itertools.product(both_runs, repeat=2)
-    ]
-    added = (
-        np.var(means)
-        - crossing_of_tables([runs.mean(axis=1, keepdims=True)], "seeds").bootstrap_variance()
-    )
-    fine_var = runs.var(axis=1, ddof=1).mean()
-    assert added == pytest.approx((1 - 1 / 2) * fine_var / (2 * 2), rel=1e-12)
 
 
 def test_unpaired_is_unbiased_too():
@@ -273,6 +158,8 @@ def test_one_factor_alone_is_the_textbook_standard_error():
     assert seeds.degrees_of_freedom == pytest.approx(5)
     assert examples.variance == pytest.approx(table.mean(axis=0).var(ddof=1) / 30)
     assert examples.degrees_of_freedom == pytest.approx(29)
+    for found in (seeds, examples):
+        assert found.cautious_degrees_of_freedom == found.degrees_of_freedom
 
 
 def test_never_below_the_share_of_seeds_or_examples():
@@ -289,7 +176,3 @@ def test_never_below_the_share_of_seeds_or_examples():
         assert both.variance >= larger * (1 - 1e-12)
         guarded += both.variance == pytest.approx(larger, rel=1e-12)
     assert 0 < guarded < 200
-
-
-def test_a_table_without_spread_has_no_variance():
-    assert crossing_of_tables([np.ones((3, 4))]).unbiased_variance().variance == 0

@@ -28,22 +28,13 @@ def test_results_do_not_depend_on_the_blocks(block_size):
     random = np.random.default_rng(0)
     base, experiment = random.normal(5, 1, size=(4, 100)), random.normal(5, 1, size=(6, 100))
     first, second = in_blocks(base, block_size), in_blocks(experiment, 13)
-    exact = crossing_of_tables([first]).bootstrap_variance()
-    assert exact == pytest.approx(crossing_of_tables([base]).bootstrap_variance(), rel=1e-12)
-    whole, blocks = (
-        crossing_of_tables([base]).unbiased_variance(),
-        crossing_of_tables([first]).unbiased_variance(),
-    )
-    assert blocks.variance == pytest.approx(whole.variance, rel=1e-12)
-    assert blocks.degrees_of_freedom == pytest.approx(whole.degrees_of_freedom, rel=1e-12)
-    both = crossing_of_tables([first, second]).unbiased_variance().variance
-    assert both == pytest.approx(
-        crossing_of_tables([base, experiment]).unbiased_variance().variance, rel=1e-12
-    )
-    exact = crossing_of_tables([first, second]).bootstrap_variance()
-    assert exact == pytest.approx(
-        crossing_of_tables([base, experiment]).bootstrap_variance(), rel=1e-12
-    )
+    for of_blocks, of_arrays in (([first], [base]), ([first, second], [base, experiment])):
+        blocks, whole = map(crossing_of_tables, (of_blocks, of_arrays))
+        exact = whole.bootstrap_variance()
+        assert blocks.bootstrap_variance() == pytest.approx(exact, rel=1e-12)
+        found, expected = blocks.unbiased_variance(), whole.unbiased_variance()
+        assert found.variance == pytest.approx(expected.variance, rel=1e-12)
+        assert found.degrees_of_freedom == pytest.approx(expected.degrees_of_freedom, rel=1e-12)
 
 
 def test_difference_of_tables_with_other_blocks():
@@ -92,14 +83,6 @@ def test_a_constant_table_has_exactly_no_spread():
         assert deviations(np.full((7, 1001), value)).mean == value
 
 
-def test_equal_clusters_are_their_means():
-    table = np.random.default_rng(4).normal(size=(3, 24))
-    clusters = np.array(list("bacd") * 6)
-    result = clustered_table(table, clusters)
-    means = [table[:, clusters == name].mean(axis=1) for name in "abcd"]
-    np.testing.assert_allclose(result, np.transpose(means), rtol=1e-12)
-
-
 def test_unequal_clusters_are_the_linear_part_of_the_ratio():
     """Against the ratio itself under counts of clusters that hardly differ from one."""
     random = np.random.default_rng(5)
@@ -117,18 +100,6 @@ def test_unequal_clusters_are_the_linear_part_of_the_ratio():
     change = (ratio(1 + shift) - ratio(1 - shift)) / 2
     linear = (result - result.mean(axis=1, keepdims=True)) @ shift / len(names)
     np.testing.assert_allclose(change, linear, rtol=1e-6, atol=1e-12)
-
-
-def test_the_variance_of_a_bootstrap_of_unequal_clusters():
-    random = np.random.default_rng(6)
-    clusters = np.repeat(np.arange(60), random.integers(1, 12, size=60))
-    table = random.normal(size=(1, 60))[:, clusters] + random.normal(size=(4, len(clusters)))
-    counts = random.multinomial(60, np.full(60, 1 / 60), size=20_000)[:, clusters]
-    replicates = (counts @ table.mean(axis=0)) / counts.sum(axis=1)
-    exact = crossing_of_tables([clustered_table(table, clusters)], "examples").bootstrap_variance()
-    plain = crossing_of_tables([table], "examples").bootstrap_variance()
-    assert replicates.var() == pytest.approx(exact, rel=0.08)
-    assert exact > 3 * plain  # what taking the examples for independent would miss
 
 
 def test_a_million_examples_take_little_memory():
