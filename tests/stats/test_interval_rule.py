@@ -49,14 +49,6 @@ def test_a_seed_without_an_example_in_common_has_no_pairs():
     assert -1 < found.ci.low < found.estimate < found.ci.high < 1
 
 
-def test_clusters_of_one_example_leave_the_rule_as_it_is():
-    arms = few_differences()
-    plain, clustered = stats.compare(*arms), stats.compare(*arms, clusters=np.arange(100))
-    assert clustered.ci.method == plain.ci.method == "Newcombe"
-    assert clustered.ci == pytest.approx(plain.ci, abs=1e-9)
-    assert clustered.p_value == pytest.approx(plain.p_value, abs=1e-9)
-
-
 def test_many_clusters_with_a_difference_are_many():
     random = np.random.default_rng(1)
     base, experiment = (random.random((2, 5, 400)) < 0.8).astype(float)

@@ -73,9 +73,7 @@ OF_DATA = [
     ("labels .*numbers .*predictions .*texts", lambda: compare(*TEXTS, "accuracy", labels=LABELS)),
     (
         "base predictions: .*mixed",
-        lambda: compare(
-            with_value(BASE, (0, 0), "1", object), EXPERIMENT, "accuracy", labels=LABELS
-        ),
+        lambda: compare(with_value(BASE, (0, 0), "1", object), EXPERIMENT, "accuracy", labels=LABELS),
     ),
     ("labels: found nan", lambda: by_place(labels=np.where(LABELS == 1, np.nan, LABELS))),
     ("clusters: .*mixed", lambda: by_place(clusters=["a"] * 15 + [1] * 15)),

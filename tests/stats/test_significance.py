@@ -1,4 +1,4 @@
-"""Corrected p-values against statsmodels and examples by hand."""
+"""Corrected p-values against statsmodels."""
 
 import gc
 
@@ -28,12 +28,4 @@ def test_adjusted_equals_statsmodels(ours, theirs):
         for values in (random.random(number) ** 3, np.round(random.random(number), 1)):
             expected = multipletests(values, method=theirs)[1]
             np.testing.assert_allclose(adjusted_p_values(values, ours), expected, rtol=1e-12)
-
-
-def test_examples_by_hand():
-    values = [0.04, 0.01, 0.03]
-    assert adjusted_p_values(values, "holm") == pytest.approx([0.06, 0.03, 0.06])
-    assert adjusted_p_values(values, "bh") == pytest.approx([0.04, 0.03, 0.04])
-    assert adjusted_p_values(values, "bonferroni") == pytest.approx([0.12, 0.03, 0.09])
-    assert adjusted_p_values(values, "by") == pytest.approx(np.array([4, 3, 4]) * 11 / 600)
-    assert adjusted_p_values([], "holm").shape == (0,)
+    assert adjusted_p_values([], ours).shape == (0,)

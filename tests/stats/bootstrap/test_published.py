@@ -1,8 +1,5 @@
 """`multibootstrap` against an independent plain loop over the published stream of draws."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pandas
 import pytest
@@ -291,13 +288,3 @@ def test_tables_of_single_checkpoints_run_too(coreference_runs, capsys):
     found = multibootstrap_module.report_ci(samples, abs_threshold=0.01, rel_threshold=0.01)
     assert set(found["delta"]) == {"mean", "low", "high", "p"}
     assert "above base by 0.01" in capsys.readouterr().out
-
-
-def test_the_import_loads_nothing_heavy():
-    code = (
-        "import sys; import multiberts.stats; "
-        "names = {'tensorflow', 'keras', 'bert', 'matplotlib', 'pandas', 'xarray'}; "
-        "heavy = names & set(sys.modules); "
-        "assert not heavy, heavy"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)

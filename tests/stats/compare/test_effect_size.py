@@ -12,13 +12,6 @@ def sized(base, experiment, paired):
     return hedges_g(np.asarray(base, float), np.asarray(experiment, float), paired)
 
 
-def test_unpaired_by_hand():
-    pooled = np.sqrt((8 + 2) / 3)
-    # Gamma(3/2) / (sqrt(3/2) Gamma(1)) = sqrt(pi) / 2 / sqrt(3/2).
-    expected = 3 / pooled * np.sqrt(np.pi) / 2 / np.sqrt(1.5)
-    assert sized([2, 4, 6], [6, 8], paired=False) == pytest.approx(expected)
-
-
 def test_it_is_t_without_the_number_of_seeds():
     random = np.random.default_rng(1)
     base, experiment = random.normal(size=7), random.normal(1, 1, size=9)

@@ -1,11 +1,8 @@
 """`compare`: agreement with its parts, alignment and refusals."""
 
-import dataclasses
-
 import numpy as np
 import pandas
 import pytest
-import xarray
 
 from multiberts.stats import TaskData, compare, multibootstrap, report_ci
 from multiberts.stats.compare.result import Names
@@ -46,37 +43,6 @@ def test_percentile_part_equals_the_published_functions(design, metric):
     assert ours.experiment.num_runs == (9 if design == "paired" else 12)
 
 
-def test_estimate_is_the_mean_over_seeds_of_means_over_runs():
-    base = arm(0.6)
-    uneven = base.isel(run=[0, 1, 2, 4, 5, 6, 8, 9])  # one run of seeds 1 and 3
-    ours = compare(uneven, None, "accuracy", design="single", n_resamples=40)
-    hits = (uneven["prediction"] == uneven["label"]).mean("example")
-    assert ours.estimate == pytest.approx(float(hits.groupby("pretrain_seed").mean().mean()))
-    assert (
-        ours.p_value is None and ours.p_values.get("sign flip") is None and ours.experiment is None
-    )
-    assert not ours.below_seed_floor
-
-
-def test_arrays_by_seed_and_run_are_the_same_as_runs():
-    data = arm(0.6)
-    table = data["prediction"].to_numpy().reshape(5, 2, -1).astype(float)
-    grid = xarray.DataArray(
-        np.concatenate(
-            [table, np.full((5, 1, table.shape[2]), np.nan)], axis=1
-        ),  # a run that was not made
-        dims=("pretrain_seed", "finetune_seed", "example"),
-        coords={"pretrain_seed": [0, 1, 2, 3, 4]},
-    )
-    ours = compare(
-        grid.transpose("example", "finetune_seed", "pretrain_seed"), None, "accuracy", design="single",
-        labels=data["label"], n_resamples=40,
-    )  # fmt: skip
-    theirs = compare(data, None, "accuracy", design="single", n_resamples=40)
-    np.testing.assert_array_equal(ours.samples, theirs.samples)
-    assert ours.base.num_runs == 10
-
-
 def test_floor_of_seeds():
     base, experiment = arm(0.2), arm(0.9, key=1)
     paired = compare(base, experiment, "accuracy", n_resamples=500)
@@ -95,33 +61,9 @@ def test_floor_of_seeds():
     assert fixed.seed_floor is None and fixed.p_values.get("sign flip") is None
 
 
-def test_examples_are_aligned_by_id():
-    base, experiment = arm(0.6), arm(0.75, key=1)
-    shuffled = experiment.isel(
-        example=np.random.default_rng(0).permutation(experiment.sizes["example"])
-    )
-    first = compare(base, experiment, "f1", n_resamples=50)
-    second = compare(base, shuffled, "f1", n_resamples=50)
-    np.testing.assert_array_equal(first.samples, second.samples)
-
-
-def test_the_error_of_one_seed_is_that_of_the_mean_over_examples():
-    base, experiment = (each.isel(run=[0]) for each in (arm(0.6), arm(0.8, key=1)))
-    only = compare(base, experiment, "accuracy", n_resamples=100)
-    correct = [(side["prediction"] == side["label"]).mean("run") for side in (base, experiment)]
-    difference = (correct[1] - correct[0]).to_numpy()
-    assert only.standard_error == pytest.approx(difference.std(ddof=1) / np.sqrt(difference.size))
-
-
 def test_degenerate_replicates_are_counted():
     constant = arm(0.6)
     constant["prediction"][0:2] = 0
     ours = compare(constant, None, "matthews", design="single", n_resamples=300, rng=1)
     # The constant seed is absent from a replicate with probability .8 ** 5 = .33.
     assert ours.degenerate_replicates == pytest.approx(0.672 * 300, abs=4 * np.sqrt(300 * 0.22))
-
-
-def test_fields_are_plain():
-    ours = compare(arm(0.6), arm(0.7, key=1), "accuracy", n_resamples=40).named(name="n")
-    assert dataclasses.asdict(ours)["name"] == "n"
-    np.testing.assert_array_equal(ours.differences, ours.samples[:, 1] - ours.samples[:, 0])
