@@ -83,7 +83,6 @@ def test_sides_that_are_all_right_still_leave_room_for_new_examples():
     assert found.ci == pytest.approx((-reach, reach))
     wrong = compare(0 * right, right, "accuracy", labels=np.ones(40), n_resamples=40)
     assert wrong.ci == pytest.approx((1 - np.hypot(reach, reach), 1))
-    assert "Clopper" in str(found)
 
 
 def test_no_interval_leaves_the_range_of_the_metric():
@@ -159,19 +158,7 @@ def test_chance_reaches_from_guessing_each_class_to_the_most_frequent():
             predictions, None, "accuracy", design="single", labels=labels, n_resamples=40
         )
         assert found.base.failed_seeds == (3,)
-
-
-def test_a_failed_seed_is_named_with_the_rate_and_the_rest():
-    random = np.random.default_rng(11)
-    labels = random.integers(0, 2, 200)
-    right = answers(random, 0.9, 0.1, 5, 200, np.arange(5) == 3).astype(bool)
-    found = compare(
-        np.where(right, labels, 1 - labels), None, "accuracy", design="single", labels=labels,
-        n_resamples=40,
-    )  # fmt: skip
-    assert found.base.failed_seeds == (3,)
-    assert f"The others score {100 * np.delete(right, 3, axis=0).mean():.2f} %" in str(found)
-    assert found.without_failed is None  # of one arm, only its top scores would be left
+        assert found.without_failed is None  # of one arm, only its top scores would be left
 
 
 @pytest.mark.parametrize(("spread", "least", "most"), [(0.8, 0.9, 1), (0.0, 0, 0.02)])
@@ -251,8 +238,8 @@ def test_the_test_near_the_ends_is_its_interval_turned_round():
     assert same.two_sided == 1
 
 
-@pytest.mark.parametrize(("num_seeds", "limit"), [(2, "84 %"), (5, "52 %"), (36, None)])
-def test_few_seeds_without_a_failure_say_how_many_may_fail(num_seeds, limit):
+@pytest.mark.parametrize(("num_seeds", "is_said"), [(2, True), (5, True), (36, False)])
+def test_few_seeds_without_a_failure_say_how_many_may_fail(num_seeds, is_said):
     """Below 36 seeds the limit is above one in ten, the rate of the calibration."""
     random = np.random.default_rng(17)
     labels = random.integers(0, 2, 400)
@@ -265,11 +252,10 @@ def test_few_seeds_without_a_failure_say_how_many_may_fail(num_seeds, limit):
         assert found.base.failed_seeds == ()
         assert found.base.failure_rate == pytest.approx(tuple(exact))
         assert found.to_dict()["base"]["failure_rate"]["high"] == pytest.approx(exact.high)
-        line = unseen_failures(found)
-        assert (line == "") if limit is None else (f"failure rate of up to {limit}" in line)
-        for text in (str(found), found.methods()):
-            assert text.count("failed to train") == (0 if limit is None else 1) and line in text
-        assert not warnings(found)
+        assert bool(unseen_failures(found)) == is_said and not warnings(found)
+        assert [text.count("failed to train") for text in (str(found), found.methods())] == [
+            is_said
+        ] * 2
 
 
 def test_seeds_of_which_none_can_be_seen_to_fail_say_nothing_of_a_rate():
@@ -406,5 +392,4 @@ def test_the_result_of_the_rest_is_that_without_failed_seeds():
         assert found.without_failed.estimate == pytest.approx(alone.estimate)
         assert found.without_failed.ci == pytest.approx(alone.ci)
         assert found.without_failed.p_value == pytest.approx(alone.p_value)
-        assert f"Without failed seeds the difference is {100 * alone.estimate:.1f}" in str(found)
     assert alone.without_failed is None
