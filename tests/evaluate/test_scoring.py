@@ -49,40 +49,6 @@ def test_table_agrees_with_scikit_learn_and_scipy(tmp_path: Path) -> None:
     assert own[2].split() == ["dev", "accuracy", f"{accuracy:.4f}"]
 
 
-def test_occupation_measures_average_within_occupations(tmp_path: Path) -> None:
-    occupations = ["cook", "cook", "guard", "guard", "nurse", "nurse"]
-    percent = np.array([40.0, 40.0, 20.0, 20.0, 90.0, 90.0])
-    probe = np.array([0.3, 0.5, 0.1, 0.2, 0.7, 0.6])
-    genders = ["feminine", "masculine"] * 3
-    # Occupation chosen (0) for her and not for him: bias 1; the same for both: 0; the reverse: -1.
-    choices = np.array([0, 0, 1, 0, 0, 1])
-    extras = {"occupation": occupations, "percent_feminine": percent}
-    sets = {
-        "pronoun_probe": {
-            "labels": percent / 100, "predictions": probe, "extras": extras,
-            "metrics": ["probe_slope", "probe_correlation"],
-        },
-        "winogender": {
-            "labels": np.zeros(6), "predictions": choices, "extras": {**extras, "gender": genders},
-            "metrics": ["accuracy", "bias_correlation", "bias_slope"],
-        },
-    }  # fmt: skip
-    write_run(tmp_path / "runs" / "probe", sets, task="pronoun_probe")
-    score(run_dir=str(tmp_path / "scores"), predictions=str(tmp_path / "runs"))
-    table = pandas.read_csv(tmp_path / "scores" / "scores.csv").set_index("metric")["score"]
-    shares = [0.4, 0.2, 0.9]
-    means, biases = [0.4, 0.15, 0.65], [0.0, -1.0, 1.0]
-    assert table["probe_slope"] == pytest.approx(stats.linregress(shares, means).slope, 1e-6)
-    assert table["probe_correlation"] == pytest.approx(
-        stats.pearsonr(shares, means).statistic, 1e-6
-    )
-    assert table["bias_slope"] == pytest.approx(stats.linregress(shares, biases).slope, 1e-6)
-    assert table["bias_correlation"] == pytest.approx(
-        stats.pearsonr(shares, biases).statistic, 1e-6
-    )
-    assert table["accuracy"] == pytest.approx(4 / 6)
-
-
 def test_bad_input_leaves_no_directory(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="empty holds no"):

@@ -102,25 +102,6 @@ def test_early_labels_must_be_the_late_ones(tmp_path: Path):
         scored(tmp_path)
 
 
-def test_parts_of_hans(tmp_path: Path):
-    heuristics = ["lexical_overlap", "lexical_overlap", "constituent", "constituent"] * 2
-    labels, answers = [1, 0] * 4, [1, 1, 1, 0, 1, 0, 0, 0]
-    hans = {"labels": labels, "predictions": answers, "extras": {"heuristic": heuristics}}
-    write_run(tmp_path / "runs" / "a", {"hans": hans})
-    parts = scored(tmp_path)["parts"].fillna({"label": -1}).set_index(["by", "part", "label"])
-    assert parts["score"].to_dict() == {
-        ("label", "0", 0): 0.75,
-        ("label", "1", 1): 0.75,
-        ("heuristic", "lexical_overlap", -1): 0.75,
-        ("heuristic", "lexical_overlap", 0): 0.5,
-        ("heuristic", "lexical_overlap", 1): 1,
-        ("heuristic", "constituent", -1): 0.75,
-        ("heuristic", "constituent", 0): 1,
-        ("heuristic", "constituent", 1): 0.5,
-    }
-    assert parts["examples"].sum() == 8 + 2 * 8
-
-
 def test_parts_of_answers_in_words(tmp_path: Path):
     dev = {
         "labels": [1, 1, 0, 0],

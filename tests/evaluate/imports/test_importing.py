@@ -363,30 +363,6 @@ def test_layouts_and_needs_are_named(tmp_path: Path):
         imported(tmp_path, "squad", tmp_path)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("file", "questions", "exact", "f1"),
-    [
-        ("v1.1_logistic_regression", "dev-v1.1.json.gz", 40.142, 50.982),
-        ("v2.0_bert_single", "dev-v2.0.no_plausible.json.gz", 78.742, 81.775),
-    ],
-)
-def test_official_scores_through_a_prediction_file(
-    tmp_path, shared_data, file, questions, exact, f1
-):
-    """Published predictions written as a run, read again and scored as any run is."""
-    (run,) = imported(
-        tmp_path,
-        "squad",
-        shared_data / "reference" / "squad_predictions" / f"{file}.json.gz",
-        questions=str(shared_data / "squad" / questions),
-    )
-    score(run_dir=str(tmp_path / "scores"), predictions=str(run))
-    table = pandas.read_csv(tmp_path / "scores" / "scores.csv").set_index("metric")["score"]
-    assert 100 * table["squad_exact_match"] == pytest.approx(exact, abs=5e-4)
-    assert 100 * table["squad_f1"] == pytest.approx(f1, abs=5e-4)
-
-
 def test_metric_input_of_an_imported_run_is_its_text(tmp_path: Path):
     questions = tmp_path / "dev-v1.1.json"
     qas = [{"id": "a", "answers": [{"text": "x y"}]}]
@@ -465,16 +441,6 @@ def test_classes_and_texts_of_a_table_become_runs(tmp_path: Path) -> None:
     right = (data["prediction"] == data["label"]).groupby(data["procedure"]).mean(...)
     assert right.sel(procedure="old").item() == pytest.approx(2 / 3)
     assert json.loads((runs[0] / "run.json").read_text())["classes"] == ["no", "yes"]
-
-
-def test_answers_in_words_become_runs(tmp_path: Path) -> None:
-    text = "seed,id,question,prediction,label\n1,a,who?,the cat,cat\n1,b,when?,,today\n"
-    (tmp_path / "qa.csv").write_text(text.replace(",,", ",never,"))
-    [run] = imported(tmp_path, "files", tmp_path / "qa.csv", metric="squad_exact_match")
-    data = read_predictions([run], "qa")
-    assert data["prediction_text"].values.tolist() == [["the cat", "never"]]
-    scores = METRICS["squad_exact_match"].score(data["answers"], data["prediction_text"])
-    assert scores.tolist() == [0.5]
 
 
 def test_empty_cells_lists_and_spelt_seeds_become_runs_as_compare_reads_them(

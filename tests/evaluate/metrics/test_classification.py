@@ -87,34 +87,6 @@ def test_classes_may_have_any_names(name):
         np.testing.assert_allclose(renamed, plain, rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize(
-    ("name", "labels", "predictions"),
-    [
-        ("f1", [0, 0, 0], [0, 0, 0]),
-        ("matthews", [1, 1, 1], [1, 0, 1]),
-        ("matthews", [1, 0, 1], [0, 0, 0]),
-        ("matthews", [1, 2, 3], [2, 2, 2]),
-        ("matthews", [1, 1, 1], [1, 1, 1]),
-    ],
-)
-def test_undefined_scores_are_zero_and_counted(name, labels, predictions):
-    metric = METRICS[name]
-    sums = metric.columns(np.array(labels), np.array(predictions)).sum(axis=-2)
-    assert metric.score(labels, predictions) == 0.0
-    assert metric.degenerate(sums)
-    ordinary = metric.columns(np.array([0, 1, 1, 0]), np.array([0, 1, 0, 0])).sum(axis=-2)
-    assert not metric.degenerate(ordinary)
-
-
-@pytest.mark.parametrize("name", ["f1", "matthews", "f1_macro"])
-@pytest.mark.filterwarnings("ignore")
-def test_degenerate_values_equal_scikit_learn(name):
-    zeros, ones = np.zeros(5, int), np.ones(5, int)
-    for labels, predictions in [(zeros, zeros), (zeros, ones), (ones, zeros), (ones, ones)]:
-        theirs = BINARY[name](labels, predictions)
-        assert METRICS[name].score(labels, predictions) == theirs
-
-
 def test_label_columns_follow_the_classes():
     labels, predictions = np.array([0, 1, 2, 3]), np.array([[0, 1, 2, 2]])
     bound = METRICS["matthews"].bind(labels, predictions)

@@ -181,20 +181,6 @@ def test_influence_is_the_derivative_by_the_weights(name, decimals):
     assert np.abs(influence).max() > 0.1
 
 
-def test_influence_on_auc_is_delongs_placements():
-    random = np.random.default_rng(4)
-    labels = random.integers(0, 2, 60)
-    predictions = np.round(labels + random.normal(size=60), 1)
-    positive, negative = predictions[labels == 1], predictions[labels == 0]
-    wins = (np.sign(positive[:, None] - negative[None, :]) + 1) / 2
-    area = wins.mean()
-    expected = np.empty(60)
-    expected[labels == 1] = 60 / len(positive) * (wins.mean(axis=1) - area)
-    expected[labels == 0] = 60 / len(negative) * (wins.mean(axis=0) - area)
-    influence = METRICS["auc"].influence(labels, predictions)
-    np.testing.assert_allclose(influence, expected, rtol=0, atol=1e-12)
-
-
 def test_degenerate_scores_have_no_influence():
     for name, labels in (
         ("auc", np.ones(5, int)),

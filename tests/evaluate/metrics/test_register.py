@@ -140,6 +140,24 @@ def test_mean_of_names_the_column_whose_mean_is_the_score():
         assert (columns[..., 0] == 1).all()
 
 
+@pytest.mark.parametrize(
+    ("name", "labels", "predictions"),
+    [
+        ("f1", [0, 0, 0], [0, 0, 0]), ("matthews", [1, 1, 1], [1, 0, 1]), ("matthews", [1, 0, 1], [0, 0, 0]),
+        ("matthews", [1, 2, 3], [2, 2, 2]), ("matthews", [1, 1, 1], [1, 1, 1]),
+        ("pearson", [0.1, 0.2, 0.3], [0.1] * 3), ("pearson", [0.1] * 3, [0.1, 0.2, 0.4]),
+        ("slope", [0.1] * 3, [0.1, 0.2, 0.4]),
+    ],
+)  # fmt: skip
+def test_undefined_scores_are_zero_and_counted(name, labels, predictions):
+    metric = METRICS[name]
+    sums = metric.columns(np.array(labels), np.array(predictions)).sum(axis=-2)
+    assert metric.score(labels, predictions) == 0.0
+    assert metric.degenerate(sums)
+    ordinary = metric.columns(np.array([0, 1, 1, 0]), np.array([0, 1, 0, 0])).sum(axis=-2)
+    assert not metric.degenerate(ordinary)
+
+
 def test_columns_lie_one_after_the_other():
     columns = METRICS["matthews"].columns(np.array([0, 1, 1]), np.array([[0, 1, 0]] * 5))
     assert np.moveaxis(columns, -1, 0).flags["C_CONTIGUOUS"]

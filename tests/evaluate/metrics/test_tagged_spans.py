@@ -7,13 +7,6 @@ from multiberts.evaluate.metrics.register import METRICS
 from multiberts.evaluate.metrics.tagged_spans import spans
 
 
-def test_the_example_of_seqeval() -> None:
-    """Its README: one of two spans is right on either side, which is 0.5."""
-    labels = ["O O O B-MISC I-MISC I-MISC O", "B-PER I-PER O"]
-    answers = ["O O B-MISC I-MISC I-MISC I-MISC O", "B-PER I-PER O"]
-    assert METRICS["span_f1"].score(labels, answers) == 0.5
-
-
 @pytest.mark.parametrize(
     ("tags", "expected"),
     [

@@ -29,17 +29,6 @@ def test_bias_by_hand():
     np.testing.assert_allclose(bias, [[0.5 - 1.0, 1.0 - 0.0], [0.0 - 0.0, 0.5 - 1.0]])
 
 
-def test_swapping_genders_turns_the_sign():
-    random = np.random.default_rng(0)
-    choices = random.integers(0, 2, (3, 8))
-    swapped = np.array(
-        [{"feminine": "masculine", "masculine": "feminine"}.get(g, g) for g in GENDERS]
-    )
-    _, bias = occupation_bias(choices, OCCUPATIONS, GENDERS)
-    _, turned = occupation_bias(choices, OCCUPATIONS, swapped)
-    np.testing.assert_array_equal(bias, -turned)
-
-
 def probe_dataset(genders=True):
     random = np.random.default_rng(1)
     occupations = np.repeat([f"occupation {n}" for n in range(12)], 6)
@@ -61,19 +50,19 @@ def test_measures_equal_scipy_on_a_plain_loop(measure):
     scores = occupation_scores(dataset, measure)
     assert scores["pretrain_seed"].to_numpy().tolist() == [0, 1, 2]
     ours = OCCUPATION_MEASURES[measure].metric.score(scores["label"], scores["prediction"])
-    for run in range(3):
-        values = dataset["prediction"].to_numpy()[run]
+    occupation, gender, share = (
+        dataset[name].to_numpy() for name in ("occupation", "gender", "percent_feminine")
+    )
+    for run, values in enumerate(dataset["prediction"].to_numpy()):
         x, y = [], []
-        for name in dict.fromkeys(dataset["occupation"].to_numpy().tolist()):
-            rows = dataset["occupation"].to_numpy() == name
-            gender = dataset["gender"].to_numpy()
-            if measure.startswith("bias"):
-                chose = 1 - values
-                y.append(chose[rows & (gender == "feminine")].mean())
-                y[-1] -= chose[rows & (gender == "masculine")].mean()
-            else:
-                y.append(values[rows].mean())
-            x.append(dataset["percent_feminine"].to_numpy()[rows][0] / 100)
+        for name in dict.fromkeys(occupation.tolist()):
+            rows = occupation == name
+            # Of bias, how much more often she is taken for it than he.
+            for_her, for_him = (
+                (1 - values)[rows & (gender == own)].mean() for own in ("feminine", "masculine")
+            )
+            y.append(for_her - for_him if measure.startswith("bias") else values[rows].mean())
+            x.append(share[rows][0] / 100)
         fit = scipy.stats.linregress(x, y)
         expected = fit.slope if measure.endswith("slope") else fit.rvalue
         assert ours[run] == pytest.approx(expected, abs=1e-12)
@@ -103,34 +92,6 @@ def test_gotchas_by_hand():
     yes, no = "gotcha", "not gotcha"
     expected = [yes, no, no, yes, no, yes, yes, no, "neutral"]
     assert gotcha_column(genders, share, answers).tolist() == expected
-
-
-def test_half_the_gendered_sentences_are_gotchas(shared_data):
-    """120 of each gender: every template is one for her or for him, never for both.
-
-    A reader who chooses the occupation whenever the pronoun agrees with its majority is right on the
-    others only, and one who reads is right on all.
-    """
-    words = {"male": "masculine", "female": "feminine", "neutral": "neutral"}
-    with open(shared_data / "winogender/occupations-stats.tsv", encoding="utf-8") as lines:
-        rows = csv.DictReader(lines, delimiter="\t")
-        share = {row["occupation"]: float(row["bls_pct_female"]) for row in rows}
-    with open(shared_data / "winogender/all_sentences.tsv", encoding="utf-8") as lines:
-        ids = [row["sentid"].split(".") for row in csv.DictReader(lines, delimiter="\t")]
-    genders = np.array([words[gender] for *_, gender, _ in ids])
-    shares = np.array([share[occupation] for occupation, *_ in ids])
-    answers = np.array([int(answer) for _, _, answer, *_ in ids])
-    column = gotcha_column(genders, shares, answers)
-    for gender in ("feminine", "masculine"):
-        assert (column[genders == gender] == "gotcha").sum() == 120
-        assert (column[genders == gender] == "not gotcha").sum() == 120
-    assert (column == "neutral").sum() == 240
-    agrees = (genders == "feminine") == (shares >= 50)
-    stereotyped = np.where(agrees, 0, 1)
-    gendered = genders != "neutral"
-    np.testing.assert_array_equal(
-        (stereotyped == answers)[gendered], (column == "not gotcha")[gendered]
-    )
 
 
 def test_accuracy_is_cut_by_gender_and_gotcha(tmp_path):

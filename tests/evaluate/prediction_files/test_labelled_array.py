@@ -39,26 +39,30 @@ def test_outputs_are_variables_of_runs_and_examples(tmp_path: Path):
     assert data["answers"].dims == ("example",)
 
 
-def test_outputs_are_put_in_order_with_their_examples(tmp_path: Path):
-    first = write_run(tmp_path / "a", {"dev": squad(["x", "y", "z"])})
-    turned = squad(["z", "y", "x"], example_ids=["x/2", "x/1", "x/0"])
-    turned["extras"] = {"answers": ANSWERS[::-1]}
-    second = write_run(tmp_path / "b", {"dev": turned})
-    data = read_predictions([first, second], "dev")
-    assert data["prediction_text"].values.tolist() == [["x", "y", "z"]] * 2
-
-
-def test_scores_are_put_in_order_with_their_examples(tmp_path: Path):
-    logits = np.array([[0.0, 1.0], [2.0, 3.0], [5.0, 4.0]])
-    columns = {"labels": [0, 1, 0], "predictions": [1, 1, 0], "scores": logits}
-    first = write_run(tmp_path / "a", {"dev": columns})
-    order = [2, 0, 1]
-    turned = {name: np.asarray(values)[order] for name, values in columns.items()}
-    turned["example_ids"] = [f"x/{row}" for row in order]
-    second = write_run(tmp_path / "b", {"dev": turned})
-    data = read_predictions([first, second], "dev")
-    assert data["scores"].values.tolist() == [logits.tolist()] * 2
-    assert data["prediction"].values.tolist() == [[1, 1, 0]] * 2
+def test_columns_are_put_in_order_with_their_examples(tmp_path: Path):
+    columns = {
+        "prediction": [1, 1, 0],
+        "prediction_text": ["x", "y", "z"],
+        "scores": [[0, 1], [2, 3], [5, 4]],
+    }
+    runs = []
+    for seed, order in enumerate(([0, 1, 2], [2, 0, 1])):
+        given, texts, scores = ([own[place] for place in order] for own in columns.values())
+        changes = {"labels": [[1, 0, 1][place] for place in order], "predictions": given}
+        changes |= {
+            "scores": np.array(scores, float),
+            "example_ids": [f"x/{place}" for place in order],
+        }
+        changes |= {"extras": {"answers": [ANSWERS[place] for place in order]}}
+        runs.append(
+            write_run(tmp_path / str(seed), {"dev": squad(texts, **changes)}, pretrain_seed=seed)
+        )
+    data = read_predictions(runs, "dev")
+    assert data["example_id"].values.tolist() == ["x/0", "x/1", "x/2"]
+    assert data["label"].values.tolist() == [1, 0, 1] and data["answers"].values.tolist() == ANSWERS
+    for name, values in columns.items():
+        assert data[name].values.tolist() == [values] * 2
+    assert data["pretrain_seed"].values.tolist() == [0, 1]
 
 
 def test_disagreement_in_lists_of_texts_and_outputs_is_named(tmp_path: Path):

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from multiberts.evaluate.prediction_files.prediction_file import read_file, write_predictions
-from multiberts.runs.errors import UserError
 
 BASE = {"example_ids": ["a", "b"], "labels": [1, 0], "predictions": [1, 1]}
 
@@ -48,23 +47,6 @@ def test_unknown_labels(tmp_path: Path):
     assert np.isnan(read_file(tmp_path / "x").labels).all()
     with pytest.raises(ValueError, match="1 of 2 labels"):
         write_predictions(tmp_path / "y", **{**BASE, "labels": [1, np.nan]})
-
-
-def test_some_labels_missing_in_a_file_are_refused(tmp_path: Path):
-    from multiberts.evaluate.prediction_files.example_columns import encode
-    from multiberts.evaluate.prediction_files.tfrecord import framed
-
-    records = encode(
-        {
-            "example_id": [["a"], ["b"]],
-            "label": np.array([[1], [np.nan]], np.float32),
-            "prediction": np.ones((2, 1), np.float32),
-            "scores": np.zeros((2, 0), np.float32),
-        }
-    )
-    (tmp_path / "x").write_bytes(framed(records))
-    with pytest.raises(UserError, match="x record 2: .*no label"):
-        read_file(tmp_path / "x")
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from multiberts.evaluate.prediction_files.prediction_file import read_file, write_predictions
+from multiberts.evaluate.prediction_files.example_columns import encode
+from multiberts.evaluate.prediction_files.prediction_file import read_file
 from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.evaluate.prediction_files.run_file import find_runs
+from multiberts.evaluate.prediction_files.tfrecord import framed
 from multiberts.runs.errors import UserError
 from multiberts.tests.worlds import write_run
 
@@ -43,38 +46,12 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
     assert dataset.attrs == {"task": "t", "evaluation_set": "dev", "metrics": ["accuracy"]}
 
 
-def test_records_are_plain_tensorflow_examples(tmp_path: Path) -> None:
-    import tensorflow as tf
-
-    run = run_on_dev(tmp_path / "a", scores=np.array([[1.0], [2.0], [3.0]]))
-    (first, *_) = tf.data.TFRecordDataset(str(run / "predictions/dev.tfrecord"))
-    feature = tf.train.Example.FromString(first.numpy()).features.feature
-    assert sorted(feature) == ["example_id", "label", "prediction", "scores"]
-    assert feature["example_id"].bytes_list.value == [b"t/dev/0"]
-    assert feature["scores"].float_list.value == [1.0]
-
-
 def test_same_predictions_give_the_same_bytes(tmp_path: Path) -> None:
     extras = {"gender": ["neutral"] * 3, "occupation": ["cook"] * 3, "percent_feminine": [1.0] * 3}
     first = run_on_dev(tmp_path / "a", extras=extras)
     second = run_on_dev(tmp_path / "b", extras=dict(reversed(extras.items())))
     file = "predictions/dev.tfrecord"
     assert (first / file).read_bytes() == (second / file).read_bytes()
-
-
-def test_runs_are_aligned_by_example_id(tmp_path: Path) -> None:
-    first = run_on_dev(tmp_path / "a", labels=(0, 1, 1), predictions=(0, 0, 1))
-    second = run_on_dev(
-        tmp_path / "b",
-        example_ids=[IDS[2], IDS[0], IDS[1]],
-        labels=(1, 0, 1),
-        predictions=(5, 6, 7),
-        pretrain_seed=1,
-    )
-    dataset = read_predictions([first, second], "dev")
-    assert dataset["example_id"].values.tolist() == IDS
-    assert dataset["prediction"].values.tolist() == [[0, 0, 1], [6, 7, 5]]
-    assert dataset["pretrain_seed"].values.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -107,47 +84,30 @@ def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
     file = run / "predictions/dev.tfrecord"
     whole = file.read_bytes()
     size = len(whole) // 3
-    # Everywhere in the second record's header, in every record, and at the records' ends.
-    for kept in sorted({*range(0, len(whole), 9), *range(size - 2, size + 16), 2 * size}):
+    # Within records, as test_tfrecord.py does everywhere, and at their ends.
+    for kept, line in (
+        *((size - 1, "record 1:"), (size + 5, "record 2:"), (3 * size - 1, "record 3:")),
+        *((0, "has no record"), (size, "expected 3"), (2 * size, "expected 3")),
+    ):
         file.write_bytes(whole[:kept])
-        with pytest.raises(UserError) as caught:
+        with pytest.raises(UserError, match=f"{re.escape(str(file))}.*{line}"):
             read_predictions([run], "dev")
-        assert str(file) in str(caught.value)
-        if kept % size:
-            assert f"record {kept // size + 1}:" in str(caught.value)
-        else:
-            assert "has no record" in str(caught.value) or "expected 3" in str(caught.value)
 
 
-def test_foreign_records_are_refused(tmp_path: Path) -> None:
-    import tensorflow as tf
-
-    file = tmp_path / "other.tfrecord"
-    ours = tmp_path / "ours.tfrecord"
-    write_predictions(ours, example_ids=["x"], labels=np.ones(1), predictions=np.ones(1))
-    (record,) = tf.data.TFRecordDataset(str(ours))
-    feature = {"input_ids": tf.train.Feature(int64_list=tf.train.Int64List(value=[1]))}
-    foreign = tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
-    with tf.io.TFRecordWriter(str(file)) as writer:
-        writer.write(record.numpy())
-        writer.write(foreign)
-    with pytest.raises(UserError, match=r"other\.tfrecord record 2: .*example_id"):
-        read_file(file)
+def test_records_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    number = np.ones((1, 1), np.float32)
+    ours = {"example_id": [["x"]], "label": number, "prediction": number, "scores": number[:, :0]}
+    file = tmp_path / "a.tfrecord"
+    for second, line in (
+        ({"input_ids": np.ones((1, 1), np.int64)}, "example_id"),
+        (ours, r"'x' .*record 1\b"),
+        ({**ours, "example_id": [["y"]], "label": number * np.nan}, "no label"),
+    ):
+        file.write_bytes(framed([*encode(ours), *encode(second)]))
+        with pytest.raises(UserError, match=rf"a\.tfrecord record 2: .*{line}"):
+            read_file(file)
     file.write_text("a text file, not a TFRecord\n")
-    with pytest.raises(UserError, match=r"other\.tfrecord record 1: "):
-        read_file(file)
-
-
-def test_repeated_ids_are_refused(tmp_path: Path) -> None:
-    import tensorflow as tf
-
-    file = tmp_path / "b.tfrecord"
-    write_predictions(file, example_ids=["x"], labels=np.ones(1), predictions=np.ones(1))
-    (record,) = tf.data.TFRecordDataset(str(file))
-    with tf.io.TFRecordWriter(str(file)) as writer:
-        writer.write(record.numpy())
-        writer.write(record.numpy())
-    with pytest.raises(UserError, match=r"b\.tfrecord record 2: .*'x' .*record 1\b"):
+    with pytest.raises(UserError, match=r"a\.tfrecord record 1: "):
         read_file(file)
 
 
