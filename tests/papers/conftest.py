@@ -8,6 +8,11 @@ from multiberts.tests.report.conftest import prediction_sets  # noqa: F401
 from multiberts.tests.sketches import drawn_where_marked, sketched  # noqa: F401
 
 
+def chosen(sets, task, procedure=None):
+    """The prediction sets of a task, and of one procedure where it is given."""
+    return [one for one in sets if one.task == task and procedure in (None, one.procedure)]
+
+
 @pytest.fixture(scope="session")
 def sizes():
     """Correctness of three sizes, [6 seeds, 3 runs, 300 examples] each.

@@ -14,7 +14,6 @@ from multiberts.evaluate.prediction_files.run_file import find_runs
 from multiberts.papers.multiberts.run_agreement import agreement
 from multiberts.report.reporting import report
 from multiberts.report.selection import finished_runs, prediction_sets_of_runs
-from multiberts.stats.compare.two_arms import compare
 from multiberts.tests.worlds import write_run
 
 NUMBER = 60
@@ -65,40 +64,11 @@ def answers(tmp_path_factory):
     return root, references, texts
 
 
-def test_intervals_are_those_of_the_scores_example_by_example(answers):
-    """F1 is a mean, so that comparing F1 of each example by `mean` must come out the same."""
+def test_scores_of_runs_and_variance_components(answers):
     root, references, texts = answers
     prediction_sets, _ = prediction_sets_of_runs(finished_runs(str(root)))
     names = [(predictions.procedure, predictions.evaluation_set) for predictions in prediction_sets]
     assert names == [("base", "dev"), ("longer", "dev")]
-    base, longer = (predictions.data for predictions in prediction_sets)
-    found = compare(base, longer, "squad_f1", n_resamples=300)
-    metric = METRICS["squad_f1"]
-    sides = []
-    for data in (base, longer):
-        rows = np.stack(
-            [
-                metric.columns(
-                    np.array([*references, None], dtype=object)[:-1],
-                    np.array([texts[str(name), int(seed), int(run)]], dtype=object),
-                )[0, :, 1]
-                for name, seed, run in zip(
-                    data["procedure"].values, data["pretrain_seed"].values,
-                    data["finetune_seed"].values, strict=True,
-                )
-            ]
-        )  # fmt: skip
-        sides.append(data.assign(prediction=(("run", "example"), rows)))
-    expected = compare(*sides, "mean", n_resamples=300)
-    assert found.estimate == pytest.approx(expected.estimate, abs=1e-12)
-    np.testing.assert_allclose(found.samples, expected.samples, atol=1e-12)
-    assert found.estimate > 0.1 and found.ci.low < found.estimate < found.ci.high
-    assert tuple(found.ci) == pytest.approx(tuple(expected.ci), abs=1e-12)
-
-
-def test_scores_of_runs_and_variance_components(answers):
-    root, references, texts = answers
-    prediction_sets, _ = prediction_sets_of_runs(finished_runs(str(root)))
     scores = prediction_sets[0].run_scores("squad_exact_match").by_seed
     exact = METRICS["squad_exact_match"]
     for seed in range(4):

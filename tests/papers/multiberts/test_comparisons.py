@@ -19,6 +19,7 @@ from multiberts.stats import TaskData, multibootstrap, report_ci
 from multiberts.stats.compare.result import Names
 from multiberts.stats.compare.two_arms import compare_task
 from multiberts.stats.errors import DataError
+from multiberts.tests.papers.conftest import chosen
 
 SETTINGS = replace(PUBLISHED, n_resamples=60)
 
@@ -27,15 +28,9 @@ SETTINGS = replace(PUBLISHED, n_resamples=60)
 def find(prediction_sets):
     def found(task, procedure, step, evaluation_set="dev"):
         (predictions,) = [
-            predictions
-            for predictions in prediction_sets
-            if (
-                predictions.task,
-                predictions.procedure,
-                predictions.step,
-                predictions.evaluation_set,
-            )
-            == (task, procedure, step, evaluation_set)
+            one
+            for one in chosen(prediction_sets, task, procedure)
+            if (one.step, one.evaluation_set) == (step, evaluation_set)
         ]
         return predictions
 
@@ -120,12 +115,11 @@ def test_the_steps_that_are_shown_are_those_of_the_set_that_is_named(paper):
 
 
 def test_steps_are_paired_on_the_seeds_they_share(paper, find):
-    pairs = [(find(task, "base", 1_000_000), find(task, "base", 2_000_000)) for task in ("RTE",)]
+    early, late = find("RTE", "base", 1_000_000), find("RTE", "base", 2_000_000)
     (item,) = [item for item in paper.steps if item.evaluation_set == "RTE/dev"]
     assert (item.base.name, item.experiment.name) == ("1M steps", "2M steps")
     assert item.base.seeds == item.experiment.seeds == (0, 1, 2, 3, 4)
-    task = TaskData(pairs[0][0].data, pairs[0][1].data, "accuracy")
-    expected = compare_task(task, SETTINGS, Names())
+    expected = compare_task(TaskData(early.data, late.data, "accuracy"), SETTINGS, Names())
     np.testing.assert_array_equal(item.samples, expected.samples)
     assert (item.ci, item.p_values["t"]) == (expected.ci, expected.p_values["t"])
 

@@ -29,20 +29,13 @@ from multiberts.runs.errors import UserError
 from multiberts.runs.figure_style import LINES, MARKERS, figure_bytes
 from multiberts.stats.errors import DataError
 from multiberts.stats.variance.components import VarianceComponents
+from multiberts.tests.papers.conftest import chosen
 from multiberts.tests.worlds import changed
 
 pytestmark = pytest.mark.seconds
 
 SETTINGS = replace(PUBLISHED, n_resamples=40)
 PARTS = VarianceComponents(seed=0.02, example=0.1, residual=0.3, run=0.01, run_residual=0.2)
-
-
-def chosen(prediction_sets, task, procedure):
-    return [
-        predictions
-        for predictions in prediction_sets
-        if (predictions.task, predictions.procedure) == (task, procedure)
-    ]
 
 
 @pytest.fixture(scope="module")

@@ -1,11 +1,11 @@
 """The paper's report: what it writes, what it leaves out and why, and what it refuses."""
 
-import csv
 import dataclasses
 import re
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from multiberts.papers.multiberts.catalogue import PUBLISHED, Catalogue, Roles
@@ -14,6 +14,7 @@ from multiberts.papers.multiberts.reproduction import paper_report
 from multiberts.report.presentation.sections import Report, write_report
 from multiberts.runs.errors import UserError
 from multiberts.stats.errors import DataError
+from multiberts.tests.papers.conftest import chosen
 
 pytestmark = pytest.mark.seconds
 
@@ -69,28 +70,18 @@ def test_the_page_answers_first_in_per_cent_and_words(written, prediction_sets):
 
 def test_comparisons_stand_in_full_in_one_file(written):
     folder, _ = written
-    rows = list(csv.DictReader((folder / "comparisons.csv").open()))
-    (table,) = [
-        row
-        for row in csv.DictReader((folder / "tables" / "winogender_paired.csv").open())
-        if row["Metric"] == "bias_correlation"
-    ]
-    (row,) = [
-        row
-        for row in rows
-        if (row["name"], row["metric"]) == ("cda_incr against base", "bias_correlation")
-    ]
+    whole, paired = (
+        pd.read_csv(folder / name, dtype=str) for name in ("comparisons.csv", "tables/winogender_paired.csv")
+    )  # fmt: skip
+    whole = whole[whole["name"] == "cda_incr against base"].set_index("metric")
+    row, table = whole.loc["bias_correlation"], paired.set_index("Metric").loc["bias_correlation"]
     assert row["estimate"] == table["Difference"]
     assert row["base_bootstrap_mean"] == table["Base score, published"]
     assert row["p_values_published_less"] == table["p (less, published)"]
 
 
 def test_few_prediction_sets_give_what_they_can(prediction_sets, tmp_path):
-    few = [
-        predictions
-        for predictions in prediction_sets
-        if predictions.task == "RTE" and predictions.procedure == "base"
-    ]
+    few = chosen(prediction_sets, "RTE", "base")
     report = paper_report(few, settings=SETTINGS, early_step=500_000)
     left_out = write_report(tmp_path / "few", report)
     assert {path.stem for path in (tmp_path / "few").glob("*/*")} == {
@@ -103,7 +94,7 @@ def test_few_prediction_sets_give_what_they_can(prediction_sets, tmp_path):
 
 
 def test_the_same_bytes_again_over_the_old_folder(prediction_sets, tmp_path):
-    few = [predictions for predictions in prediction_sets if predictions.task == "RTE"]
+    few = chosen(prediction_sets, "RTE")
     contents = []
     for _ in range(2):
         write_report(tmp_path / "report", paper_report(few, settings=SETTINGS))
@@ -125,9 +116,7 @@ def test_every_numbered_table_and_figure_of_the_paper_has_a_maker(
     written, prediction_sets, tmp_path
 ):
     numbers = [*(f"table {n}" for n in range(1, 6)), *(f"figure {n}" for n in range(1, 9))]
-    winogender = [
-        predictions for predictions in prediction_sets if predictions.task == "coreference"
-    ]
+    winogender = chosen(prediction_sets, "coreference")
     extra = dataclasses.replace(winogender[0], procedure="base_extra_seeds")
     write_report(tmp_path / "more", paper_report([*winogender, extra], settings=SETTINGS))
     page = (written[0] / "index.md").read_text() + (tmp_path / "more" / "index.md").read_text()
@@ -136,9 +125,7 @@ def test_every_numbered_table_and_figure_of_the_paper_has_a_maker(
 
 
 def test_figure_4_has_a_column_per_seed_and_only_pairs_that_are_not_entailed(prediction_sets):
-    (hans,) = [
-        predictions for predictions in prediction_sets if predictions.evaluation_set == "hans"
-    ]
+    (hans,) = [own for own in prediction_sets if own.evaluation_set == "hans"]
     paper = Catalogue(prediction_sets)
     rows = hans.data["label"].to_numpy() == 0
     right = (hans.data["prediction"].to_numpy() == 0)[:, rows].mean(axis=1)
@@ -163,17 +150,13 @@ def test_figure_8_has_both_steps_of_every_task_and_the_seeds_with_both(predictio
 def test_a_task_with_two_sets_counts_once_in_the_mean_and_the_correction(prediction_sets):
     again = [
         dataclasses.replace(item, evaluation_set="second")
-        for item in prediction_sets
-        if item.task == "MNLI" and item.evaluation_set == "dev"
+        for item in chosen(prediction_sets, "MNLI")
+        if item.evaluation_set == "dev"
     ]
     paper = Catalogue([*prediction_sets, *again], settings=SETTINGS)
     assert "MNLI/second" in {item.evaluation_set for item in paper.steps}
-    assert list(paper.family_of_steps.comparisons) == [
-        "MNLI/dev",
-        "RTE/dev",
-        "STS-B/dev",
-        "SQuAD/v2.0",
-    ]
+    names = ["MNLI/dev", "RTE/dev", "STS-B/dev", "SQuAD/v2.0"]
+    assert list(paper.family_of_steps.comparisons) == names
 
 
 def test_the_variance_of_gender_bias_is_that_of_its_correlation(prediction_sets):

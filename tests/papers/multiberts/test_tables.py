@@ -31,17 +31,10 @@ from multiberts.report.selection import (
 from multiberts.stats import compare
 from multiberts.stats.errors import DataError
 from multiberts.stats.intervals import ConfidenceInterval
+from multiberts.tests.papers.conftest import chosen
 from multiberts.tests.worlds import changed
 
 SETTINGS = replace(PUBLISHED, n_resamples=40)
-
-
-def chosen(prediction_sets, task, procedure):
-    return [
-        predictions
-        for predictions in prediction_sets
-        if (predictions.task, predictions.procedure) == (task, procedure)
-    ]
 
 
 @pytest.fixture(scope="module")
@@ -133,9 +126,7 @@ def test_agreement_in_per_cent(prediction_sets):
 
 
 def test_scores_and_components(prediction_sets):
-    late, _, original = (
-        predictions for predictions in prediction_sets if predictions.task == "RTE"
-    )
+    late, _, original = chosen(prediction_sets, "RTE")
     scores = late.run_scores("accuracy"), original.run_scores("accuracy")
     table = score_table({("RTE/dev", "accuracy"): scores})
     check_notations(table)

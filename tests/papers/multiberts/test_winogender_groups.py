@@ -19,6 +19,7 @@ from multiberts.papers.multiberts.figures import score_figure
 from multiberts.papers.multiberts.tables import score_table
 from multiberts.runs.figure_style import MARKERS
 from multiberts.stats.errors import DataError
+from multiberts.tests.papers.conftest import chosen
 
 GROUPS = ["base", "base_extra_seeds", "cda_incr", "cda_full"]
 
@@ -26,11 +27,7 @@ GROUPS = ["base", "base_extra_seeds", "cda_incr", "cda_full"]
 @pytest.fixture(scope="module")
 def with_extra(prediction_sets):
     """The made-up prediction files with a group of the base's first two seeds, of fewer runs."""
-    (base,) = [
-        predictions
-        for predictions in prediction_sets
-        if (predictions.task, predictions.procedure) == ("coreference", "base")
-    ]
+    (base,) = chosen(prediction_sets, "coreference", "base")
     kept = base.data["pretrain_seed"].to_numpy() < 2
     extra = dataclasses.replace(
         base, procedure="base_extra_seeds", data=base.data.isel(run=np.flatnonzero(kept)[::-1])
@@ -84,11 +81,7 @@ def test_the_figure_has_a_panel_a_measure_and_every_group(paper):
 
 def test_two_checkpoints_are_those_with_many_runs(paper, prediction_sets):
     """Table 4 is of the first two seeds of `base_extra_seeds`; without them, of the base."""
-    extra = next(
-        predictions
-        for predictions in paper.prediction_sets
-        if predictions.procedure == "base_extra_seeds"
-    )
+    (extra,) = chosen(paper.prediction_sets, "coreference", "base_extra_seeds")
     expected = compare_checkpoints(extra, 0, 1, settings=paper.settings)
     np.testing.assert_array_equal(paper.checkpoints.samples, expected.samples)
     alone = Catalogue(prediction_sets, settings=paper.settings)
@@ -96,12 +89,8 @@ def test_two_checkpoints_are_those_with_many_runs(paper, prediction_sets):
 
 
 def test_refusals(paper, prediction_sets):
-    mixed = [
-        *paper.winogender_groups,
-        next(predictions for predictions in prediction_sets if predictions.task == "RTE"),
-    ]
+    rte = chosen(prediction_sets, "RTE")
     with pytest.raises(DataError, match="RTE/dev, coreference/winogender"):
-        group_panels(mixed)
-    none = [predictions for predictions in prediction_sets if predictions.task == "RTE"]
+        group_panels([*paper.winogender_groups, rte[0]])
     with pytest.raises(DataError, match="of base .*bias correlation"):
-        _ = Catalogue(none).winogender_groups
+        _ = Catalogue(rte).winogender_groups

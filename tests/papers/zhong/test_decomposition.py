@@ -107,16 +107,6 @@ def test_known_components_are_recovered(balanced):
         assert part.standard_error < 0.01
 
 
-def test_ignoring_the_inner_level_would_be_biased():
-    """The plain variance of the means holds a share of the inner variance: the test above can
-    fail."""
-    keys = [(p, f) for p in range(4) for f in range(3)]
-    runs = simulated(np.random.default_rng(4), keys, (0.5, 0.3), 60_000, 0.6)
-    plain = runs.averaged(1).predictions.var(axis=0, ddof=1).mean()
-    assert plain == pytest.approx(0.5 + 0.3 / 3, abs=0.01)
-    assert decompose(runs).parts["pretrain_seed"].mean == pytest.approx(0.5, abs=0.01)
-
-
 def pair_disagreement(scores, keys, shared):
     """Share of disagreeing pairs of runs whose keys differ first at position `shared`; seeds, and
     runs within, counted alike."""
@@ -156,11 +146,6 @@ def test_disagreement_of_three_levels_is_the_share_of_pairs():
     for depth, level in enumerate(("pretrain_seed", "finetune_seed", "checkpoint")):
         expected = [pair_disagreement(column, keys, depth) for column in scores.T]
         np.testing.assert_allclose(rates[level], expected, atol=1e-12)
-
-
-def test_zero_one_loss_is_the_error_rate():
-    scores = np.random.default_rng(7).integers(0, 2, (3, 2, 50))
-    assert decompose(scores).parts["loss"].mean == pytest.approx(1 - scores.mean())
 
 
 def test_blocks_change_nothing(monkeypatch):

@@ -251,17 +251,6 @@ def test_the_list_says_how_many_differences_are_significant(world, tables):
     assert f"Decaying examples: {significant or 'none'} at a false discovery rate of 5 %" in page
 
 
-def test_the_bounds_are_those_of_the_library(world, tables):
-    _, correct = world
-    rows = {(row["Smaller"], row["Larger"]): row for row in tables["decay"]}
-    row = rows["mini", "large"]
-    votes = [(correct[size].sum(axis=1) >= 2).astype(int) for size in ("mini", "large")]
-    assert float(row["Decay, ensembled"]) == pytest.approx(decay_bound(*votes).bound)
-    means = decay_bound(correct["mini"], correct["large"])
-    assert float(row["Decay, all runs"]) == pytest.approx(means.bound)
-    assert float(row["Decay, ensembled"]) > 0.1
-
-
 def test_discoveries_by_threshold(world, tables):
     """By hand: the share of examples whose votes fall by the threshold or more."""
     _, correct = world
@@ -309,20 +298,6 @@ def test_decaying_examples_are_named_with_their_text(world, tables):
     assert max(differences) == pytest.approx(bound.threshold)
     rising = [float(row["Difference"]) for row in tables["improving_examples"]]
     assert rising and min(rising) > 0
-
-
-def test_momentum_has_an_interval_and_the_papers_index_has_none(tables):
-    (row,) = tables["momentum"]
-    assert float(row["r (95% CI) low"]) < float(row["r (95% CI) high"])
-    assert tables["momentum_index"][-2]["Accuracy of the middle"] == "all"
-    assert not [column for column in tables["momentum_index"][0] if "CI" in column]
-
-
-def test_the_variances_are_of_all_runs(world, tables):
-    _, correct = world
-    (row,) = [row for row in tables["decomposition"] if row["Size"] == "large"]
-    expected = decompose(correct["large"]).parts
-    assert float(row["Fine-tuning"]) == pytest.approx(expected["finetune_seed"].mean)
 
 
 def test_one_run_against_one_run_counts_every_pair(world, tables):

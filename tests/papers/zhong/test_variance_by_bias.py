@@ -72,19 +72,6 @@ def test_groups_have_the_errors_of_their_means(known):
         assert error == pytest.approx(values.std(ddof=1) / np.sqrt(len(rows)), rel=0.02)
 
 
-def test_the_band_covers_in_repeated_samples():
-    """A curve at three points over 60 data sets: near 95 %, as the kernel is right for it."""
-    random = np.random.default_rng(1)
-    hits = []
-    for _ in range(60):
-        bias = random.random(1000)
-        variance = truth(bias) + random.normal(scale=0.1, size=1000)
-        curve = variance_curve(bias, variance, num_bins=25)
-        covered = (curve.low <= truth(curve.grid)) & (truth(curve.grid) <= curve.high)
-        hits.append(covered[[10, 40, 70]])  # of 101 points from about 0 to 1
-    assert np.mean(hits) > 0.85
-
-
 def test_examples_of_equal_bias_share_a_group():
     bias = np.repeat([0.0, 0.25, 1.0], 100)
     variance = np.random.default_rng(2).random(300)

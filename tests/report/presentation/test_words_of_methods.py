@@ -95,8 +95,6 @@ def test_what_is_too_few_to_plan_from_is_named():
     clusters = np.arange(100) // 50
     text = str(stats.compare(answers(0.7, 1), answers(0.8, 2), clusters=clusters, **FEW))
     assert "planned from 2 clusters" in text
-    text = str(stats.compare(answers(0.7, 1, 2), answers(0.8, 2, 2), **FEW))
-    assert "planned from 2 seeds" in text
 
 
 @pytest.mark.parametrize("rise", [0.0, 0.02])
