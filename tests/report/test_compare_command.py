@@ -121,7 +121,7 @@ def test_a_name_has_one_number_in_the_pages_csv_the_file_and_json(tmp_path: Path
     assert copied is not None
     tables = [html.unescape(copied[1]), numbers.read_text()]
     of_page, of_file = (next(iter(csv.DictReader(io.StringIO(table)))) for table in tables)
-    assert of_page == of_file and of_page["metric"] == "mean"
+    assert of_page == of_file and of_page["metric"] == "share"
     flat = flat_values(of_json)
     assert len({*flat} & {*of_file}) > 43
     for name, value in of_file.items():

@@ -29,14 +29,9 @@ def _predictions() -> pd.DataFrame:
         for arm, skill in SKILL.items():
             for seed in SEEDS:
                 right = hard < skill + draws.normal(0, 0.1, size)
-                parts.append(
-                    pd.DataFrame(
-                        {
-                            "task": task, "model": arm, "seed": seed, "id": range(size), "label": labels,
-                            "prediction": np.where(right, labels, 1 - labels),
-                        }
-                    )
-                )  # fmt: skip
+                names = {"task": task, "model": arm, "seed": seed, "id": range(size)}
+                answers = np.where(right, labels, 1 - labels)
+                parts.append(pd.DataFrame({**names, "label": labels, "prediction": answers}))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -46,15 +41,10 @@ TABLE = _predictions()
 def _scores(metric, **where):
     """The score of each seed by scikit-learn, [base, new] x seeds."""
     rows = TABLE[(TABLE[[*where]] == pd.Series(where)).all(axis=1)]
-    groups = rows.groupby(["model", "seed"])
-    return np.array(
-        [
-            [metric(own["label"], own["prediction"]) for own in groups_of_arm]
-            for groups_of_arm in (
-                [groups.get_group((arm, seed)) for seed in SEEDS] for arm in SKILL
-            )
-        ]
-    )
+    scores = {
+        key: metric(own["label"], own["prediction"]) for key, own in rows.groupby(["model", "seed"])
+    }
+    return np.array([[scores[arm, seed] for seed in SEEDS] for arm in SKILL])
 
 
 @pytest.fixture(scope="module")
@@ -237,11 +227,8 @@ def test_ranks_are_those_of_the_arm_on_the_task(tmp_path):
     for task, arm in [(task, arm) for task in best for arm in "abc"]:
         for seed in SEEDS:
             right = draws.random(200) < (0.95 if best[task] == arm else 0.5)
-            parts.append(
-                pd.DataFrame(
-                    {"task": task, "model": arm, "seed": seed, "id": range(200), "score": right * 1}
-                )
-            )
+            names = {"task": task, "model": arm, "seed": seed}
+            parts.append(pd.DataFrame({**names, "id": range(200), "score": right * 1}))
     pd.concat(parts).to_csv(tmp_path / "all.csv", index=False)
     records = json.loads(compare_files(results=str(tmp_path / "all.csv"), json=True, **FEW))
     ranks = {
@@ -319,18 +306,10 @@ def test_columns_named_after_tasks_are_scores_of_runs_alone(tmp_path):
     trained = rows.rename(columns={"prediction": "mnli"}).assign(snli=rows["label"])
     columns = ["seed", "id", "label", "mnli", "snli"]
     trained[columns].to_csv(tmp_path / "trained.csv", index=False)
-    with pytest.raises(
-        UserError, match="no column of predictions or scores among .*'mnli', 'snli'"
-    ):
+    with pytest.raises(UserError, match="no column of predictions or scores .*'mnli', 'snli'"):
         compare_files(results=str(tmp_path / "trained.csv"), **FEW)
-    of_runs = pd.DataFrame(
-        {
-            "model": ["a", "b"] * 3,
-            "seed": [0, 0, 1, 1, 2, 2],
-            "RTE": np.arange(6.0),
-            "CoLA": np.arange(6.0) ** 2,
-        }
-    )
+    names = {"model": ["a", "b"] * 3, "seed": [0, 0, 1, 1, 2, 2]}
+    of_runs = pd.DataFrame({**names, "RTE": np.arange(6.0), "CoLA": np.arange(6.0) ** 2})
     of_runs.to_csv(tmp_path / "runs.csv", index=False)
     *tasks, mean = json.loads(compare_files(results=str(tmp_path / "runs.csv"), json=True, **FEW))
     assert [item["evaluation_set"] for item in tasks] == ["RTE", "CoLA"]

@@ -37,6 +37,11 @@ def prediction_sets_of(**arms: xarray.Dataset) -> dict[str, PredictionSet]:
     }
 
 
+@pytest.fixture
+def arms() -> dict[str, PredictionSet]:
+    return prediction_sets_of(a=answers(0.6), b=answers(0.7), c=answers(0.8))
+
+
 def against_first(
     arms: dict[str, PredictionSet], settings: ComparisonSettings = SETTINGS
 ) -> Request:
@@ -67,8 +72,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Counter:
     return done
 
 
-def test_three_paired_arms_are_read_and_bootstrapped_once_each(work: Counter) -> None:
-    arms = prediction_sets_of(a=answers(0.6), b=answers(0.7), c=answers(0.8))
+def test_three_paired_arms_are_read_and_bootstrapped_once_each(arms, work: Counter) -> None:
     (found,) = compare_all([against_first(arms)])
     assert len(found.items) == 2 and len(found.rankings) == 1 and len(found.grids) == 2
     assert work == {"read": 3, "bootstrapped": 3}
@@ -106,8 +110,7 @@ def test_a_seed_that_one_experiment_lacks_stays_in_the_comparison_with_the_other
     assert len(found.rankings[0].arms[0].seeds) == 4
 
 
-def test_p_values_are_corrected_for_the_length_of_a_request() -> None:
-    arms = prediction_sets_of(a=answers(0.6), b=answers(0.7), c=answers(0.8))
+def test_p_values_are_corrected_for_the_length_of_a_request(arms) -> None:
     both, alone = compare_all([against_first(arms), against_first(dict(list(arms.items())[::2]))])
     assert alone.items[0].adjusted == alone.comparisons[0].p_value
     expected = sorted(item.p_value for item in both.comparisons)
@@ -118,16 +121,14 @@ def test_p_values_are_corrected_for_the_length_of_a_request() -> None:
     assert [section.name for section in alone.overview] == ["ranking-set-accuracy"]
 
 
-def test_figures_of_a_request_have_names_of_their_own() -> None:
-    arms = prediction_sets_of(a=answers(0.6), b=answers(0.7), c=answers(0.8))
+def test_figures_of_a_request_have_names_of_their_own(arms) -> None:
     (found,) = compare_all([against_first(arms)])
     names = [figure.name for item in found.items for figure in item.figures]
     names += [figure.name for figure in found.overview]
     assert len(set(names)) == len(names) == 6
 
 
-def test_what_pages_alone_show_is_made_for_pages_alone() -> None:
-    arms = prediction_sets_of(a=answers(0.6), b=answers(0.7), c=answers(0.8))
+def test_what_pages_alone_show_is_made_for_pages_alone(arms) -> None:
     (page,) = compare_all([against_first(arms)])
     (terminal,) = compare_all([against_first(arms)], for_page=False)
     assert page.grids and page.overview and all(item.figures for item in page.items)

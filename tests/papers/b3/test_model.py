@@ -54,12 +54,17 @@ def noisy(num_train, e, size, key):
 # --- A ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("num_train", "condition"), [(5, 32), (10, 2e3), (20, 9e6)])
+@pytest.mark.parametrize(("num_train", "condition"), [(5, 32), (10, 2e3), (20, 9e6), (50, 5e15)])
 def test_published_condition_numbers(num_train, condition):
     """Those of m = 2 n' leakages from p_0 = .1 to 1."""
     matrix = binomial_matrix(num_train, rising_leakages(num_train))
     found = np.linalg.cond(matrix)
-    assert float(f"{found:.0e}" if condition != 32 else f"{found:.2g}") == condition
+    if (
+        num_train == 50
+    ):  # above 1 / epsilon float64 has its order alone, another with another LAPACK
+        assert found > 1 / np.finfo(float).eps and round(np.log10(found / condition)) == 0
+    else:
+        assert float(f"{found:.0e}" if condition != 32 else f"{found:.2g}") == condition
 
 
 def test_rows_are_distributions_with_the_mean_of_the_leakage():

@@ -113,6 +113,11 @@ def early(tmp_path_factory):
     return logits, mean, tables_of(root, ("mini", "large"))
 
 
+def of_pair(tables, name, small="mini", large="large"):
+    """The rows of a table about two sizes."""
+    return [row for row in tables[name] if (row["Smaller"], row["Larger"]) == (small, large)]
+
+
 def splits(tables, size="large"):
     return {row["Loss"]: row for row in tables["decomposition"] if row["Size"] == size}
 
@@ -235,10 +240,10 @@ def test_the_command_on_the_page_makes_it_again(world, tmp_path):
 def test_first_line_and_first_table_have_the_same_limits(world, tables):
     root, _ = world
     page = (root / "report/report/index.md").read_text()
-    row = next(row for row in tables["improvement"] if row["Larger"] == "large")
+    (row,) = of_pair(tables, "improvement")
     limits = [float(row[f"{kind}, at least"]) for kind in ("Improving", "Decaying")]
     bounds = [float(row[f"{kind}, bound"]) for kind in ("Improving", "Decaying")]
-    assert row["Smaller"] == "mini" and all(np.less(limits, bounds))
+    assert all(np.less(limits, bounds))
     better, worse, *shown = (f"{share:.1%}" for share in limits + bounds)
     assert f"at least {better} of {EXAMPLES} examples get better and at least {worse} get" in page
     assert f"before sampling error, the bounds are {shown[0]} and {shown[1]}" in page
@@ -255,8 +260,7 @@ def test_discoveries_by_threshold(world, tables):
     """By hand: the share of examples whose votes fall by the threshold or more."""
     _, correct = world
     small, large = ((correct[size].sum(axis=1) >= 2).mean(axis=0) for size in ("mini", "large"))
-    rows = [row for row in tables["thresholds"] if row["Larger"] == "large"]
-    rows = [row for row in rows if row["Smaller"] == "mini"]
+    rows = of_pair(tables, "thresholds")
     assert [float(row["Difference at most"]) for row in rows] == pytest.approx(
         [-1 + step / 10 for step in range(10)]
     )
@@ -267,21 +271,20 @@ def test_discoveries_by_threshold(world, tables):
 
 
 def test_fewer_seeds_show_less(world, tables):
-    rows = [row for row in tables["seeds"] if (row["Smaller"], row["Larger"]) == ("mini", "large")]
+    rows = of_pair(tables, "seeds")
     assert [row["Seeds"] for row in rows] == ["2", "3", "4", "5", "6"]
     # Of two against two seeds the smallest p is 1/6, so that no test of 60 can pass.
     assert float(rows[0]["Fisher's tests"]) == 0 < float(rows[-1]["Fisher's tests"])
     votes = [(world[1][size].sum(axis=1) >= 2).astype(int) for size in ("mini", "large")]
     shares = [fisher_tests(*votes, level=rate).share for rate in (0.05, 0.1, 0.2)]
     assert float(rows[-1]["Fisher's tests"]) >= max(shares) > 0
-    assert float(rows[-1]["Decay bound"]) == pytest.approx(
-        float(next(row for row in tables["decay"] if row["Larger"] == "large")["Decay, ensembled"])
-    )
+    (row,) = of_pair(tables, "decay")
+    assert float(rows[-1]["Decay bound"]) == pytest.approx(float(row["Decay, ensembled"]))
+    assert float(row["Decay, ensembled"]) == pytest.approx(decay_bound(*votes).bound)
 
 
 def test_decaying_examples_are_named_with_their_text(world, tables):
-    rows = [row for row in tables["decaying_examples"] if row["Larger"] == "large"]
-    rows = [row for row in rows if row["Smaller"] == "mini"]
+    rows = of_pair(tables, "decaying_examples")
     places = [int(row["Example"].split("/")[1]) for row in rows]
     assert np.mean([place < DECAYING for place in places]) > 0.8
     assert len({place for place in places if place < DECAYING}) >= 8
@@ -304,7 +307,7 @@ def test_one_run_against_one_run_counts_every_pair(world, tables):
     _, correct = world
     small, large = (correct[size].reshape(18, 1, EXAMPLES) for size in ("mini", "large"))
     large = large.swapaxes(0, 1)
-    row = next(row for row in tables["improvement"] if row["Larger"] == "large")
+    (row,) = of_pair(tables, "improvement")
     assert float(row["Better, one run each"]) == pytest.approx((large > small).mean())
     assert float(row["Worse, one run each"]) == pytest.approx((large < small).mean())
     gains = np.diff([correct[size].mean(axis=(0, 1)) for size in SIZES], axis=0)

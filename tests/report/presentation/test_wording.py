@@ -60,26 +60,12 @@ def test_better_knows_which_way_the_metric_points(comparison):
     assert verdict(changed(comparison, estimate=0), 0.001, True) == "not clear"
 
 
-def test_shares_are_in_per_cent_in_sentences_and_from_0_to_1_in_results(comparison):
-    gain, base = 100 * comparison.estimate, 100 * comparison.base.estimate
-    low, high = (100 * end for end in comparison.ci)
+def test_shares_are_in_per_cent_in_tables_and_from_0_to_1_in_results(comparison):
     text = str(comparison)
-    assert re.search(f"new is better than old: accuracy {base + gain:.1f} % against ", text)
-    assert (
-        f" against {base:.1f} % (difference {gain:.1f} points, 95 % CI {low:.1f} to {high:.1f}"
-        in text
-    )
-    detectable = 100 * comparison.needs.detectable_difference
-    assert f" {detectable:.1f} points (80 % range " in text
-    assert "| accuracy (%) |" in text and f"| {base:.1f} " in text
+    assert "| accuracy (%) |" in text and f"| {100 * comparison.base.estimate:.1f} " in text
     (row,) = comparison.to_frame().to_dict("records")
     assert row["estimate"] == comparison.estimate < 1 and row["metric"] == "accuracy"
     assert f"old,{comparison.base.estimate}," in comparison.table().csv()
-    other = changed(comparison, metric="bias_slope")
-    assert re.search(
-        f"new increases the bias of old: the bias slope rises from .*difference {comparison.estimate:.2f}",
-        finding(other),
-    )
     assert metric_label("my_own_metric") == "my own metric"
 
 

@@ -18,7 +18,6 @@ from scipy.special import ndtri, polygamma
 from multiberts import stats
 from multiberts.stats.compare.arms import seed_prior
 from multiberts.stats.compare.ranking import ranked
-from multiberts.stats.errors import DataError
 from multiberts.stats.interval_rule import clopper_pearson_interval, t_interval
 from multiberts.stats.intervals import ConfidenceInterval
 from multiberts.stats.results import ArmDifference, ArmSummary
@@ -277,31 +276,6 @@ def test_readers_get_words_tables_figures_and_json():
     assert len(against.plot().axes[0].lines) == 2 * 5 + 1
     same = stats.compare_arms(SIX, name="six", design="unpaired", **FEW)
     assert same == found and hash(same) == hash(found) and against != found
-
-
-def test_unusable_arms_are_refused_in_one_line():
-    table = SIX["a"]
-    refusals = [
-        ({"a": table}, {}, "found 1 arm .a."),
-        (SIX, {"against": "x"}, "no arm 'x' .*a, b, c, d, e, f"),
-        (SIX, {"design": "single"}, "design 'single', .*unpaired, paired"),
-        ([table, table], {}, "found list"),
-        (pd.DataFrame({"model": [1]}), {}, "DataFrame of columns model"),
-        ({"a": table, "b": table[:1]}, {}, "b has one seed .0."),
-        ({"a": table, "b": table[:, :9]}, {}, "b .experiment. against a .base.: .*200 examples"),
-    ]  # fmt: skip
-    for arms, options, line in refusals:
-        with pytest.raises(DataError, match=line) as refused:
-            stats.compare_arms(arms, **({"design": "unpaired"} | options))
-        assert "\n" not in str(refused.value)
-    table, other = (
-        pd.DataFrame(table, index=pd.Index(range(first, first + 5), name="seed"))
-        for first in (0, 7)
-    )
-    with pytest.raises(DataError, match="no seed .*a, b"):
-        stats.compare_arms({"a": pd.DataFrame(table), "b": other}, design="paired")
-    with pytest.raises(DataError, match="rows 'pairs'"):
-        stats.compare_arms(SIX, design="unpaired", **FEW).to_frame("pairs")
 
 
 TEN = np.repeat(np.linspace(0.65, 0.85, 5), 2)  # accuracies of ten models

@@ -40,14 +40,6 @@ def test_scores_with_labels_are_compared_with_scores_without() -> None:
         )
 
 
-def test_a_label_that_nobody_predicts_is_a_warning_with_its_count() -> None:
-    labels = LABELS.copy()
-    labels[:3] = 2
-    found = compare(answers(0.7), answers(0.8), "accuracy", labels=labels)
-    assert any("label 2, which 3 examples of 40" in note for note in found.notes)
-    assert not compare(answers(0.7), answers(0.8), "accuracy", labels=LABELS).notes
-
-
 def test_free_answers_need_not_be_labels() -> None:
     """Of 40 questions with an answer each, no model knows all."""
     gold = np.array([f"place {number}" for number in range(40)])
@@ -197,23 +189,6 @@ def test_many_arms_have_the_notes_of_each() -> None:
     assert re.match(r"4 of 160 .*of c \(2.5 %\) .*classes", found.notes[0])
     assert "% for a and" in found.notes[1] and "% for c" in found.notes[1]
     assert f"Note: {found.notes[0]}" in str(found)
-
-
-def test_labels_that_are_not_published_are_refused_and_answers_that_are_right_are_not() -> None:
-    options = {"n_resamples": 40, "design": "single"}
-    for metric in ("accuracy", "f1", "mse"):
-        with pytest.raises(DataError, match="all 40 labels are -1"):
-            compare(answers(0.7), None, metric, labels=np.full(40, -1), **options)
-    right = 1 * (answers(0.7) == LABELS)
-    assert compare(right, None, "accuracy", labels=np.ones(40, int), **options).estimate > 0.5
-
-
-def test_exchanged_classes_are_asked_about() -> None:
-    labels = np.arange(200) % 2
-    right = np.where(np.arange(200) % 10, labels, 1 - labels)[None].repeat(3, 0)
-    found = compare(1 - right, right, "accuracy", labels=labels, n_resamples=40).named("old")
-    assert re.match("Answers of old .*right .*10.0 %", found.notes[0])
-    assert not any("exchanged" in note for note in found.notes[1:])
 
 
 def test_an_average_over_the_labels_classes_may_be_given_as_a_function() -> None:

@@ -174,10 +174,8 @@ def test_scores_without_labels_have_the_bounds_of_the_metric_they_are_named_afte
     assert compare(scores, None, None, design="single", **FEW).ci.high > 1
     named = scores.assign_attrs(columns={"score": "f1"})
     assert compare(named, None, None, design="single", **FEW).ci.high < 1
-    assert (
-        compare(100 * named.assign_attrs(named.attrs), None, None, design="single", **FEW).ci.high
-        > 100
-    )
+    in_per_cent = 100 * named.assign_attrs(named.attrs)
+    assert compare(in_per_cent, None, None, design="single", **FEW).ci.high > 100
 
 
 @pytest.mark.parametrize("design", ["paired", "unpaired"])
