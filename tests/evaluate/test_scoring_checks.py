@@ -58,12 +58,8 @@ def test_a_missing_run_is_a_warning_next_to_the_scores(tmp_path: Path, capsys):
     for seed in range(3):
         for rate in (2e-5, 3e-5):
             if (seed, rate) != (1, 3e-5):
-                write_run(
-                    tmp_path / "runs" / f"{seed}-{rate}",
-                    {"dev": PLAIN},
-                    pretrain_seed=seed,
-                    learning_rate=rate,
-                )
+                facts = {"pretrain_seed": seed, "learning_rate": rate}
+                write_run(tmp_path / "runs" / f"{seed}-{rate}", {"dev": PLAIN}, **facts)
     (tmp_path / "runs" / "begun").mkdir()
     (tmp_path / "runs" / "begun" / "config.gin").write_text("# Frozen by the stage `finetune`.\n")
     found = scored(tmp_path)
@@ -187,11 +183,7 @@ def test_labels_that_are_all_a_placeholder_are_no_labels(tmp_path: Path, capsys)
 
 
 def test_a_score_that_is_zero_over_zero_is_named(tmp_path: Path):
-    entry = {
-        "labels": [1, 1, 1, 1],
-        "predictions": [1, 0, 1, 1],
-        "metrics": ["accuracy", "matthews"],
-    }
+    entry = {"labels": [1] * 4, "predictions": [1, 0, 1, 1], "metrics": ["accuracy", "matthews"]}
     write_run(tmp_path / "runs" / "0", {"dev": entry})
     checks = scored(tmp_path)["checks"]
     (note,) = checks[checks["check"] == "answers"]["message"]

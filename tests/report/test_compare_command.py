@@ -84,7 +84,7 @@ def test_words_table_and_files(arms: Path, tmp_path: Path) -> None:
     files = {"html": str(page), "latex": str(table), "csv": str(numbers)}
     text = compare_files(results=str(arms), base="old", **files)
     assert text.endswith(f"\n\nWritten: {table}, {numbers}, {page}")
-    assert "new is better than old: " in text and "due to chance" not in text
+    assert "new is better than old: " in text
     rows = [line.split("  ")[0] for line in text.splitlines()]
     assert "new against old" in rows and "same against old" in rows
     assert "Detecting a true difference" not in text  # one sentence for each of many arms
@@ -221,16 +221,17 @@ def test_clusters_widen_the_interval(arms: Path) -> None:
 
 def test_one_arm_is_described_and_the_score_that_is_averaged_named(tmp_path: Path) -> None:
     write_arms(tmp_path / "alone.csv", {"alone": 0.0})
-    text = compare_files(results=str(tmp_path / "alone.csv"))
-    assert re.match("Across 5 seeds and 300 examples, mean of alone", text)
-    assert "mean of 'correct', task not named" in text
+    [found] = json.loads(compare_files(results=str(tmp_path / "alone.csv"), json=True))
+    assert found["design"] == "single" and found["base"]["seeds"] == [*range(5)]
+    assert "mean of 'correct', task not named" in found["read"]
 
 
 def test_two_files_and_what_does_not_fit(arms: Path, tmp_path: Path) -> None:
     write_arms(tmp_path / "a.csv", {"a": 0.0})
     write_arms(tmp_path / "b.csv", {"b": 0.0}, num_seeds=3)
     a, b = str(tmp_path / "a.csv"), str(tmp_path / "b.csv")
-    assert "3 paired seeds" in compare_files(results=a, experiment=[b])
+    [found] = json.loads(compare_files(results=a, experiment=[b], json=True))
+    assert (found["design"], found["base"]["seeds"]) == ("paired", [0, 1, 2])
     with pytest.raises(UserError, match="3 arms .old, new, same."):
         compare_files(results=str(arms), experiment=[b])
     with pytest.raises(UserError, match="found a path twice"):
@@ -293,9 +294,8 @@ def test_arms_without_names_are_called_as_their_files_and_folders(tmp_path: Path
     folder.mkdir()
     for name, path in (("a", folder / "all.csv"), ("b", file)):
         frame[frame["arm_name"] == name].drop(columns="arm_name").to_csv(path, index=False)
-    assert "new is better than pythia-1.4b" in compare_files(
-        results=str(folder), experiment=[str(file)]
-    )
+    [found] = json.loads(compare_files(results=str(folder), experiment=[str(file)], json=True))
+    assert (found["base"]["name"], found["experiment"]["name"]) == ("pythia-1.4b", "new")
 
 
 @pytest.mark.parametrize("metric", ["auc", "brier", "log_loss"])
@@ -586,9 +586,8 @@ def test_fine_tuning_seeds_of_one_checkpoint_are_seeds(tmp_path: Path) -> None:
     [expected] = json.loads(compare_files(results=str(tmp_path / "table.csv"), json=True))
     assert found["estimate"] == expected["estimate"] and found["ci"] == expected["ci"]
     text = compare_files(results=root, seeds="finetune", html=str(page))
-    assert (
-        "between learning rate 5e-05 and learning rate 2e-05" in text and "5 paired seeds" in text
-    )
+    names = found["base"]["name"], found["experiment"]["name"]
+    assert names == ("learning rate 2e-05", "learning rate 5e-05") and found["design"] == "paired"
     assert "about this checkpoint only" in text and "about this checkpoint only" in page.read_text()
     assert "{" not in text
     assert "fine-tuning seeds" in page.read_text() and "pre-training seeds" not in page.read_text()

@@ -21,13 +21,9 @@ def answers(skill: float, seeds: int = 4) -> xarray.Dataset:
     random = np.random.default_rng(int(100 * skill))
     labels = np.arange(60) % 2
     right = random.random((seeds, 60)) < skill
-    return xarray.Dataset(
-        {
-            "prediction": (("run", "example"), np.where(right, labels, 1 - labels)),
-            "label": ("example", labels),
-        },
-        coords={"pretrain_seed": ("run", np.arange(seeds))},
-    )
+    predictions = ("run", "example"), np.where(right, labels, 1 - labels)
+    variables = {"prediction": predictions, "label": ("example", labels)}
+    return xarray.Dataset(variables, {"pretrain_seed": ("run", np.arange(seeds))})
 
 
 def prediction_sets_of(**arms: xarray.Dataset) -> dict[str, PredictionSet]:

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 from multiberts.report.prediction_sets import curve_of_prediction_sets, step_name
-from multiberts.report.selection import finished_runs, prediction_sets_of_runs
 from multiberts.stats import compare
 from multiberts.stats.errors import DataError
 from multiberts.stats.variance.components import nested_variance_components, variance_components
-from multiberts.tests.worlds import write_run
 
 
 def prediction_set_of(prediction_sets, task, procedure, step, evaluation_set=None):
@@ -86,21 +84,6 @@ def test_refusals(prediction_sets):
         alone.difference_components(
             prediction_set_of(prediction_sets, "RTE", "base", 2_000_000), "accuracy"
         )
-
-
-def test_runs_on_disk_get_their_learning_rate(tmp_path):
-    labels = np.random.default_rng(0).integers(0, 2, 40)
-    for seed in range(2):
-        for rate, wrong in ((2e-5, 9), (5e-5, 3)):
-            answers = np.where(np.arange(40) < wrong + seed, 1 - labels, labels)
-            facts = {"task": "RTE", "pretrain_seed": seed, "step": 600, "learning_rate": rate}
-            dev = {"labels": labels, "predictions": answers}
-            write_run(tmp_path / f"{seed}-{rate}", {"dev": dev}, **facts)
-    (predictions,), (choice,) = prediction_sets_of_runs(finished_runs(str(tmp_path)))
-    assert (predictions.name, predictions.measures, choice.learning_rate) == (
-        "base, 600 steps", ("accuracy",), 5e-5,
-    )  # fmt: skip
-    np.testing.assert_allclose(predictions.run_scores("accuracy").seed_scores, [37 / 40, 36 / 40])
 
 
 def test_a_continued_training_comes_after_the_step_that_it_continues(prediction_sets):

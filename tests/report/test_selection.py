@@ -21,14 +21,8 @@ from multiberts.runs.plan_marker import MarkedRun
 
 def run(number, *, task="t", procedure="base", step=10, rate=None, pretrain_seed=0, metrics=None):
     sets = {"dev": {"metrics": metrics or ["accuracy"]}, "test": {"metrics": ["accuracy"]}}
-    facts = {
-        "task": task,
-        "procedure": procedure,
-        "step": step,
-        "learning_rate": rate,
-        "pretrain_seed": pretrain_seed,
-        "evaluation_sets": sets,
-    }
+    facts = {"task": task, "procedure": procedure, "step": step, "learning_rate": rate}
+    facts |= {"pretrain_seed": pretrain_seed, "evaluation_sets": sets}
     return FinishedRun(Path(f"run{number}"), facts)
 
 
@@ -48,13 +42,8 @@ def reader(hits):
 
 
 def test_groups_share_task_procedure_and_step():
-    runs = [
-        run(0, step=20),
-        run(1, step=5),
-        run(2, procedure="new"),
-        run(3, step=20, pretrain_seed=1),
-        run(4, task="a"),
-    ]
+    runs = [run(0, step=20), run(1, step=5), run(2, procedure="new")]
+    runs += [run(3, step=20, pretrain_seed=1), run(4, task="a")]
     found = [(g.task, g.name, [str(r.directory) for r in g.runs]) for g in make_groups(runs)]
     assert found == [
         ("a", "base, step 10", ["run4"]),
@@ -73,9 +62,7 @@ def test_a_run_with_other_parameters_is_not_averaged_with_the_first(tmp_path):
     first, second = (
         FinishedRun(tmp_path / name, {**run(0).facts, **coordinates}) for name in ("lr-1a", "lr-2b")
     )
-    with pytest.raises(
-        UserError, match="lr-1a and .*lr-2b are both t, .* averaged; move one of them away"
-    ):
+    with pytest.raises(UserError, match="lr-1a and .*lr-2b are both t, .*; move one of them away"):
         make_groups([first, second])
     marked = MarkedRun("lr-2b", "finetune", "a run", "2b")
     entry = {**vars(marked), "parents": []}

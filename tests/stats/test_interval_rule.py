@@ -89,13 +89,8 @@ def test_one_large_cluster_counts_for_little():
     sizes = np.array([40, 5, 5, 5, 5, 5, 5])
     clusters = np.repeat(np.arange(7), sizes)
     scores = random.random((1, 70))
-    part = TablePart(
-        score_table(clustered_table(scores, clusters)),
-        1.0,
-        None,
-        "examples",
-        sizes=sizes.astype(float),
-    )
+    table = score_table(clustered_table(scores, clusters))
+    part = TablePart(table, 1.0, None, "examples", sizes=sizes.astype(float))
     variance = Crossing([part]).unbiased_variance()
     means = [scores[:, clusters != left_out].mean() for left_out in range(7)]
     jackknife = 6 / 7 * ((np.array(means) - scores.mean()) ** 2).sum()
@@ -118,14 +113,10 @@ def test_clusters_of_unlike_sizes_cover(spread, number):
         clusters = np.repeat(np.arange(number), sizes)
         effects = random.normal(0, 1.5, number)[clusters]
         scores = effects + random.normal(0, 1, len(clusters))
-        part = TablePart(
-            score_table(clustered_table(scores[None], clusters)), 1.0, None, "examples",
-            sizes=sizes.astype(float),
-        )  # fmt: skip
-        crossing = Crossing([part])
-        low, high = stats.interval_rule.interval_of_sum(
-            crossing.mean, crossing.unbiased_variance(), 0.95
-        )[0]
+        table = score_table(clustered_table(scores[None], clusters))
+        crossing = Crossing([TablePart(table, 1.0, None, "examples", sizes=sizes.astype(float))])
+        variance = crossing.unbiased_variance()
+        low, high = stats.interval_rule.interval_of_sum(crossing.mean, variance, 0.95)[0]
         covered += low <= 0 <= high
     assert covered / 400 >= 0.93
 
@@ -150,9 +141,8 @@ def test_agreement_stays_within_nought_and_one():
 def test_a_cluster_of_a_tenth_is_named():
     random = np.random.default_rng(4)
     base, experiment = (random.random((2, 3, 60)) < 0.7).astype(float)
-    few = stats.compare(
-        base, experiment, clusters=np.r_[np.zeros(12), np.arange(48)], n_resamples=39
-    )
+    clusters = np.r_[np.zeros(12), np.arange(48)]
+    few = stats.compare(base, experiment, clusters=clusters, n_resamples=39)
     assert re.search("largest of 48 clusters .*22 %", str(few))
     many = stats.compare(base, experiment, clusters=np.arange(60) // 3, n_resamples=39)
     assert "largest of" not in str(many)

@@ -78,19 +78,20 @@ def test_t_without_spread():
     assert t_p_values(0.1, 0.0, 4) == (0.0, 1.0, 0.0)
 
 
+def permuted(samples, statistic, kind, alternative):
+    """SciPy's p over all permutations."""
+    options = {"permutation_type": kind, "alternative": alternative, "n_resamples": np.inf}
+    return scipy.stats.permutation_test(samples, statistic, **options).pvalue
+
+
 @pytest.mark.parametrize("number", [2, 3, 5, 10])
 def test_sign_flip_equals_scipy_and_has_the_floor(number):
     differences = np.random.default_rng(number).normal(0.5, 1, size=number)
     ours = sign_flip_p_values(differences)
+    pairs = differences, np.zeros(number)
     for alternative in ("greater", "less"):
-        theirs = scipy.stats.permutation_test(
-            (differences, np.zeros(number)),
-            lambda x, y: (x - y).mean(),
-            permutation_type="samples",
-            alternative=alternative,
-            n_resamples=np.inf,
-        )
-        assert getattr(ours, alternative) == pytest.approx(theirs.pvalue, abs=1e-12)
+        theirs = permuted(pairs, lambda x, y: (x - y).mean(), "samples", alternative)
+        assert getattr(ours, alternative) == pytest.approx(theirs, abs=1e-12)
     one_sign = sign_flip_p_values(np.abs(differences) + 0.1)
     assert one_sign.greater == 2.0**-number
     assert one_sign.two_sided == 2.0 ** (1 - number)
@@ -144,20 +145,12 @@ def test_permutation_equals_scipy_and_has_the_floor(sizes):
     random = np.random.default_rng(sum(sizes))
     base, experiment = random.normal(size=sizes[0]), random.normal(0.7, 1, size=sizes[1])
     ours = permutation_p_values(base, experiment)
+    arms = experiment, base
     for alternative in ("greater", "less"):
-        theirs = scipy.stats.permutation_test(
-            (experiment, base),
-            lambda x, y: x.mean() - y.mean(),
-            permutation_type="independent",
-            alternative=alternative,
-            n_resamples=np.inf,
-        )
-        assert getattr(ours, alternative) == pytest.approx(theirs.pvalue, abs=1e-12)
-    absolute = scipy.stats.permutation_test(
-        (experiment, base), lambda x, y: abs(x.mean() - y.mean()), alternative="greater",
-        n_resamples=np.inf,
-    )  # fmt: skip
-    assert ours.two_sided == pytest.approx(absolute.pvalue, abs=1e-12)
+        theirs = permuted(arms, lambda x, y: x.mean() - y.mean(), "independent", alternative)
+        assert getattr(ours, alternative) == pytest.approx(theirs, abs=1e-12)
+    absolute = permuted(arms, lambda x, y: abs(x.mean() - y.mean()), "independent", "greater")
+    assert ours.two_sided == pytest.approx(absolute, abs=1e-12)
     apart = permutation_p_values(base, base.max() + np.arange(1, sizes[1] + 1))
     deals = scipy.special.comb(sum(sizes), sizes[0])
     assert apart.greater == pytest.approx(1 / deals)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shutil
@@ -183,13 +184,12 @@ def coreference(tmp_path: Path) -> Path:
     labels = [
         "\tgender\tpronoun_type\tanswer\toccupation\tother_participant\tsomeone\ttemplate_idx"
     ]
-    for occupation in ("nurse", "plumber", "cook"):
-        for answer in (0, 1):
-            for someone in (False, True):
-                for gender in ("UNKNOWN", "MASCULINE", "FEMININE"):
-                    labels.append(
-                        f"{len(labels) - 1}\t{gender}\tNOM\t{answer}\t{occupation}\tguest\t{someone}\t0"
-                    )
+    genders = ("UNKNOWN", "MASCULINE", "FEMININE")
+    for occupation, answer, someone, gender in itertools.product(
+        ("nurse", "plumber", "cook"), (0, 1), (False, True), genders
+    ):
+        who = f"{occupation}\tguest\t{someone}\t0"
+        labels.append(f"{len(labels) - 1}\t{gender}\tNOM\t{answer}\t{who}")
     for group, seeds in (("base", 2), ("cda_intervention-50k", 1)):
         (folder / group).mkdir(parents=True)
         runs = "".join(

@@ -80,14 +80,9 @@ def test_early_checkpoints(tmp_path: Path):
     def at(answers, **entry):
         return {"labels": [0, 1], "predictions": answers, "entry": entry}
 
-    run = write_run(
-        tmp_path / "a",
-        {
-            "dev": at([1, 1], epochs=3),
-            "dev@0.5": at([0, 0], set="dev", epochs=0.5),
-            "dev@1.667": at([0, 1], set="dev", epochs=5 / 3),
-        },
-    )
+    sets = {"dev": at([1, 1], epochs=3), "dev@0.5": at([0, 0], set="dev", epochs=0.5)}
+    sets["dev@1.667"] = at([0, 1], set="dev", epochs=5 / 3)
+    run = write_run(tmp_path / "a", sets)
     final, early = read_predictions([run], "dev"), read_predictions([run], "dev", epochs=5 / 3)
     assert (final["prediction"].values.tolist(), final.attrs["epochs"]) == ([[1, 1]], 3)
     assert (early["prediction"].values.tolist(), early.attrs["epochs"]) == ([[0, 1]], 5 / 3)

@@ -222,12 +222,6 @@ def test_files_whose_seeds_cannot_be_told_are_refused(tmp_path: Path) -> None:
         read_rows(str(tmp_path))
 
 
-def test_pickles_are_refused(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", predictions=np.array([[{}]], dtype=object))
-    with pytest.raises(UserError, match=r"a\.npz .*Object arrays"):
-        read_rows(str(tmp_path / "a.npz"))
-
-
 def test_arrays_stay_arrays(tmp_path: Path) -> None:
     ids, groups = np.array([" a", "b", "c"]), np.array([1, 1, 2])
     np.savez(
@@ -248,13 +242,6 @@ def test_arrays_stay_arrays(tmp_path: Path) -> None:
     np.savez(tmp_path / "b.npz", scores=PREDICTIONS, seeds=[4, 4])
     with pytest.raises(UserError, match="two rows of seed 4 in seeds"):
         read_arms(str(tmp_path / "b.npz"))
-
-
-def test_a_folder_of_arrays_has_the_seeds_of_its_files(tmp_path: Path) -> None:
-    for seed, row in zip(SEEDS, PREDICTIONS, strict=True):
-        np.savez(tmp_path / f"seed_{seed}.npz", predictions=row[None], labels=LABELS)
-    table = read_arms(str(tmp_path))[""]
-    assert table.seeds == [*SEEDS] and table.values.tolist() == PREDICTIONS.tolist()
 
 
 SAMPLES = Path(__file__).parents[2] / "samples"

@@ -58,13 +58,9 @@ def test_values_may_be_sequences():
     """As spans of a sentence are."""
     spans = np.empty(len(KINDS), object)
     spans[:] = [(len(kind), place % 2) for place, kind in enumerate(KINDS)]
+    coordinates = {"pretrain_seed": range(5), "span": ("example", spans)}
     base, experiment = (
-        xarray.DataArray(
-            side,
-            dims=("run", "example"),
-            coords={"pretrain_seed": ("run", np.arange(len(side))), "span": ("example", spans)},
-        )
-        for side in arms()
+        xarray.DataArray(side, coordinates, ("pretrain_seed", "example")) for side in arms()
     )
     found = stats.slices(stats.compare(base, experiment, **FEW), "span").slices
     assert [item.name for item in found] == ["(4, 0)", "(4, 1)"]

@@ -48,18 +48,10 @@ def score_of_seeds(data, score, seeds, examples):
     """Mean over drawn seeds of the mean over their runs, on drawn examples."""
     labels, predictions = data["label"].to_numpy(), data["prediction"].to_numpy()
     of_run = data["pretrain_seed"].to_numpy()
-    distinct = np.unique(of_run)
+    of_seeds = [np.flatnonzero(of_run == seed) for seed in np.unique(of_run)[seeds]]
     return np.mean(
-        [
-            np.mean(
-                [
-                    score(labels[examples], predictions[run, examples])
-                    for run in np.flatnonzero(of_run == distinct[seed])
-                ]
-            )
-            for seed in seeds
-        ]
-    )
+        [np.mean([score(labels[examples], predictions[run, examples]) for run in runs]) for runs in of_seeds]
+    )  # fmt: skip
 
 
 def accuracy(labels, predictions):
@@ -314,12 +306,8 @@ def test_as_many_tasks_as_there_are_have_corrected_p_values():
     """MMLU has 57: the t's p-value has no floor that replicates would have to reach."""
     labels, seeds = np.ones(40), np.arange(5)[:, None]
     right = np.arange(40) % 10 < 5 + (seeds + np.arange(40)) % 2
-    tasks = {
-        f"task {number}": TaskData(
-            right, (right + (np.arange(40) + number) % 3) > 0, "accuracy", labels
-        )
-        for number in range(57)
-    }
+    others = [(right + (np.arange(40) + number) % 3) > 0 for number in range(57)]
+    tasks = {f"task {n}": TaskData(right, own, "accuracy", labels) for n, own in enumerate(others)}
     family = compare_tasks(tasks, n_resamples=40)
     raw = np.array([item.p_value for item in family.comparisons.values()])
     np.testing.assert_allclose(family.adjusted["bonferroni"], np.minimum(1, 57 * raw))

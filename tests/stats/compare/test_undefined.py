@@ -108,9 +108,7 @@ def test_a_seed_without_a_score_counts_as_zero_and_is_named():
     assert "0/0 in seed" not in str(stats.compare(base, finds(0.7), "f1", labels=LABELS, **FEW))
     scores = np.tile(NUMBERS, (3, 1))
     scores[1, LABELS == 0] = np.nan
-    found = stats.compare(
-        scores, None, "auc", design="single", labels=LABELS, missing="omit", **FEW
-    )
+    found = stats.compare(scores, None, "auc", labels=LABELS, missing="omit", **FEW)
     assert re.search("AUC of base .*0/0 in seed 1 .*as 0.5", str(found))
 
 
@@ -132,17 +130,12 @@ def test_the_command_compares_the_others_and_says_who_is_left_out(tmp_path):
             ("broken", 0 * finds(0.5)),
         )
     )  # fmt: skip
-    few = {"metric": "precision", "n_resamples": 40}
-    text = compare_files(
-        results=old,
-        experiment=[new, broken, third],
-        html=str(tmp_path / "page.html"),
-        base="old",
-        **few,
-    )
+    few, page = {"metric": "precision", "n_resamples": 40}, tmp_path / "page.html"
+    arms = {"results": old, "experiment": [new, broken, third], "base": "old"}
+    text = compare_files(**arms, html=str(page), **few)
     said = "broken against old on all examples, precision: precision of experiment has no value: it is 0/0 in"
     assert f"Note: Left out: {said}" in text and "third" in text
-    assert said in (tmp_path / "page.html").read_text()
+    assert said in page.read_text()
     with pytest.raises(DataError, match="broken against old .*precision: .*0/0"):
         compare_files(results=old, experiment=[broken], **few)
 
@@ -158,11 +151,9 @@ def test_a_report_goes_on_without_a_request_of_which_nothing_is_left(tmp_path):
         (data,) = read(write(tmp_path / f"{name}.csv", answers)).values()
         sets[name] = PredictionSet("", "set", name, None, ("matthews",), data)
     pairs = {
-        name: Pair(
-            (sets["old"], sets[name]), "matthews", ("old", name), f"{name} against old", name
-        )
+        name: Pair((sets["old"], sets[name]), "matthews", ("old", name), f"{name} against old", name)
         for name in ("broken", "new")
-    }
+    }  # fmt: skip
     settings = ComparisonSettings(n_resamples=40)
     requests = [
         Request("first", settings, [pairs["broken"]], primary=0),

@@ -151,16 +151,12 @@ def test_a_component_taken_as_0_is_named():
 def arms():
     """Seeds, examples and both vary, and differ between arms."""
     random = np.random.default_rng(3)
-    examples, seeds = random.normal(size=80), random.normal(scale=0.4, size=(5, 1))
+    common = random.normal(size=80) + random.normal(scale=0.4, size=(5, 1))
     return [
-        shift
-        + examples
-        + random.normal(scale=0.8, size=80)
-        + seeds
-        + random.normal(scale=0.3, size=(5, 1))
+        shift + common + random.normal(scale=0.8, size=80) + random.normal(scale=0.3, size=(5, 1))
         + random.normal(size=(5, 80))
         for shift in (0.0, 0.45)
-    ]
+    ]  # fmt: skip
 
 
 def test_a_result_and_its_components_give_one_plan(arms):
