@@ -108,6 +108,9 @@ def test_what_few_seeds_cannot_show_is_said_once_and_is_no_warning(tmp_path: Pat
     said = "None of the 5 seeds failed"
     assert text.count(said) == 1 and f"Note: {said}" not in text
     assert said in page.read_text() and 'class="warn"' not in page.read_text()
+    pd.DataFrame(shown | {f"new_seed_{seed}": 1 for seed in range(5)}).to_csv(path, index=False)
+    compare_files(results=str(path), html=str(page))
+    assert re.search('class="warn"><summary>All 5 seeds of new .*one class', page.read_text())
 
 
 def test_a_name_has_one_number_in_the_pages_csv_the_file_and_json(tmp_path: Path) -> None:
