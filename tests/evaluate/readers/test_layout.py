@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from multiberts import stats
+from multiberts.evaluate.readers.layout import SourceFile, source_files
 from multiberts.evaluate.readers.rows import BY_NAME, NUMBERED
 from multiberts.runs.errors import UserError
 from multiberts.tests.evaluate.readers.one_task import read_arms
@@ -269,6 +270,12 @@ def test_one_array_is_of_scores(tmp_path: Path) -> None:
     np.save(tmp_path / "objects.npy", np.array([{}], dtype=object), allow_pickle=True)
     with pytest.raises(UserError, match="Object arrays"):
         read_arms(str(tmp_path / "objects.npy"))
+
+
+def test_what_a_path_says(tmp_path: Path) -> None:
+    path = tmp_path / "seed_7" / "rte.csv"
+    write(path, table("base", 7))
+    assert source_files([str(tmp_path)]) == [SourceFile(path, task="rte", seed=7)]
 
 
 def test_numbers_of_files_with_other_examples_are_not_seeds(tmp_path: Path) -> None:

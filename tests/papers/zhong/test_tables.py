@@ -15,6 +15,8 @@ from multiberts.papers.zhong.instance_level import (
 )
 from multiberts.papers.zhong.tables import all_tables
 
+PAIR = ("NLI", "mini", "large")
+
 
 def test_tables_hold_the_results(analysis):
     tables = all_tables(analysis)
@@ -54,6 +56,9 @@ def test_improving_stands_above_the_diagonal_and_decaying_below(sizes, analysis)
     up, down = bounds["NLI", "mini"]["To large"], bounds["NLI", "large"]["To mini"]
     assert float(up) == improvement_bound(small, large).bound > float(down) > 0
     assert float(down) == decay_bound(small, large).bound
+    rows = csv.DictReader(io.StringIO(all_tables(analysis)["decay"].csv()))
+    (row,) = (row for row in rows if (row["Task"], row["Smaller"], row["Larger"]) == PAIR)
+    assert row["Decay, all runs"] == down
     assert bounds["NLI", "mini"]["To mini"] == ""
     votes = ensemble(small), ensemble(large)
     found = relative_threshold_bias(*votes, "improvement", 40)

@@ -217,7 +217,8 @@ def test_runs_are_averaged_level_by_level():
         dims=("pretrain_seed", "finetune_seed", "checkpoint", "example"),
         coords={"pretrain_seed": [4, 9]},
     )
-    labels = xarray.DataArray(np.zeros(7), dims="example")
+    ids = {"example_id": ("example", list("gfedcba"))}  # which the arm has not: the order counts
+    labels = xarray.DataArray(np.zeros(7), ids, "example")
     expected = [np.mean([values[0, 0, 0].mean(), values[0, 1].mean()]), values[1, 0].mean()]
     for order in (("checkpoint", "example"), ("example", "checkpoint")):
         given = grid.transpose("finetune_seed", *order, "pretrain_seed")
