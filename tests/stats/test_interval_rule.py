@@ -23,6 +23,14 @@ def few_differences(num_seeds=5, num_examples=100):
     return right, other
 
 
+def test_clusters_of_one_example_leave_the_rule_as_it_is():
+    arms = few_differences()
+    plain, clustered = stats.compare(*arms), stats.compare(*arms, clusters=np.arange(100))
+    assert clustered.ci.method == plain.ci.method == "Newcombe"
+    assert clustered.ci == pytest.approx(plain.ci, abs=1e-9)
+    assert clustered.p_value == pytest.approx(plain.p_value, abs=1e-9)
+
+
 @pytest.mark.parametrize("in_arm", [0, 1, 2])
 @pytest.mark.parametrize("num_cells", [1, 3])
 def test_missing_cells_change_neither_the_method_nor_much_of_the_interval(num_cells, in_arm):

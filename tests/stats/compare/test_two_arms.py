@@ -43,6 +43,24 @@ def test_percentile_part_equals_the_published_functions(design, metric):
     assert ours.experiment.num_runs == (9 if design == "paired" else 12)
 
 
+def test_examples_are_aligned_by_id():
+    base, experiment = arm(0.6), arm(0.75, key=1)
+    shuffled = experiment.isel(
+        example=np.random.default_rng(0).permutation(experiment.sizes["example"])
+    )
+    first = compare(base, experiment, "f1", n_resamples=50)
+    second = compare(base, shuffled, "f1", n_resamples=50)
+    np.testing.assert_array_equal(first.samples, second.samples)
+
+
+def test_the_error_of_one_seed_is_that_of_the_mean_over_examples():
+    base, experiment = (each.isel(run=[0]) for each in (arm(0.6), arm(0.8, key=1)))
+    only = compare(base, experiment, "accuracy", n_resamples=100)
+    correct = [(side["prediction"] == side["label"]).mean("run") for side in (base, experiment)]
+    difference = (correct[1] - correct[0]).to_numpy()
+    assert only.standard_error == pytest.approx(difference.std(ddof=1) / np.sqrt(difference.size))
+
+
 def test_floor_of_seeds():
     base, experiment = arm(0.2), arm(0.9, key=1)
     paired = compare(base, experiment, "accuracy", n_resamples=500)
