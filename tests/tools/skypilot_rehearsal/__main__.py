@@ -192,9 +192,9 @@ class Rehearsal:
     def _sweep(self) -> Event:
         """Trains both seeds for a few steps by the task file for several machines."""
         began, root = time.monotonic(), self._folder / "sweep"
-        flags = (
-            "--gin_param='pretrain.num_steps = 60' --gin_param='pretrain.checkpoint_steps = [0]'"
-        )
+        # Nobody stops a trainer here, and two that compile on a busy machine take more than 30 s.
+        settings = ("num_steps = 60", "checkpoint_steps = [0]", "max_seconds_without_step = 300")
+        flags = " ".join(f"--gin_param='pretrain.{setting}'" for setting in settings)
         variables = {"CONFIG": EXPERIMENT, "ROOT": root, "FLAGS": flags, "PORT": free_port()}
         task = self._write_task("sweep.yaml", **variables)
         self._say("a sweep on two nodes starts")
