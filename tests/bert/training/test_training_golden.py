@@ -347,22 +347,3 @@ def test_one_step_equals_float64_numpy(shards: int, dropout: bool, compiled: boo
         allowed = rate * share + 4 * 2.0**-24 * (np.abs(start) + rate * np.abs(update))
         worst = np.abs(found.parameters[name] - expected) / allowed
         assert worst.max() <= 1.0, f"{name}: {worst.max():.2f} times what is allowed"
-
-
-def test_the_float64_gradient_is_that_of_the_float64_loss() -> None:
-    """Central differences along one random direction of all variables, dropout on."""
-    state, batch = starting_state(CONFIG, fresh=True), made_up_batch()
-    draw = generator("golden training direction", 0)
-    direction = {name: draw.normal(size=v.shape) for name, v in state.parameters.items()}
-
-    def moved(distance: float) -> Model:
-        start = state.parameters.items()
-        parameters = {name: v.astype(np.float64) + distance * direction[name] for name, v in start}
-        return Model(parameters, CONFIG, (5, 9))
-
-    here = moved(0.0)
-    here.loss(batch)
-    along = sum((here.gradient[name] * direction[name]).sum() for name in direction)
-    step = 1e-5
-    slope = (moved(step).loss(batch) - moved(-step).loss(batch)) / (2 * step)
-    assert slope == pytest.approx(along, rel=1e-6)
