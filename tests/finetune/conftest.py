@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from multiberts.runs.errors import UserError
@@ -141,6 +143,27 @@ def pair_data(tmp_path: Path) -> Path:
             rows.append(f"{number}\t{subject} asked about {thing}.\t{thing} is {quality}.\t{label}")
         (folder / f"{split}.tsv").write_text("\n".join(rows) + "\n")
     return folder
+
+
+def in_transformers(
+    architecture: str, layer: str, config: Any, weights: dict[str, np.ndarray]
+) -> Any:
+    """Returns the model of `transformers` with these weights; its output layer has two outputs."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    from multiberts.bert.checkpoint.hugging_face import hugging_face_name
+
+    settings = json.loads(config.to_json()) | {"hidden_act": "gelu_new", "num_labels": 2}
+    model = getattr(transformers, architecture)(transformers.BertConfig(**settings)).eval()
+    head = {"output_weights": f"{layer}.weight", "output_bias": f"{layer}.bias"}
+    state = {
+        head.get(name) or hugging_face_name(name): torch.tensor(
+            values.T if name.endswith("kernel") else values
+        )
+        for name, values in weights.items()
+    }
+    model.load_state_dict({name: state[name] for name in model.state_dict()})
+    return model
 
 
 def conll(documents: dict[str, list[str]]) -> str:

@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -155,66 +154,6 @@ def test_used_examples_are_the_same_for_every_seed(
     assert len(seen[1]) == 24
     assert seen[1] == seen[2]
     assert seen[1] != set(range(24))
-
-
-def test_logits_equal_those_of_transformers(
-    make_checkpoint: Callable[..., Path], pair_data: Path
-) -> None:
-    """The same weights in BertForSequenceClassification, on its own tokenisation of the pairs."""
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    from multiberts.bert.checkpoint.checkpoint import read_checkpoint
-    from multiberts.bert.model.configuration import BertConfig
-    from multiberts.finetune.task import DataArguments, task_named
-
-    checkpoint = read_checkpoint(make_checkpoint())
-    task = task_named("pair")
-    folder = str(pair_data)
-    data = task.data(
-        DataArguments(task="pair", data_dir=folder, sequence_length=14, options=task.completed({}))
-    )
-    ours: Any = data.read(checkpoint)
-    ours.compile_step = False
-    parameters = ours.initial_parameters(0)
-    (predicted,) = ours.evaluate(parameters)
-
-    config: BertConfig = checkpoint.config
-    model = transformers.BertForSequenceClassification(
-        transformers.BertConfig(
-            **json.loads(config.to_json()) | {"hidden_act": "gelu_new", "num_labels": 2}
-        )
-    ).eval()
-    state = model.state_dict()
-    for name, values in parameters.items():
-        state[_torch_name(name)].copy_(
-            torch.from_numpy(values.T if name.endswith("kernel") else values)
-        )
-    tokenizer = transformers.BertTokenizerFast(vocab=str(checkpoint.vocabulary.where))
-    encoded = tokenizer(
-        ours.evaluation[0].examples.first_texts,
-        ours.evaluation[0].examples.second_texts,
-        truncation="longest_first",
-        max_length=14,
-        padding=True,
-        return_tensors="pt",
-    )
-    with torch.no_grad():
-        expected = model(**encoded).logits.numpy()
-    np.testing.assert_allclose(predicted.scores, expected, atol=1e-5)
-
-
-def _torch_name(name: str) -> str:
-    """The name of a released variable in transformers."""
-    if name.startswith("output_"):
-        return name.replace("output_weights", "classifier.weight").replace(
-            "output_bias", "classifier.bias"
-        )
-    name = name.replace("layer_", "layer/").replace("kernel", "weight")
-    name = name.replace("LayerNorm/gamma", "LayerNorm/weight")
-    name = name.replace("LayerNorm/beta", "LayerNorm/bias")
-    if name.endswith("_embeddings"):
-        name += "/weight"
-    return name.replace("/", ".")
 
 
 def test_early_predictions_are_those_of_the_run_at_that_step(

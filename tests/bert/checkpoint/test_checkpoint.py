@@ -45,22 +45,6 @@ def checkpoint(tmp_path: Path) -> Path:
     return directory
 
 
-def test_round_trip(checkpoint: Path) -> None:
-    read = read_checkpoint(checkpoint)
-    assert read.config == CONFIG
-    assert read.provenance == PROVENANCE
-    wanted = initial_parameters(CONFIG, 3)
-    assert read.parameters.keys() == wanted.keys()
-    assert all(np.array_equal(read.parameters[name], wanted[name]) for name in wanted)
-
-
-def test_written_twice_gives_the_same_bytes(checkpoint: Path, tmp_path: Path) -> None:
-    second = tmp_path / "again"
-    write(second, initial_parameters(CONFIG, 3), checkpoint / "vocab.txt")
-    for file in checkpoint.iterdir():
-        assert file.read_bytes() == (second / file.name).read_bytes(), file.name
-
-
 def test_layout_of_a_tf1_checkpoint(checkpoint: Path) -> None:
     import tensorflow as tf
 
@@ -124,14 +108,6 @@ def test_a_checkpoint_of_objects_is_named_and_its_arrays_can_be_written_by_name(
     assert all(np.array_equal(read[name], values[name]) for name in values)
 
 
-def test_released_directory_without_our_record(checkpoint: Path, tmp_path: Path) -> None:
-    (checkpoint / "checkpoint.json").unlink()
-    released = checkpoint.rename(tmp_path / "multiberts-seed_4-step_200k")
-    provenance = read_checkpoint(released).provenance
-    assert (provenance["pretrain_seed"], provenance["step"]) == (4, 200_000)
-    assert provenance["procedure"] == "multiberts"
-
-
 def test_optimiser_slots_are_left_out(tmp_path: Path, checkpoint: Path) -> None:
     parameters = initial_parameters(CONFIG, 3)
     slots = {f"{name}/adam_m": values for name, values in parameters.items()}
@@ -153,25 +129,15 @@ def test_unknown_step_is_not_made_up(tmp_path: Path, checkpoint: Path) -> None:
     assert read_checkpoint(tmp_path / "unknown").provenance["step"] is None
 
 
-def test_step_of_a_foreign_checkpoint_is_its_global_step(checkpoint: Path) -> None:
-    (checkpoint / "checkpoint.json").unlink()
-    assert read_checkpoint(checkpoint).provenance["step"] == 20
-
-
-def test_further_facts_are_kept(tmp_path: Path, checkpoint: Path) -> None:
-    facts = {**PROVENANCE, "training": {"batch_size": 256}, "corpus": {"counts": {"tokens": 9}}}
-    parameters = initial_parameters(CONFIG, 3)
-    write(tmp_path / "facts", parameters, checkpoint / "vocab.txt", facts)
-    assert read_checkpoint(tmp_path / "facts").provenance == facts
-
-
-@pytest.mark.parametrize("prefix", ["bert_model.ckpt", "model.ckpt-20"])
-def test_other_published_prefixes(checkpoint: Path, prefix: str) -> None:
+@pytest.mark.parametrize("prefix", ["bert.ckpt", "bert_model.ckpt", "model.ckpt-20"])
+def test_the_step_of_a_foreign_checkpoint_is_its_global_step(checkpoint: Path, prefix: str) -> None:
+    """Under each of the published prefixes."""
     (checkpoint / "checkpoint.json").unlink()
     for name in (INDEX, DATA):
         (checkpoint / name).rename(checkpoint / name.replace("bert.ckpt", prefix))
-    Checkpoint.open(checkpoint)
-    assert read_checkpoint(checkpoint).parameters.keys() == initial_parameters(CONFIG, 3).keys()
+    read = read_checkpoint(checkpoint)
+    assert read.provenance["step"] == 20
+    assert read.parameters.keys() == initial_parameters(CONFIG, 3).keys()
 
 
 @pytest.mark.parametrize(
@@ -189,17 +155,6 @@ def test_a_configuration_too_large_is_refused_before_a_model_is_built(
     path.write_text(json.dumps({**json.loads(path.read_text()), "num_hidden_layers": size}))
     with pytest.raises(UserError, match=message):
         read_checkpoint(checkpoint, initialise_missing=0)
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_weights_that_are_not_finite_are_refused(checkpoint: Path, value: float) -> None:
-    weights = initial_parameters(CONFIG, 3)
-    weights["bert/pooler/dense/bias"][0] = value
-    write(checkpoint, weights, checkpoint.parent / "given_vocab.txt")
-    with pytest.raises(
-        UserError, match="bert/pooler/dense/bias has numbers that are NaN or infini"
-    ):
-        read_checkpoint(checkpoint)
 
 
 def test_a_cased_vocabulary_is_said(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -226,15 +181,6 @@ def test_a_cased_vocabulary_is_said(checkpoint: Path, capsys: pytest.CaptureFixt
             assert Vocabulary.open(copy / "vocab.txt").lower_case is said
             assert "tokenizer_config.json" in read_provenance(copy)["files"]
     assert "cased" not in capsys.readouterr().err
-
-
-def test_validation_needs_no_tensorflow(checkpoint: Path, run_python: Callable[..., Any]) -> None:
-    code = (
-        "import sys; from multiberts.bert.checkpoint.checkpoint import Checkpoint; "
-        f"Checkpoint.open({str(checkpoint)!r}); "
-        "assert not {'tensorflow', 'keras', 'torch', 'transformers'} & set(sys.modules)"
-    )
-    assert run_python("-c", code).returncode == 0
 
 
 @pytest.mark.parametrize("layout", ["tf1", "hugging_face"])

@@ -147,6 +147,7 @@ READ: dict[str, list[tuple[Change, str]]] = {
         (cut(DATA, 100), rf"bert\.ckpt\.data.*{TRUNCATED}"),
         (bare(cut(DATA, 100)), rf"bert\.ckpt\.data.*{TRUNCATED}"),
         (flipped(DATA, 200), "damaged"),
+        (flipped(INDEX, 100), rf"{INDEX} does not match .*damaged"),
         (bare(flipped(DATA, 200)), "damaged"),  # by the checksums of TensorFlow
         (removed("vocab.txt"), r"has no vocab\.txt"),
         (bare(fields("bert_config.json", intermediate_size=24)), r"shape \(8, 16\).*\(8, 24\)"),

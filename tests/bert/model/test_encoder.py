@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from multiberts.bert.checkpoint.hugging_face import hugging_face_name
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.encoder import Packing, encode
 from multiberts.bert.model.initialization import initial_parameters
@@ -24,14 +26,8 @@ CONFIG = BertConfig(
 ONE_LAYER = dataclasses.replace(CONFIG, num_hidden_layers=1)
 LENGTH = 24
 
-_PARTS = {
-    "attention/self/query": "attention.self.query",
-    "attention/self/key": "attention.self.key",
-    "attention/self/value": "attention.self.value",
-    "attention/output/dense": "attention.output.dense",
-    "intermediate/dense": "intermediate.dense",
-    "output/dense": "output.dense",
-}
+INPUTS = ("input_ids", "input_mask", "segment_ids")
+KEY = np.array([3, 5], np.uint32)
 
 
 def _weights(config: BertConfig = CONFIG) -> dict[str, np.ndarray]:
@@ -45,32 +41,10 @@ def _weights(config: BertConfig = CONFIG) -> dict[str, np.ndarray]:
 
 def _as_state_dict(parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Names and orientation of `transformers`' BertForPreTraining."""
-    renamed = {}
-
-    def layer_norm(ours: str, theirs: str) -> None:
-        renamed[f"{theirs}.weight"] = parameters[f"{ours}/gamma"]
-        renamed[f"{theirs}.bias"] = parameters[f"{ours}/beta"]
-
-    def dense(ours: str, theirs: str) -> None:
-        renamed[f"{theirs}.weight"] = parameters[f"{ours}/kernel"].T
-        renamed[f"{theirs}.bias"] = parameters[f"{ours}/bias"]
-
-    for name in ("word_embeddings", "position_embeddings", "token_type_embeddings"):
-        renamed[f"bert.embeddings.{name}.weight"] = parameters[f"bert/embeddings/{name}"]
-    layer_norm("bert/embeddings/LayerNorm", "bert.embeddings.LayerNorm")
-    for layer in range(ONE_LAYER.num_hidden_layers):
-        ours, theirs = f"bert/encoder/layer_{layer}", f"bert.encoder.layer.{layer}"
-        for part, other in _PARTS.items():
-            dense(f"{ours}/{part}", f"{theirs}.{other}")
-        layer_norm(f"{ours}/attention/output/LayerNorm", f"{theirs}.attention.output.LayerNorm")
-        layer_norm(f"{ours}/output/LayerNorm", f"{theirs}.output.LayerNorm")
-    dense("bert/pooler/dense", "bert.pooler.dense")
-    dense("cls/predictions/transform/dense", "cls.predictions.transform.dense")
-    layer_norm("cls/predictions/transform/LayerNorm", "cls.predictions.transform.LayerNorm")
-    renamed["cls.predictions.bias"] = parameters["cls/predictions/output_bias"]
-    renamed["cls.seq_relationship.weight"] = parameters["cls/seq_relationship/output_weights"]
-    renamed["cls.seq_relationship.bias"] = parameters["cls/seq_relationship/output_bias"]
-    return renamed
+    return {
+        hugging_face_name(name): values.T if name.endswith("kernel") else values
+        for name, values in parameters.items()
+    }
 
 
 def _inputs() -> dict[str, np.ndarray]:
@@ -91,14 +65,7 @@ def _oracle(parameters: dict[str, np.ndarray], hidden_act: str) -> Any:
     transformers = pytest.importorskip("transformers")
     oracle = transformers.BertForPreTraining(
         transformers.BertConfig(
-            vocab_size=CONFIG.vocab_size,
-            hidden_size=CONFIG.hidden_size,
-            num_hidden_layers=ONE_LAYER.num_hidden_layers,
-            num_attention_heads=CONFIG.num_attention_heads,
-            intermediate_size=CONFIG.intermediate_size,
-            max_position_embeddings=CONFIG.max_position_embeddings,
-            hidden_act=hidden_act,
-            layer_norm_eps=1e-12,
+            **{**json.loads(ONE_LAYER.to_json()), "hidden_act": hidden_act}, layer_norm_eps=1e-12
         )
     ).eval()
     state = {name: torch.from_numpy(v.copy()) for name, v in _as_state_dict(parameters).items()}
@@ -111,16 +78,6 @@ def _oracle(parameters: dict[str, np.ndarray], hidden_act: str) -> Any:
     # It gives [PAD] no gradient; the original code does.
     oracle.bert.embeddings.word_embeddings.padding_idx = None
     return oracle
-
-
-def _outputs(oracle: Any, inputs: dict[str, np.ndarray]) -> Any:
-    torch = pytest.importorskip("torch")
-    return oracle(
-        input_ids=torch.from_numpy(inputs["input_ids"]).long(),
-        attention_mask=torch.from_numpy(inputs["input_mask"]).long(),
-        token_type_ids=torch.from_numpy(inputs["segment_ids"]).long(),
-        output_hidden_states=True,
-    )
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -152,7 +109,8 @@ def test_same_gradient_of_the_loss_as_pytorch(
     function = "bert.model.loss_gradients:write_gradients"
     value = unoptimised.call(engine, function, str(tmp_path))
     oracle = _oracle(parameters, their_name)
-    theirs = _outputs(oracle, inputs)
+    ids, mask, segments = (torch.from_numpy(inputs[name]).long() for name in INPUTS)
+    theirs = oracle(input_ids=ids, attention_mask=mask, token_type_ids=segments)
     at = torch.from_numpy(inputs["masked_lm_positions"]).long()[:, :, None]
     masked = torch.gather(theirs.prediction_logits, 1, at.expand(-1, -1, CONFIG.vocab_size))
     labels = torch.from_numpy(inputs["masked_lm_ids"]).long()
@@ -174,63 +132,60 @@ def test_same_gradient_of_the_loss_as_pytorch(
 def test_padding_changes_nothing_even_with_dropout() -> None:
     """Dropout bits belong to positions, so a longer padding leaves the real positions as they are."""
     parameters, inputs = _weights(), _inputs()
-    key = np.array([3, 5], np.uint32)
     short = slice(0, 16)
     real = inputs["input_mask"][:, short].astype(bool)
     inputs["input_mask"][:, 16:] = 0
 
-    def run(part: slice) -> np.ndarray:
-        names = ("input_ids", "input_mask", "segment_ids")
-        ids, mask, segments = (inputs[name][:, part] for name in names)
-        return np.asarray(encode(parameters, CONFIG, ids, mask, segments, dropout_key=key))
+    def run(part: slice, key: np.ndarray | None = KEY) -> np.ndarray:
+        given = (inputs[name][:, part] for name in INPUTS)
+        return np.asarray(encode(parameters, CONFIG, *given, dropout_key=key))
 
     whole, trimmed = run(slice(0, LENGTH)), run(short)
     np.testing.assert_allclose(whole[:, short][real], trimmed[real], atol=2e-5)
-    without = np.asarray(
-        encode(parameters, CONFIG, inputs["input_ids"], inputs["input_mask"], inputs["segment_ids"])
-    )
-    assert np.abs(whole - without).max() > 0.1
+    assert np.abs(whole - run(slice(0, LENGTH), None)).max() > 0.1
 
 
-def test_states_at_some_places_are_those_of_the_whole_sequence() -> None:
-    """With dropout; a place that is read twice counts twice in the gradient."""
+def _states_and_gradients(
+    inputs: dict[str, np.ndarray], places: np.ndarray | None = None, **how: Any
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Returns the states, with dropout, and the gradients of a loss of those at some places."""
     import tensorflow as tf
 
     parameters = {name: tf.constant(values) for name, values in _weights().items()}
-    inputs = _inputs()
-    names = ("input_ids", "input_mask", "segment_ids")
-    ids, mask, segments = (tf.constant(inputs[name]) for name in names)
-    key = tf.constant([3, 5], tf.uint32)
-    places = tf.tile(tf.constant([[0, 7, 2, 7]]), (len(inputs["input_ids"]), 1))
+    with tf.GradientTape() as tape:
+        tape.watch(parameters)
+        given = (tf.constant(inputs[name]) for name in INPUTS)
+        states = encode(parameters, CONFIG, *given, tf.constant(KEY), **how)
+        if places is not None:
+            states = tf.gather(states, places, batch_dims=1)
+        loss = tf.reduce_sum(tf.sin(states))
+    gradients = tape.gradient(loss, parameters, unconnected_gradients="zero")
+    return states.numpy(), {n: tf.convert_to_tensor(g).numpy() for n, g in gradients.items()}
 
-    def run(read: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        with tf.GradientTape() as tape:
-            tape.watch(parameters)
-            states = encode(parameters, CONFIG, ids, mask, segments, key, output_positions=read)
-            if read is None:
-                states = tf.gather(states, places, batch_dims=1)
-            loss = tf.reduce_sum(tf.sin(states))
-        gradients = tape.gradient(loss, parameters, unconnected_gradients="zero")
-        return states.numpy(), {n: tf.convert_to_tensor(g).numpy() for n, g in gradients.items()}
 
-    (states, gradients), (expected, expected_gradients) = run(places), run(None)
-    np.testing.assert_allclose(states, expected, atol=2e-5)
+def _assert_same(found: Any, expected: Any, atol: float = 2e-5) -> None:
+    (states, gradients), (expected_states, expected_gradients) = found, expected
+    np.testing.assert_allclose(states, expected_states, atol=atol)
     for name, values in expected_gradients.items():
         scale = max(1.0, np.abs(values).max())
         assert np.abs(gradients[name] - values).max() < 1e-4 * scale, name
 
 
-def test_packed_sequences_have_the_states_and_gradients_of_rows_of_their_own() -> None:
-    """With dropout: two in the first row, one in the second, and none in the third."""
-    import tensorflow as tf
-
-    parameters = {name: tf.constant(values) for name, values in _weights().items()}
+def test_states_at_some_places_are_those_of_the_whole_sequence() -> None:
+    """A place that is read twice counts twice in the gradient."""
     inputs = _inputs()
-    names = ("input_ids", "input_mask", "segment_ids")
-    lengths = [9, 16, 7]
-    key = tf.constant([3, 5], tf.uint32)
-    plain = {name: np.zeros((3, 16), np.int32) for name in names}
-    packed = {name: np.zeros((3, 16), np.int32) for name in (*names, "positions")}
+    places, first = np.tile([[0, 7, 2, 7]], (6, 1)), np.zeros((6, 1), np.int64)
+    found = _states_and_gradients(inputs, output_positions=places)
+    _assert_same(found, _states_and_gradients(inputs, places))
+    found = _states_and_gradients(inputs, first_token_only=True)
+    _assert_same(found, _states_and_gradients(inputs, first), atol=1e-5)
+
+
+def test_packed_sequences_have_the_states_and_gradients_of_rows_of_their_own() -> None:
+    """Two in the first row, one in the second, and none in the third."""
+    inputs, lengths = _inputs(), [9, 16, 7]
+    plain = {name: np.zeros((3, 16), np.int32) for name in INPUTS}
+    packed = {name: np.zeros((3, 16), np.int32) for name in (*INPUTS, "positions")}
     packed["sequences"] = np.full((3, 16), -1, np.int32)
     for number, (row, first) in enumerate(((0, 7), (1, 0), (0, 0))):
         length = lengths[number]
@@ -242,22 +197,6 @@ def test_packed_sequences_have_the_states_and_gradients_of_rows_of_their_own() -
         packed["sequences"][shared] = number
     firsts = np.array([[0, 7], [0, 0], [0, 0]], np.int32)
     arrays = (packed["sequences"], packed["positions"], firsts, np.array([1, 2, 0], np.int32))
-    packing = Packing(*map(tf.constant, arrays))
-
-    def run(given: dict[str, np.ndarray], packing: Packing | None) -> tuple[np.ndarray, dict]:
-        with tf.GradientTape() as tape:
-            tape.watch(parameters)
-            ids, mask, segments = (tf.constant(given[name]) for name in names)
-            states = encode(
-                parameters, CONFIG, ids, mask, segments, key, first_token_only=True, packing=packing
-            )
-            loss = tf.reduce_sum(tf.sin(states))
-        gradients = tape.gradient(loss, parameters, unconnected_gradients="zero")
-        return states.numpy(), {n: tf.convert_to_tensor(g).numpy() for n, g in gradients.items()}
-
-    (states, gradients), (expected, expected_gradients) = run(packed, packing), run(plain, None)
-    assert states.shape == (3, 1, CONFIG.hidden_size)
-    np.testing.assert_allclose(states, expected, atol=2e-5)
-    for name, values in expected_gradients.items():
-        scale = max(1.0, np.abs(values).max())
-        assert np.abs(gradients[name] - values).max() < 1e-4 * scale, name
+    found = _states_and_gradients(packed, first_token_only=True, packing=Packing(*arrays))
+    assert found[0].shape == (3, 1, CONFIG.hidden_size)
+    _assert_same(found, _states_and_gradients(plain, first_token_only=True))

@@ -10,6 +10,7 @@ from multiberts.bert.model.optimization import (
     Decay,
     adam_updates,
     bias_corrections,
+    clipping_scale,
     learning_rate_schedule,
 )
 
@@ -41,6 +42,13 @@ def test_schedules_are_those_of_transformers(decay: Decay, warmup_steps: int) ->
         assert found == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-9, abs=1e-15)
         optimizer.step()
         schedule.step()
+
+
+def test_a_long_gradient_is_clipped_to_norm_one_and_a_short_one_stays() -> None:
+    """The norm is that of all variables together."""
+    for length, factor in ((0.5, 1.0), (1.0, 1.0), (1.6, 0.625), (5.0, 0.2)):
+        parts = {"a": np.array([0.6 * length], "f"), "b": np.array([[0.8 * length]], "f")}
+        assert [*map(float, clipping_scale(parts))] == pytest.approx([factor, length])
 
 
 @pytest.mark.parametrize(

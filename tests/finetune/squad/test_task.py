@@ -22,6 +22,7 @@ from multiberts.finetune.squad.task import SquadModel
 from multiberts.finetune.task import DataArguments, task_named
 from multiberts.finetune.training_options import TrainingOptions
 from multiberts.runs.errors import UserError
+from multiberts.tests.finetune.conftest import in_transformers
 from multiberts.tests.tools import warm
 
 OPTIONS = {"max_query_length": 4, "doc_stride": 6, "n_best_size": 8}
@@ -227,25 +228,11 @@ def test_loss_and_logits_are_those_of_transformers(
 ) -> None:
     """The same weights in BertForQuestionAnswering, which pads nothing."""
     torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    from multiberts.bert.checkpoint.hugging_face import hugging_face_name
-
     undisturbed = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     checkpoint, ours = read_data(squad_data(), make_checkpoint(**undisturbed), "questions")
     parameters = ours.initial_parameters(0)
     assert parameters["output_weights"].shape == (2, 32)
-    model = transformers.BertForQuestionAnswering(
-        transformers.BertConfig(
-            **json.loads(checkpoint.config.to_json()) | {"hidden_act": "gelu_new"}
-        )
-    ).eval()
-    state = model.state_dict()
-    heads = {"output_weights": "qa_outputs.weight", "output_bias": "qa_outputs.bias"}
-    for name, values in parameters.items():
-        if not name.startswith("bert/pooler"):
-            state[heads.get(name) or hugging_face_name(name)].copy_(
-                torch.from_numpy(values.T if name.endswith("kernel") else values)
-            )
+    model = in_transformers("BertForQuestionAnswering", "qa_outputs", checkpoint.config, parameters)
     windows = ours.train.windows
     lengths, counts = np.unique(windows.features.lengths, return_counts=True)
     length = int(lengths[counts.argmax()])
@@ -253,13 +240,15 @@ def test_loss_and_logits_are_those_of_transformers(
     monkeypatch.setattr(packing, "_length_of_batch", lambda *_: 48)
     batch = ours.batch(rows)
     assert PACKING[0] not in batch and batch["input_ids"].shape[1] > length  # ours is padded
+    given = {
+        "token_type_ids" if name == "segment_ids" else name: torch.tensor(values).long()
+        for name, values in batch.items()
+        if name in ("input_ids", "segment_ids", "start_positions", "end_positions")
+    }
+    for name in ("input_ids", "token_type_ids"):
+        given[name] = given[name][:, :length]
     with torch.no_grad():
-        expected = model(
-            input_ids=torch.from_numpy(batch["input_ids"][:, :length].astype(np.int64)),
-            token_type_ids=torch.from_numpy(batch["segment_ids"][:, :length].astype(np.int64)),
-            start_positions=torch.from_numpy(batch["start_positions"].astype(np.int64)),
-            end_positions=torch.from_numpy(batch["end_positions"].astype(np.int64)),
-        )
+        expected = model(**given)
     ours.trainer.start(parameters)
     step = ours.trainer.step(batch, 0.0, 0)
     assert float(step["loss"]) == pytest.approx(float(expected.loss), abs=1e-5)

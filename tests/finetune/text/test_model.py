@@ -11,6 +11,7 @@ from multiberts.finetune.packing import Shape
 from multiberts.finetune.task import DataArguments, task_named
 from multiberts.finetune.text import model as tested
 from multiberts.finetune.training_options import TrainingOptions
+from multiberts.tests.finetune.conftest import in_transformers
 from multiberts.tests.finetune.text.test_labels import TAGS, found_data, tag_rows, write
 
 
@@ -83,37 +84,6 @@ def test_a_packed_batch_gives_the_update_of_one_with_a_row_for_each(
     assert max(np.abs(other[name] - whole[name]).max() for name in start) > 1e-3
 
 
-def test_the_first_token_alone_has_the_states_and_gradients_of_the_whole_sequence(
-    make_checkpoint: Callable[..., Path], pair_data: Path
-) -> None:
-    import tensorflow as tf
-
-    from multiberts.bert.model.encoder import encode
-    from multiberts.finetune.features import sequence_batch
-
-    read, model = opened(make_checkpoint(), pair_data)
-    batch = sequence_batch(model.train.features, np.arange(6))
-    inputs = [batch[name] for name in ("input_ids", "input_mask", "segment_ids")]
-    weights = {n: tf.constant(v) for n, v in read.parameters.items() if n.startswith("bert/")}
-    key = tf.constant([3, 4], tf.uint32)
-
-    def states_and_gradients(first_token_only: bool) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        with tf.GradientTape() as tape:
-            tape.watch(weights)
-            states = encode(
-                weights, read.config, *inputs, dropout_key=key, first_token_only=first_token_only
-            )[:, :1]
-            loss = tf.reduce_sum(tf.sin(states))
-        gradients = tape.gradient(loss, weights, unconnected_gradients="zero")
-        return states.numpy(), {n: tf.convert_to_tensor(g).numpy() for n, g in gradients.items()}
-
-    states, gradients = states_and_gradients(False)
-    first, first_gradients = states_and_gradients(True)
-    np.testing.assert_allclose(first, states, atol=1e-5)
-    for name in gradients:
-        np.testing.assert_allclose(first_gradients[name], gradients[name], atol=2e-4, err_msg=name)
-
-
 def test_predictions_on_training_rows_are_those_of_a_set_of_these_rows(
     make_checkpoint: Callable[..., Path], pair_data: Path
 ) -> None:
@@ -131,6 +101,25 @@ def test_predictions_on_training_rows_are_those_of_a_set_of_these_rows(
     assert everything.scores is not None and everything.labels is not None
     np.testing.assert_allclose(found.scores, everything.scores[rows], atol=1e-5)
     assert list(found.labels) == everything.labels[rows].tolist()
+
+
+def test_logits_equal_those_of_transformers(
+    make_checkpoint: Callable[..., Path], pair_data: Path
+) -> None:
+    """The same weights in BertForSequenceClassification, on its own tokenisation of the pairs."""
+    transformers = pytest.importorskip("transformers")
+    checkpoint, ours = opened(make_checkpoint(), pair_data, sequence_length=14)
+    weights = ours.initial_parameters(0)
+    (predicted,) = ours.evaluate(weights)
+    theirs = in_transformers(
+        "BertForSequenceClassification", "classifier", checkpoint.config, weights
+    )
+    tokenizer = transformers.BertTokenizerFast(vocab=str(checkpoint.vocabulary.where))
+    examples = ours.evaluation[0].examples
+    cut = {"truncation": "longest_first", "max_length": 14, "padding": True, "return_tensors": "pt"}
+    encoded = tokenizer(examples.first_texts, examples.second_texts, **cut)
+    expected = theirs(**encoded).logits.detach().numpy()
+    np.testing.assert_allclose(predicted.scores, expected, atol=1e-5)
 
 
 UNDISTURBED = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
