@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import gzip
 import importlib.util
 import random
 import unicodedata
@@ -113,14 +112,13 @@ def test_words_are_ours_in_every_context(graph: Any) -> None:
     assert differences(texts, graph) == []
 
 
-def test_words_are_ours_on_random_strings(graph: Any) -> None:
-    assert differences(list(random_strings(5_000, seed=0)), graph) == []
-
-
-@pytest.mark.slow
-def test_words_are_ours_on_a_million_random_strings(graph: Any) -> None:
-    for seed in range(1, 51):
-        assert differences(list(random_strings(20_000, seed)), graph) == []
+@pytest.mark.parametrize(
+    ("count", "seeds"),
+    [(5_000, range(1)), pytest.param(20_000, range(1, 51), marks=pytest.mark.slow)],
+)
+def test_words_are_ours_on_random_strings(graph: Any, count: int, seeds: range) -> None:
+    for seed in seeds:
+        assert differences(list(random_strings(count, seed)), graph) == []
 
 
 @pytest.fixture(scope="module")
@@ -143,47 +141,6 @@ def test_ids_are_ours(make_graph_tokenizer: Any, vocabulary: Path) -> None:
 def test_a_batch_without_texts_has_no_ids(make_graph_tokenizer: Any, vocabulary: Path) -> None:
     assert make_graph_tokenizer(vocabulary)([]) == []
     assert make_graph_tokenizer(vocabulary)([""]) == [[]]
-
-
-def lines_of(path: Path) -> Iterator[str]:
-    content = path.read_bytes()
-    content = gzip.decompress(content) if path.suffix == ".gz" else content
-    for line in content.split(b"\n"):
-        yield line.decode("utf-8", errors="replace")
-
-
-def check_lines(
-    files: list[Path], vocabulary: Path, make_graph_tokenizer: Any, every: int = 1
-) -> int:
-    ours, graph, count = Vocabulary.open(vocabulary), make_graph_tokenizer(vocabulary), 0
-    for file in files:
-        lines = list(lines_of(file))[::every]
-        for start in range(0, len(lines), 2_000):
-            batch = lines[start : start + 2_000]
-            wrong = [
-                ascii(text[:200])
-                for text, one, other in zip(
-                    batch, graph(batch), ours.encode_batch(batch), strict=True
-                )
-                if one != other
-            ]
-            assert not wrong, (file, len(wrong), wrong[:3])
-        count += len(lines)
-    return count
-
-
-@pytest.mark.slow
-def test_ids_are_ours_on_a_fifth_of_all_lines_of_the_real_data(
-    shared_data: Path, make_graph_tokenizer: Any
-) -> None:
-    suffixes = (".tsv", ".txt", ".conll", ".json", "_conll", ".csv")
-    files = [
-        path
-        for path in sorted(shared_data.rglob("*"))
-        if path.is_file() and path.name.removesuffix(".gz").endswith(suffixes)
-    ]
-    vocabulary = shared_data / "bert" / "vocab.txt"
-    assert check_lines(files, vocabulary, make_graph_tokenizer, every=5) > 200_000
 
 
 @pytest.mark.slow

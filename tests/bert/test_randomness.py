@@ -33,30 +33,16 @@ def test_same_address_gives_the_same_stream_and_another_another():
 
 
 def test_bits_do_not_depend_on_the_process():
-    program = (
-        "import numpy as np; from multiberts.bert.randomness import *;"
-        "print(generator('a', 1).integers(2**63), hash_bits('a', 7, np.arange(3)).tolist(),"
-        "permuted_index(np.arange(9), 9, 'a', 2).tolist())"
+    bits = (
+        "[int(generator('a', 1).integers(2**63)), hash_bits('a', 7, np.arange(3)).tolist(), "
+        "permuted_index(np.arange(9), 9, 'a', 2).tolist()]"
     )
-    outputs = {
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={
-                **os.environ,
-                "PYTHONHASHSEED": hash_seed,
-                "PYTHONPATH": os.pathsep.join(sys.path),
-            },
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for hash_seed in ("1", "2")
-    }
-    here = (
-        f"{generator('a', 1).integers(2**63)} {hash_bits('a', 7, np.arange(3)).tolist()} "
-        f"{permuted_index(np.arange(9), 9, 'a', 2).tolist()}\n"
-    )
-    assert outputs == {here}
+    code = f"import numpy as np; from multiberts.bert.randomness import *; print({bits})"
+    for hash_seed in ("1", "2"):
+        path = os.pathsep.join(sys.path)
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": path}
+        done = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
+        assert done == f"{eval(bits)}\n"
 
 
 def test_vectorised_bits_are_those_of_single_addresses():

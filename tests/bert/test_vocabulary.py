@@ -84,74 +84,58 @@ def _changed(part, **fields):
     def change(folder):
         path = folder / "tokenizer.json"
         values = json.loads(path.read_text())
-        values[part] = (
-            values[part] + fields["more"] if "more" in fields else {**values[part], **fields}
-        )
+        values[part] |= fields
         path.write_text(json.dumps(values))
 
     return change
 
 
-def _only(name, **values):
-    """Leaves one file beside the vocabulary."""
-
-    def change(folder):
-        for path in folder.glob("*.json"):
-            path.unlink()
-        (folder / name).write_text(json.dumps(values))
-
-    return change
+def _added(folder):
+    path = folder / "tokenizer.json"
+    values = json.loads(path.read_text())
+    values["added_tokens"].append({"id": 7, "content": "[E1]", "special": True})
+    path.write_text(json.dumps(values))
 
 
-OTHERS = {
-    "tokenizer.json: normalizer.strip_accents is false, expected null or true": _changed(
-        "normalizer", strip_accents=False
-    ),
-    "tokenizer.json: normalizer.type is \"Sequence\", expected \"BertNormalizer\"": _changed(
-        "normalizer", type="Sequence", normalizers=[{"type": "NFKC"}]
-    ),
-    "tokenizer.json: normalizer.handle_chinese_chars is false, expected true": _changed(
-        "normalizer", handle_chinese_chars=False
-    ),
-    "tokenizer.json: pre_tokenizer.type is \"Whitespace\"": _changed("pre_tokenizer", type="Whitespace"),
-    "tokenizer.json: model.type is \"BPE\", expected \"WordPiece\"": _changed("model", type="BPE"),
-    "tokenizer.json: model.continuing_subword_prefix is \"@@\"": _changed(
-        "model", continuing_subword_prefix="@@"
-    ),
-    "tokenizer.json: model.max_input_chars_per_word is 50, expected 200 or 100": _changed(
-        "model", max_input_chars_per_word=50
-    ),
-    r"tokenizer.json: added_tokens has \['\[E1\]'\], expected none but \[PAD\]": _changed(
-        "added_tokens", more=[{"id": 7, "content": "[E1]", "special": True}]
-    ),
-    r"tokenizer.json: the piece '\[PAD\]' has the id 5, and 0 in .*vocab.txt": _changed(
-        "model", vocab={"[PAD]": 5}
-    ),
-    "tokenizer_config.json: tokenizer_class is \"BertJapaneseTokenizer\"": _only(
-        "tokenizer_config.json", tokenizer_class="BertJapaneseTokenizer"
-    ),
-    "tokenizer_config.json: word_tokenizer_type is \"mecab\", expected null": _only(
-        "tokenizer_config.json", word_tokenizer_type="mecab", subword_tokenizer_type="character"
-    ),
-    "config.json: tokenizer_class is \"BertJapaneseTokenizer\"": _only(
-        "config.json", tokenizer_class="BertJapaneseTokenizer"
-    ),
-    r"tokenizer_config.json: extra_special_tokens has \['\[E1\]'\]": _only(
-        "tokenizer_config.json", extra_special_tokens=["[E1]"]
-    ),
-    r"special_tokens_map.json: cls_token has \['<s>'\]": _only(
-        "special_tokens_map.json", cls_token={"content": "<s>"}
-    ),
-    r"added_tokens.json: added_tokens has \['\[E1\]'\]": _only("added_tokens.json", **{"[E1]": 7}),
-}  # fmt: skip
+JAPANESE = {"tokenizer_class": "BertJapaneseTokenizer"}
+MECAB = {"word_tokenizer_type": "mecab", "subword_tokenizer_type": "character"}
+# The file, its change or its only content where it is the only one, and the line that refuses it.
+OTHERS = [
+    ("tokenizer.json", _changed("normalizer", strip_accents=False),
+     "normalizer.strip_accents is false, expected null or true"),
+    ("tokenizer.json", _changed("normalizer", type="Sequence", normalizers=[{"type": "NFKC"}]),
+     'normalizer.type is "Sequence", expected "BertNormalizer"'),
+    ("tokenizer.json", _changed("normalizer", handle_chinese_chars=False),
+     "normalizer.handle_chinese_chars is false, expected true"),
+    ("tokenizer.json", _changed("pre_tokenizer", type="Whitespace"), 'pre_tokenizer.type is "Whitespace"'),
+    ("tokenizer.json", _changed("model", type="BPE"), 'model.type is "BPE", expected "WordPiece"'),
+    ("tokenizer.json", _changed("model", continuing_subword_prefix="@@"),
+     'model.continuing_subword_prefix is "@@"'),
+    ("tokenizer.json", _changed("model", max_input_chars_per_word=50),
+     "model.max_input_chars_per_word is 50, expected 200 or 100"),
+    ("tokenizer.json", _added, r"added_tokens has \['\[E1\]'\], expected none but \[PAD\]"),
+    ("tokenizer.json", _changed("model", vocab={"[PAD]": 5}),
+     r"the piece '\[PAD\]' has the id 5, and 0 in .*vocab.txt"),
+    ("tokenizer_config.json", JAPANESE, 'tokenizer_class is "BertJapaneseTokenizer"'),
+    ("tokenizer_config.json", MECAB, 'word_tokenizer_type is "mecab", expected null'),
+    ("config.json", JAPANESE, 'tokenizer_class is "BertJapaneseTokenizer"'),
+    ("tokenizer_config.json", {"extra_special_tokens": ["[E1]"]}, r"extra_special_tokens has \['\[E1\]'\]"),
+    ("special_tokens_map.json", {"cls_token": {"content": "<s>"}}, r"cls_token has \['<s>'\]"),
+    ("added_tokens.json", {"[E1]": 7}, r"added_tokens has \['\[E1\]'\]"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("message", OTHERS)
-def test_a_tokeniser_that_is_not_berts_is_refused(tmp_path, message):
+@pytest.mark.parametrize(("file", "change", "message"), OTHERS)
+def test_a_tokeniser_that_is_not_berts_is_refused(tmp_path, file, change, message):
     _saved(tmp_path)
     Vocabulary.open(tmp_path / "vocab.txt")
-    OTHERS[message](tmp_path)
-    with pytest.raises(UserError, match=message):
+    if isinstance(change, dict):
+        for path in tmp_path.glob("*.json"):
+            path.unlink()
+        (tmp_path / file).write_text(json.dumps(change))
+    else:
+        change(tmp_path)
+    with pytest.raises(UserError, match=f"{file}: {message}"):
         Vocabulary.open(tmp_path / "vocab.txt")
 
 

@@ -108,22 +108,15 @@ def test_few_rows_are_answered_without_tensorflow(
 ) -> None:
     """Every kind of head, of rows of several lengths."""
     file = tmp_path / "new.jsonl"
-    rows = [
-        {
-            "text": " ".join(CONTEXT[: 1 + n % 4] * (1 + n)),
-            "tokens": CONTEXT[: 1 + n % 4] * (1 + n),
-            "id": str(n),
-            "question": " ".join(QUESTION),
-            "context": " ".join(CONTEXT * (1 + n)),
-        }
-        for n in range(10)
-    ]
-    names = {
-        "BertForSequenceClassification": ("text",),
-        "BertForTokenClassification": ("tokens",),
-        "BertForQuestionAnswering": ("id", "question", "context"),
+    words = [CONTEXT[: 1 + n % 4] * (1 + n) for n in range(10)]
+    rows = {
+        "BertForSequenceClassification": [{"text": " ".join(row)} for row in words],
+        "BertForTokenClassification": [{"tokens": row} for row in words],
+        "BertForQuestionAnswering": [
+            {"id": str(n), "question": " ".join(QUESTION), "context": " ".join(CONTEXT * (1 + n))}
+            for n in range(10)
+        ],
     }[architecture]
-    rows = [{name: row[name] for name in names} for row in rows]
     file.write_text(json.dumps(rows[0]) + "\n")
     saved(architecture, file, **settings)
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -10,10 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multiberts.bert.checkpoint.checkpoint import write_checkpoint
-from multiberts.bert.model.configuration import BertConfig
-from multiberts.bert.model.initialization import initial_parameters
-from multiberts.bert.vocabulary import Vocabulary
 from multiberts.evaluate.imports.imported_runs import (
     ImportedRun,
     ImportedSet,
@@ -24,29 +20,16 @@ from multiberts.evaluate.imports.imported_runs import (
 from multiberts.finetune.pushing import push
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
+from multiberts.tests.bert.small_checkpoint import write_small
 from multiberts.tests.tools.fake_hub import TOKEN, FakeHub, hub_command
-
-CONFIG = BertConfig(
-    vocab_size=7, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
-    intermediate_size=16, max_position_embeddings=16,
-)  # fmt: skip
 
 
 @pytest.fixture
 def study(tmp_path: Path) -> dict[str, Any]:
     """Two checkpoints, two runs and a report, as the parameters of `push`."""
-    vocabulary = tmp_path / "given_vocab.txt"
-    vocabulary.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n")
     for seed in (0, 1):
         provenance = {"procedure": "base", "pretrain_seed": seed, "data_seed": seed, "step": 7}
-        weights = initial_parameters(CONFIG, seed)
-        write_checkpoint(
-            tmp_path / f"checkpoint_{seed}",
-            weights,
-            CONFIG,
-            Vocabulary.open(vocabulary),
-            provenance,
-        )
+        write_small(tmp_path / f"checkpoint_{seed}", seed, provenance=provenance)
         predictions = predictions_of(
             ["rte/0", "rte/1"], [1, 0], np.array([1, seed]), np.eye(2)[[1, seed]]
         )

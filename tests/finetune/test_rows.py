@@ -51,6 +51,10 @@ def test_training_stays_outside_the_fold_and_within_the_most() -> None:
     drawn = np.concatenate([rows.batch(step) for step in range(8)])
     assert len(set(drawn.tolist())) == rows.used == 12
     assert not set(drawn.tolist()) & set(rows.held_out.tolist())
+    other = rows_of(np.arange(50), max_train_examples=12, held_out_fold=2, finetune_seed=1)
+    assert {int(other.batch(step)[0]) for step in range(12)} == set(drawn.tolist())
+    outside = sorted({*range(50)} - {*rows.held_out.tolist()})
+    assert sorted(set(drawn.tolist())) != outside[:12]
 
 
 def test_too_few_examples_for_a_fifth_are_refused() -> None:

@@ -19,6 +19,7 @@ from multiberts.finetune.features import truncated_lengths
 from multiberts.finetune.prediction import predict
 from multiberts.runs.errors import UserError
 from multiberts.tests.checkpoint_command import checkpoint_command
+from multiberts.tests.good_files import checkpoint
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("tensorflow_text") is None, reason="needs the extra tensorflow"
@@ -194,44 +195,25 @@ def test_pairs_are_cut_as_training_cuts_them() -> None:
     ("change", "line"),
     [
         ("pre-trained", "multi_label_classification; fine-tune it first, with --keep=last"),
-        *(
-            (
-                kind,
-                f"is a model for {kind}, but a SavedModel is of a model of texts or pairs of texts, for one "
-                "of classification, regression, multi_label_classification; use `multiberts predict`",
-            )
-            for kind in ("own", *OTHER_KINDS)
-        ),
+        *((kind, f"is a model for {kind}, but a SavedModel is of a model of texts or pairs of texts, for one "
+           "of classification, regression, multi_label_classification; use `multiberts predict`")
+          for kind in ("own", *OTHER_KINDS)),
         ("there", "exists already; choose another TARGET"),
         ("no library", "needs TensorFlow and tensorflow-text, which tokenises in the graph ("),
         ("jax", "Keras computes with jax; set MULTIBERTS_ENGINE=tensorflow"),
         ("flag", "--to saved_model does not take --corpus"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_served_gets_one_line_and_leaves_nothing(
-    tmp_path: Path, make_checkpoint: Callable[..., Path], monkeypatch: pytest.MonkeyPatch,
-    change: str, line: str, capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, line: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    from multiberts.bert.checkpoint.checkpoint import read_checkpoint, write_checkpoint
-
-    checkpoint = read_checkpoint(make_checkpoint())
-    head = {"output_weights": np.ones((2, 32), np.float32), "output_bias": np.ones(2, np.float32)}
-    kind = change if change in ("own", *OTHER_KINDS) else "classification"
-    record = {
-        "task": "x",
-        "head": {"kind": kind, "labels": None, "num_texts": None,
-                 "variables": {name: list(values.shape) for name, values in head.items()}},
-        "sequence_length": 16, "do_lower_case": True, "arguments": {}, "learning_rate": None,
-        "finetune_seed": None, "epochs": None,
-    }  # fmt: skip
-    fine_tuned = change != "pre-trained"
-    write_checkpoint(
-        tmp_path / "model",
-        {**checkpoint.parameters, **(head if fine_tuned else {})},
-        checkpoint.config,
-        checkpoint.vocabulary,
-        {**checkpoint.provenance, **({"finetuned": record} if fine_tuned else {})},
-    )
+    checkpoint(tmp_path / "model", task=None if change == "pre-trained" else "pair")
+    if change in ("own", *OTHER_KINDS):
+        record = tmp_path / "model" / "checkpoint.json"
+        content = json.loads(record.read_text())
+        content["finetuned"]["head"]["kind"] = change
+        record.write_text(json.dumps(content))
     target = tmp_path / "served"
     arguments = ["convert", str(tmp_path / "model"), str(target), "--to", "saved_model"]
     if change == "there":

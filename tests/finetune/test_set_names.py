@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from multiberts.evaluate.imports.importing import import_predictions
-from multiberts.finetune.finetuning import finetune, write_sets
+from multiberts.finetune.finetuning import write_sets
 from multiberts.finetune.model import EvaluationSet
 from multiberts.finetune.predictor import spooled
 from multiberts.finetune.settings import data_of
@@ -93,17 +93,6 @@ def test_no_model_writes_over_its_sets_or_outside_its_run(tmp_path: Path, names:
 def test_the_longest_name_has_files(tmp_path: Path) -> None:
     (entry,) = write_sets(tmp_path, [answers("é" * 100)], epochs=123456.0).values()
     assert (tmp_path / entry["file"]).is_file()
-
-
-@pytest.mark.seconds
-def test_a_refused_run_has_not_begun(
-    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
-) -> None:
-    data = {"task": "RTE", "data_dir": str(pair_data), "checkpoint": str(make_checkpoint())}
-    further = {"held_out": str(pair_data / "dev.tsv")}
-    with pytest.raises(UserError, match="sets 2 and 3 of dev, held_out, held_out"):
-        finetune(run_dir=str(tmp_path / "run"), **data, evaluation_files=further, held_out_fold=1)
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

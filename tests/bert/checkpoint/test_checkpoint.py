@@ -21,37 +21,15 @@ from multiberts.bert.checkpoint.checkpoint import (
     write_checkpoint,
 )
 from multiberts.bert.checkpoint.tensor_bundle import write_bundle
-from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.initialization import initial_parameters
 from multiberts.bert.vocabulary import Vocabulary
 from multiberts.runs.errors import UserError
-
-CONFIG = BertConfig(
-    vocab_size=7, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
-)
-PROVENANCE = {"procedure": "base", "pretrain_seed": 3, "data_seed": 4, "step": 20}
-
-
-def write(folder: Path, weights: Any, vocabulary: Path, facts: Any = PROVENANCE) -> None:
-    write_checkpoint(folder, weights, CONFIG, Vocabulary.open(vocabulary), facts)
+from multiberts.tests.bert.small_checkpoint import CONFIG, write_small
 
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    vocabulary = tmp_path / "given_vocab.txt"
-    vocabulary.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n")
-    directory = tmp_path / "step_20"
-    write(directory, initial_parameters(CONFIG, 3), vocabulary)
-    return directory
-
-
-def test_layout_of_a_tf1_checkpoint(checkpoint: Path) -> None:
-    import tensorflow as tf
-
-    variables = dict(tf.train.list_variables(str(checkpoint / "bert.ckpt")))
-    assert variables["bert/encoder/layer_0/attention/self/query/kernel"] == [8, 8]
-    assert variables["global_step"] == []
-    assert {"bert_config.json", "vocab.txt", INDEX, DATA} < {p.name for p in checkpoint.iterdir()}
+    return write_small(tmp_path / "step_20")
 
 
 def test_variables_in_pieces_are_joined_by_the_printed_cure(
@@ -108,25 +86,11 @@ def test_a_checkpoint_of_objects_is_named_and_its_arrays_can_be_written_by_name(
     assert all(np.array_equal(read[name], values[name]) for name in values)
 
 
-def test_optimiser_slots_are_left_out(tmp_path: Path, checkpoint: Path) -> None:
-    parameters = initial_parameters(CONFIG, 3)
-    slots = {f"{name}/adam_m": values for name, values in parameters.items()}
-    write_checkpoint(
-        tmp_path / "slots",
-        {**parameters, **slots},
-        CONFIG,
-        Vocabulary.open(checkpoint / "vocab.txt"),
-        PROVENANCE,
-    )
-    assert read_checkpoint(tmp_path / "slots").parameters.keys() == parameters.keys()
-
-
-def test_unknown_step_is_not_made_up(tmp_path: Path, checkpoint: Path) -> None:
-    parameters = initial_parameters(CONFIG, 3)
-    write(tmp_path / "unknown", parameters, checkpoint / "vocab.txt", {})
-    assert set(read_checkpoint(tmp_path / "unknown").provenance.values()) == {None}
-    (tmp_path / "unknown" / "checkpoint.json").unlink()
-    assert read_checkpoint(tmp_path / "unknown").provenance["step"] is None
+def test_unknown_step_is_not_made_up(tmp_path: Path) -> None:
+    unknown = write_small(tmp_path / "unknown", provenance={})
+    assert set(read_checkpoint(unknown).provenance.values()) == {None}
+    (unknown / "checkpoint.json").unlink()
+    assert read_checkpoint(unknown).provenance["step"] is None
 
 
 @pytest.mark.parametrize("prefix", ["bert.ckpt", "bert_model.ckpt", "model.ckpt-20"])
@@ -168,15 +132,8 @@ def test_a_cased_vocabulary_is_said(checkpoint: Path, capsys: pytest.CaptureFixt
         read = read_checkpoint(checkpoint)
         for layout in ("tf1", "hugging_face"):
             copy = checkpoint.parent / f"{layout}_{said}"
-            vocabulary, provenance = read.vocabulary.where, read.provenance
-            write_checkpoint(
-                copy,
-                read.parameters,
-                read.config,
-                Vocabulary.open(vocabulary),
-                provenance,
-                layout=layout,
-            )
+            parts = (read.parameters, read.config, Vocabulary.open(read.vocabulary.where))
+            write_checkpoint(copy, *parts, read.provenance, layout=layout)
             read_checkpoint(copy)
             assert Vocabulary.open(copy / "vocab.txt").lower_case is said
             assert "tokenizer_config.json" in read_provenance(copy)["files"]
@@ -216,5 +173,5 @@ def test_opened_twice_a_checkpoint_is_equal_until_its_files_change(checkpoint: P
     first, again = Checkpoint.open(checkpoint), Checkpoint.open(checkpoint)
     assert first == again
     assert len({first, again}) == 1
-    write(checkpoint, initial_parameters(CONFIG, 4), checkpoint / "vocab.txt")
+    write_small(checkpoint, seed=4)
     assert Checkpoint.open(checkpoint) != first

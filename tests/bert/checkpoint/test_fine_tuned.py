@@ -186,7 +186,10 @@ def test_a_head_that_googles_scripts_trained_is_read(
     layer = getattr(theirs, head)
     np.testing.assert_array_equal(layer.weight.detach(), values[f"{scope}output_weights"])
     np.testing.assert_array_equal(layer.bias.detach(), values[f"{scope}output_bias"])
-    assert read_checkpoint(tmp_path).provenance["step"] is None  # 343 are not of pre-training
+    read = read_checkpoint(tmp_path)
+    assert read.parameters.keys() == _encoder().keys()
+    assert read.head.keys() == {name.removeprefix(scope) for name in shapes}
+    assert read.provenance["step"] is None  # 343 are not of pre-training
 
 
 def test_what_is_left_out_of_a_checkpoint_is_said(

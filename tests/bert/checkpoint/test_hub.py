@@ -8,12 +8,9 @@ from typing import Any
 
 import pytest
 
-from multiberts.bert.checkpoint.checkpoint import write_checkpoint
 from multiberts.bert.checkpoint.hub import check_name, checkpoint_directory
-from multiberts.bert.model.configuration import BertConfig
-from multiberts.bert.model.initialization import initial_parameters
-from multiberts.bert.vocabulary import Vocabulary
 from multiberts.runs.errors import UserError
+from multiberts.tests.bert.small_checkpoint import write_small
 from multiberts.tests.tools.fake_hub import FakeHub, hub_command
 
 FIRST, SECOND = "1" * 40, "2" * 40
@@ -27,19 +24,10 @@ def commit_of(hub: FakeHub, commit: str) -> Path:
 @pytest.fixture
 def hub(tmp_path: Path) -> FakeHub:
     pytest.importorskip("huggingface_hub")
-    vocabulary = tmp_path / "given_vocab.txt"
-    vocabulary.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n")
-    config = BertConfig(
-        vocab_size=7, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
-        intermediate_size=16, max_position_embeddings=16,
-    )  # fmt: skip
     folders = {}
     for seed, commit in enumerate((FIRST, SECOND)):
-        folder = folders[commit] = tmp_path / f"commit_{seed}"
-        weights = initial_parameters(config, seed)
-        write_checkpoint(
-            folder, weights, config, Vocabulary.open(vocabulary), {}, layout="hugging_face"
-        )
+        folder = write_small(tmp_path / f"commit_{seed}", seed, "hugging_face", {})
+        folders[commit] = folder
         (folder / "checkpoint.json").unlink()
         (folder / "pytorch_model.bin").write_bytes(b"not fetched: there is a safer file")
     return FakeHub(tmp_path / "uploads", {f"models/{REPOSITORY}": folders})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from collections.abc import Callable
@@ -10,41 +11,14 @@ from typing import Any
 
 import pytest
 
-from multiberts.bert.checkpoint.checkpoint import (
-    DATA,
-    INDEX,
-    Checkpoint,
-    read_checkpoint,
-    write_checkpoint,
-)
-from multiberts.bert.model.configuration import BertConfig
-from multiberts.bert.model.initialization import initial_parameters
-from multiberts.bert.vocabulary import Vocabulary
+from multiberts.bert.checkpoint.checkpoint import DATA, INDEX, Checkpoint, read_checkpoint
 from multiberts.runs.errors import UserError
+from multiberts.tests.bert import small_checkpoint
+from multiberts.tests.bert.small_checkpoint import PIECES, PROVENANCE, write_small
 
-CONFIG = BertConfig(
-    vocab_size=7, hidden_size=8, num_hidden_layers=3, num_attention_heads=2, intermediate_size=16
-)
-PIECES = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n"
-PROVENANCE = {"procedure": "base", "pretrain_seed": 3, "data_seed": 4, "step": 20}
+CONFIG = dataclasses.replace(small_checkpoint.CONFIG, num_hidden_layers=3)
 # Changes a folder; may return another path, which is opened instead.
 Change = Callable[[Path], Path | None]
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Callable[[str], Path]:
-    """Writes a sound checkpoint in a layout."""
-
-    def make(layout: str) -> Path:
-        vocabulary = tmp_path / "given_vocab.txt"
-        vocabulary.write_text(PIECES)
-        folder, opened = tmp_path / "step_20", Vocabulary.open(vocabulary)
-        write_checkpoint(
-            folder, initial_parameters(CONFIG, 3), CONFIG, opened, PROVENANCE, layout=layout
-        )
-        return folder
-
-    return make
 
 
 def bare(*changes: Change) -> Change:
@@ -179,8 +153,8 @@ READ: dict[str, list[tuple[Change, str]]] = {
     ],
 )
 def test_it_is_refused(
-    make: Callable[[str], Path], call: Callable[[Path], Any], layout: str, change: Change, line: str
+    tmp_path: Path, call: Callable[[Path], Any], layout: str, change: Change, line: str
 ) -> None:
-    folder = make(layout)
+    folder = write_small(tmp_path / "step_20", layout=layout, config=CONFIG)
     with pytest.raises(UserError, match=line):
         call(change(folder) or folder)

@@ -8,17 +8,11 @@ from typing import Any
 
 import pytest
 
-from multiberts.bert.checkpoint.checkpoint import read_checkpoint, write_checkpoint
-from multiberts.bert.model.configuration import REQUIRED, BertConfig, own_fields
-from multiberts.bert.model.initialization import initial_parameters
-from multiberts.bert.vocabulary import Vocabulary
+from multiberts.bert.checkpoint.checkpoint import read_checkpoint
+from multiberts.bert.model.configuration import REQUIRED, own_fields
 from multiberts.runs.errors import UserError
+from multiberts.tests.bert.small_checkpoint import write_small
 
-PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat"]
-CONFIG = BertConfig(
-    vocab_size=len(PIECES), hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
-    intermediate_size=8, max_position_embeddings=8,
-)  # fmt: skip
 # Values that make another model in transformers.
 OTHERS: dict[str, Any] = {
     "add_cross_attention": True, "attention_type": "block_sparse", "classifier_dropout": 0.3,
@@ -40,11 +34,7 @@ FILES = {"tf1": "bert_config.json", "hugging_face": "config.json"}
 @pytest.fixture(params=FILES)
 def configuration(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """The configuration's file of a checkpoint in each layout, as a stranger's: without our record."""
-    vocabulary = tmp_path / "pieces.txt"
-    vocabulary.write_text("".join(f"{piece}\n" for piece in PIECES))
-    opened = Vocabulary.open(vocabulary)
-    folder, weights = tmp_path / "model", initial_parameters(CONFIG, 0)
-    write_checkpoint(folder, weights, CONFIG, opened, {}, layout=request.param)
+    folder = write_small(tmp_path / "model", layout=request.param)
     (folder / "checkpoint.json").unlink()
     return folder / FILES[request.param]
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import collections
-import gzip
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ import pytest
 from multiberts.finetune.coreference.conll import Mention, conll_files, read_conll
 from multiberts.runs.errors import UserError
 
-HEAD = "#begin document (d); part 000\n"
+HEAD, END = "#begin document (d); part 000\n", "#end document\n"
 
 
 def line(number: int, word: str, brackets: str = "-") -> str:
@@ -18,32 +17,16 @@ def line(number: int, word: str, brackets: str = "-") -> str:
 
 def test_nested_mentions_and_sentences(tmp_path: Path) -> None:
     path = tmp_path / "a.conll"
-    path.write_text(
-        HEAD
-        + line(0, "the", "(2|(7")
-        + line(1, "king", "7)")
-        + line(2, "'s", "-")
-        + line(3, "cook", "2)")
-        + "\n"
-        + line(0, "he", "(7)|(9)")
-        + "#end document\n"
-    )
+    words = [("the", "(2|(7"), ("king", "7)"), ("'s", "-"), ("cook", "2)")]
+    first = "".join(line(number, *word) for number, word in enumerate(words))
+    path.write_text(HEAD + first + "\n" + line(0, "he", "(7)|(9)") + END)
     (document,) = read_conll(path)
     assert document.name == "d/000"
     assert document.sentences == [["the", "king", "'s", "cook"], ["he"]]
-    assert document.mentions == [
-        Mention(0, 1, "7"),
-        Mention(0, 3, "2"),
-        Mention(4, 4, "7"),
-        Mention(4, 4, "9"),
-    ]
-
-
-def test_an_entity_may_hold_a_mention_of_itself(tmp_path: Path) -> None:
-    path = tmp_path / "a.conll"
-    path.write_text(
-        HEAD + line(0, "w", "(1") + line(1, "x", "(1)") + line(2, "y", "1)") + "#end document\n"
-    )
+    places = [(0, 1, "7"), (0, 3, "2"), (4, 4, "7"), (4, 4, "9")]
+    assert document.mentions == [Mention(*place) for place in places]
+    # An entity may hold a mention of itself.
+    path.write_text(HEAD + line(0, "w", "(1") + line(1, "x", "(1)") + line(2, "y", "1)") + END)
     assert read_conll(path)[0].mentions == [Mention(0, 2, "1"), Mention(1, 1, "1")]
 
 
@@ -100,23 +83,14 @@ def test_folders_are_searched_for_gold_files_first(tmp_path: Path) -> None:
     [
         (line(0, "word"), "line 1: found a word outside a document"),
         (HEAD + line(0, "word"), "line 1: document 'd/000' has no `#end document`"),
-        (HEAD + "\n" + line(0, "w", "(3") + "#end document\n", "line 3: the mention of entity 3"),
-        (
-            HEAD + line(0, "w", "3)") + "#end document\n",
-            "line 2: '3)' closes a mention of entity 3",
-        ),
-        (
-            HEAD + line(0, "w", "3") + "#end document\n",
-            "line 2: found '3' in the coreference column",
-        ),
-        (HEAD + line(0, "w", "((3)") + "#end document\n", "line 2: found '((3)'"),
-        (HEAD + "d\t0\tw\n#end document\n", "line 2: found 3 columns, expected at least 5"),
-        (
-            HEAD + "#end document\n" + HEAD + "#end document\n",
-            "line 3: document 'd/000' appears a sec",
-        ),
+        (HEAD + "\n" + line(0, "w", "(3") + END, "line 3: the mention of entity 3"),
+        (HEAD + line(0, "w", "3)") + END, "line 2: '3)' closes a mention of entity 3"),
+        (HEAD + line(0, "w", "3") + END, "line 2: found '3' in the coreference column"),
+        (HEAD + line(0, "w", "((3)") + END, "line 2: found '((3)'"),
+        (HEAD + "d\t0\tw\n" + END, "line 2: found 3 columns, expected at least 5"),
+        (HEAD + END + HEAD + END, "line 3: document 'd/000' appears a sec"),
         (HEAD + HEAD, "line 2: found '#begin document (d); part 000', expected"),
-        ("#end document\n", "line 1: found the end of a document that did not begin"),
+        (END, "line 1: found the end of a document that did not begin"),
         ("# a comment\n", "holds no document"),
     ],
 )
@@ -132,29 +106,23 @@ def test_malformed_files_are_refused_with_their_line(
 
 
 @pytest.mark.parametrize(
-    ("split", "documents", "sentences", "words", "mentions", "entities"),
+    ("split", "counts"),
     [
-        ("train", 177, 10224, 177410, 23320, 5311),
-        ("dev", 30, 1575, 28119, 3818, 857),
-        ("test", 30, 1464, 28397, 3581, 858),
-        ("test2", 25, 1327, 17637, 1889, 451),
+        # Documents, sentences, words, mentions, entities.
+        ("train", (177, 10224, 177410, 23320, 5311)),
+        ("dev", (30, 1575, 28119, 3818, 857)),
+        ("test", (30, 1464, 28397, 3581, 858)),
+        ("test2", (25, 1327, 17637, 1889, 451)),
     ],
 )
 def test_ontogum_has_its_published_counts(
-    shared_data: Path,
-    split: str,
-    documents: int,
-    sentences: int,
-    words: int,
-    mentions: int,
-    entities: int,
+    shared_data: Path, split: str, counts: tuple[int, ...]
 ) -> None:
     found = read_conll(shared_data / f"coref/ontogum/ontogum_v11.1.{split}.v4_gold_conll.gz")
-    assert len(found) == documents
-    assert sum(len(document.sentences) for document in found) == sentences
-    assert sum(len(s) for document in found for s in document.sentences) == words
-    assert sum(len(document.mentions) for document in found) == mentions
-    assert sum(len({m.entity for m in document.mentions}) for document in found) == entities
+    sentences = [sentence for document in found for sentence in document.sentences]
+    mentions = [(document.name, m.entity) for document in found for m in document.mentions]
+    numbers = len(found), len(sentences), sum(map(len, sentences)), len(mentions), len({*mentions})
+    assert numbers == counts
 
 
 def test_litbank_has_its_published_counts(shared_data: Path) -> None:
@@ -167,22 +135,3 @@ def test_litbank_has_its_published_counts(shared_data: Path) -> None:
     sizes = [collections.Counter(m.entity for m in document.mentions) for document in found]
     assert sum(map(len, sizes)) == 7927
     assert sum(size == 1 for counter in sizes for size in counter.values()) == 5763
-
-
-def test_litbank_mentions_are_where_the_brackets_are(shared_data: Path) -> None:
-    """Each word's openings and closings, counted from the last column by another reader."""
-    path = shared_data / "coref/litbank/litbank_100.conll.gz"
-    lines = gzip.decompress(path.read_bytes()).decode().splitlines()
-    words = [line.split("\t") for line in lines if line and not line.startswith("#")]
-    opened = [columns[-1].count("(") for columns in words]
-    closed = [columns[-1].count(")") for columns in words]
-    position, found_open, found_closed, spans = 0, [0] * len(words), [0] * len(words), 0
-    for document in read_conll(path):
-        for mention in document.mentions:
-            found_open[position + mention.first] += 1
-            found_closed[position + mention.last] += 1
-            spans += mention.first < mention.last
-        position += sum(map(len, document.sentences))
-    assert found_open == opened
-    assert found_closed == closed
-    assert spans > 9000

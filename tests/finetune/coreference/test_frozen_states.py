@@ -17,7 +17,6 @@ from multiberts.finetune.coreference.frozen_states import (
 )
 from multiberts.finetune.coreference.mention_pairs import MentionPairs, winogender_pairs
 from multiberts.finetune.coreference.winogender_schemas import Sentence, read_winogender
-from multiberts.runs.errors import UserError
 
 
 @pytest.fixture
@@ -69,24 +68,6 @@ def test_states_are_those_of_each_sentence_alone(
         assert not padded[0, end - begin :].any()
 
 
-@pytest.mark.parametrize("kept", [ENDPOINTS, MEAN, TOKENS])
-def test_files_hold_what_memory_would(
-    encoder: Checkpoint,
-    pairs: MentionPairs,
-    tmp_path: Path,
-    kept: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    expected = states_of(pairs, encoder, kept)
-    folder = tmp_path / "states"
-    states_of(pairs, encoder, kept, folder=folder)
-    monkeypatch.setattr(tested, "_encoded", None)  # found, not made again
-    found = states_of(pairs, encoder, kept, folder=folder)
-    assert isinstance(found.values, np.memmap)
-    np.testing.assert_array_equal(found.values, expected.values)
-    np.testing.assert_array_equal(found.offsets, expected.offsets)
-
-
 def test_other_inputs_have_files_of_their_own(
     encoder: Checkpoint, pairs: MentionPairs, make_checkpoint: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -117,14 +98,6 @@ def test_a_killed_encoding_is_made_again(
     assert not any(path.is_dir() for path in folder.iterdir())
     monkeypatch.setattr(tested, "_encoded", whole)
     states_of(pairs, encoder, MEAN, folder=folder)
-
-
-def test_a_folder_that_cannot_be_written_is_named(
-    encoder: Checkpoint, pairs: MentionPairs, tmp_path: Path
-) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="encodings_dir: cannot write .*file"):
-        states_of(pairs, encoder, MEAN, folder=tmp_path / "file")
 
 
 def test_tokens_are_padded_span_by_span() -> None:

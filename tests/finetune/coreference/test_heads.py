@@ -107,24 +107,6 @@ def test_scores_are_those_of_torch(representation: str) -> None:
     np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-5)
 
 
-def test_padding_spans_changes_nothing() -> None:
-    spans, pairs = spans_and_pairs()
-    states = states_of("self_attention", spans)
-    predictor = forward_pass(PairNetwork(CONFIG, representation="self_attention"), False)
-    given = weights("self_attention")
-    rows = np.arange(16)
-    batch = pair_batch("self_attention", pairs, states, rows)
-    assert batch["pronouns"].shape[1] == 16  # the bucket that holds 12 tokens
-    expected = predictor(given, batch)["logits"]
-    longer = {
-        name: np.pad(array, [(0, 0), (0, 7)] + [(0, 0)] * (array.ndim - 2), constant_values=9)
-        for name, array in batch.items()
-    }
-    for side in ("pronouns", "candidates"):
-        longer[f"{side}_mask"][:, 16:] = 0
-    np.testing.assert_allclose(predictor(given, longer)["logits"], expected, atol=1e-5)
-
-
 def test_dropout_is_in_training_only() -> None:
     """One training step from the same state: its loss is not that of prediction."""
     spans, pairs = spans_and_pairs()

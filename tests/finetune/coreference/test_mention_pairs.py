@@ -9,7 +9,7 @@ import pytest
 
 from multiberts.bert.vocabulary import Vocabulary
 from multiberts.finetune.coreference.conll import read_conll
-from multiberts.finetune.coreference.gap import read_gap
+from multiberts.finetune.coreference.gap import COLUMNS, GapExample, read_gap
 from multiberts.finetune.coreference.mention_pairs import (
     MentionPairs,
     PairCollector,
@@ -20,6 +20,7 @@ from multiberts.finetune.coreference.mention_pairs import (
 from multiberts.finetune.coreference.mention_pairs import pair_texts as mention_texts
 from multiberts.finetune.coreference.winogender_schemas import read_winogender
 from multiberts.runs.errors import UserError
+from multiberts.tests.finetune.conftest import conll
 
 
 def conll_pairs(documents, tokenizer: Vocabulary, *arguments, **options) -> MentionPairs:
@@ -48,18 +49,16 @@ def pair_texts(pairs: MentionPairs, tokenizer: Vocabulary) -> list[tuple[str, st
     ]
 
 
+def written(tmp_path: Path, *sentences: str) -> Path:
+    path = tmp_path / "d.conll"
+    path.write_text(conll({"d": list(sentences)}))
+    return path
+
+
 @pytest.fixture
 def document_file(tmp_path: Path) -> Path:
-    path = tmp_path / "d.conll"
-    words = "Mary (1)|told -|the (2|zebra 2)|she (1)|was -"
-    lines = ["#begin document (d); part 0"]
-    for sentence in (words, "the (2|zebra 2)|and -|Paul (3)|came -", "he (3)|is -|it -"):
-        for number, token in enumerate(sentence.split("|")):
-            word, brackets = token.split()
-            lines.append(f"d\t0\t{number}\t{word}\t-\t{brackets}".replace("\t2)", "\t2)"))
-        lines.append("")
-    path.write_text("\n".join([*lines, "#end document", ""]))
-    return path
+    first = "Mary/(1) told the/(2 zebra/2) she/(1) was"
+    return written(tmp_path, first, "the/(2 zebra/2) and Paul/(3) came", "he/(3) is it")
 
 
 def test_pronouns_meet_the_other_mentions_of_their_window(
@@ -81,7 +80,7 @@ def test_pronouns_meet_the_other_mentions_of_their_window(
     assert shown["pronoun"] == ["he", "she"] and shown["mention"] == ["the zebra", "the zebra"]
     whole = "mary told the zebra she was the zebra and paul came he is it"
     assert shown["context"] == [whole, whole]
-    assert pairs.pair_ids[0] == "dev/d/0/4-0-0"
+    assert pairs.pair_ids[0] == "dev/d/000/4-0-0"
     assert len(set(pairs.pair_ids)) == 8
 
 
@@ -153,25 +152,20 @@ def test_gap_windows_hold_pronoun_and_name(vocabulary: Path, tmp_path: Path) -> 
     tokenizer = Vocabulary.open(vocabulary)
     text = "it is red " * 4 + "Mary told Anna about a cake and she was late " + "it is fine " * 4
     places = {name: text.index(name) for name in ("Mary", "Anna", "she")}
-    row = [
-        "t-1", text, "she", places["she"], "Mary", places["Mary"], "TRUE", "Anna", places["Anna"],
-    ]  # fmt: skip
-    header = "ID Text Pronoun Pronoun-offset A A-offset A-coref B B-offset B-coref URL"
-    path = tmp_path / "gap.tsv"
-    path.write_text(
-        "\t".join(header.split()) + "\n" + "\t".join(map(str, [*row, "FALSE", "u"])) + "\n"
-    )
-    examples = read_gap(path)
+
+    def read(text: str) -> list[GapExample]:
+        row = ["t-1", text, "she", places["she"]]
+        row += ["Mary", places["Mary"], "TRUE", "Anna", places["Anna"], "FALSE", "u"]
+        lines = ("\t".join(map(str, cells)) + "\n" for cells in (COLUMNS, row))
+        (tmp_path / "gap.tsv").write_text("".join(lines))
+        return read_gap(tmp_path / "gap.tsv")
+
+    examples = read(text)
     pairs = gap_pairs(examples, tokenizer, 16, "gap")
     assert pair_texts(pairs, tokenizer) == [("she", "mary", 1), ("she", "anna", 0)]
     assert pairs.sequences.lengths.tolist() == [16, 16]
     # At the passage's end a window has more text before, and is as full: both are the same one.
-    near_end = tmp_path / "near_end.tsv"
-    row[1] = text[: text.index(" was late")]
-    near_end.write_text(
-        "\t".join(header.split()) + "\n" + "\t".join(map(str, [*row, "FALSE", "u"])) + "\n"
-    )
-    at_end = gap_pairs(read_gap(near_end), tokenizer, 14, "gap")
+    at_end = gap_pairs(read(text[: text.index(" was late")]), tokenizer, 14, "gap")
     assert pair_texts(at_end, tokenizer) == [("she", "mary", 1), ("she", "anna", 0)]
     assert at_end.sequences.lengths.tolist() == [14]
     # A passage that fits whole is one window.
@@ -219,11 +213,7 @@ def test_every_two_mentions_meet_either_way(vocabulary: Path, document_file: Pat
 
 
 def test_a_place_with_two_entities_is_one_mention(vocabulary: Path, tmp_path: Path) -> None:
-    path = tmp_path / "d.conll"
-    words = ["Mary\t(1)", "told\t-", "Anna\t(2)", "she\t(1)|(2)", "was\t-", "early\t(3)"]
-    rows = [f"d\t0\t{number}\t{word}" for number, word in enumerate(words)]
-    path.write_text("\n".join(["#begin document (d); part 0", *rows, "#end document", ""]))
-    # The word's column is the fourth, the brackets' the last, and there are five.
+    path = written(tmp_path, "Mary/(1) told Anna/(2) she/(1)|(2) was early/(3)")
     tokenizer = Vocabulary.open(vocabulary)
     pairs = conll_pairs(read_conll(path), tokenizer, 64, "dev")
     assert pair_texts(pairs, tokenizer) == [
@@ -267,10 +257,7 @@ def test_litbank_pairs_are_those_of_a_plain_count(shared_data: Path) -> None:
 
 
 def test_a_pronoun_is_no_part_of_what_it_means(vocabulary: Path, tmp_path: Path) -> None:
-    path = tmp_path / "d.conll"
-    words = ["John\t(1)", "told\t-", "his\t(2|(1)", "guest\t2)", "about\t-", "Anna\t(3)"]
-    rows = [f"d\t0\t{number}\t{word}" for number, word in enumerate(words)]
-    path.write_text("\n".join(["#begin document (d); part 0", *rows, "#end document", ""]))
+    path = written(tmp_path, "John/(1) told his/(2|(1) guest/2) about Anna/(3)")
     tokenizer = Vocabulary.open(vocabulary)
     pairs = conll_pairs(read_conll(path), tokenizer, 64, "dev")
     assert pair_texts(pairs, tokenizer) == [("his", "john", 1), ("his", "anna", 0)]

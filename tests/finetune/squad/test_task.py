@@ -183,43 +183,6 @@ def test_leaving_questions_unanswered_is_learnt(
     assert not (tmp_path / "third").exists()
 
 
-def test_two_ways_of_training_are_compared_across_seeds(
-    tmp_path: Path,
-    fine_tune: Callable[..., Path],
-    make_checkpoint: Callable[..., Path],
-    squad_data: Callable[..., Path],
-) -> None:
-    """From questions to an interval: a model that has hardly trained against one that has learnt."""
-    from multiberts.stats.compare.two_arms import compare
-
-    folder = squad_data()
-    sides = {}
-    for num_epochs in (0.2, 10):
-        given = {"learning_rate": 2e-3, "num_epochs": num_epochs}
-        runs = [
-            fine_tune(
-                "questions",
-                folder,
-                f"{num_epochs}_{seed}",
-                checkpoint=make_checkpoint(seed),
-                **given,
-            )
-            for seed in (0, 1)
-        ]
-        sides[num_epochs] = read_predictions(runs, "dev")
-    found = compare(sides[0.2], sides[10], "squad_f1", n_resamples=200)
-    means = [
-        np.mean([scores_of(tmp_path / f"{n}_{seed}", "dev")["squad_f1"] for seed in (0, 1)])
-        for n in (0.2, 10)
-    ]
-    assert found.base.estimate == pytest.approx(means[0], abs=1e-9)
-    assert found.experiment is not None
-    assert found.experiment.estimate == pytest.approx(means[1], abs=1e-9)
-    assert found.estimate == pytest.approx(means[1] - means[0], abs=1e-9)
-    low, high = found.intervals["percentile"].low, found.intervals["percentile"].high
-    assert 0 < low <= found.estimate <= high <= 1
-
-
 @pytest.mark.usefixtures("eager")
 def test_loss_and_logits_are_those_of_transformers(
     make_checkpoint: Callable[..., Path],
@@ -232,6 +195,9 @@ def test_loss_and_logits_are_those_of_transformers(
     checkpoint, ours = read_data(squad_data(), make_checkpoint(**undisturbed), "questions")
     parameters = ours.initial_parameters(0)
     assert parameters["output_weights"].shape == (2, 32)
+    drawn = [ours.initial_parameters(seed)["output_weights"] for seed in (0, 1)]
+    np.testing.assert_array_equal(drawn[0], parameters["output_weights"])
+    assert (drawn[1] != drawn[0]).all()
     model = in_transformers("BertForQuestionAnswering", "qa_outputs", checkpoint.config, parameters)
     windows = ours.train.windows
     lengths, counts = np.unique(windows.features.lengths, return_counts=True)
@@ -284,23 +250,6 @@ def test_packed_windows_give_the_update_of_windows_with_a_row_for_each(
     # It moves the scores of all places alike: its gradient is rounding alone.
     for name in whole.keys() - {"output_bias"}:
         np.testing.assert_allclose(packed[name], whole[name], atol=2e-5, err_msg=name)
-
-
-@pytest.mark.slow  # padding changes no loss and no logits: test_loss_and_logits_are_those_of_transformers
-def test_answers_do_not_depend_on_padding(
-    fine_tune: Callable[..., Path], squad_data: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Trimmed to buckets or padded to 48, training and answers are the same up to rounding."""
-    from multiberts.finetune import features
-
-    folder, found = squad_data(unanswerable=True), {}
-    for name in ("trimmed", "padded"):
-        run = fine_tune("squad-v2.0", folder, name, learning_rate=1e-3, num_epochs=2)
-        found[name] = read_file(run / "predictions" / "dev.tfrecord").outputs
-        monkeypatch.setattr(features, "BUCKET_LENGTHS", (48,))
-        monkeypatch.setattr(packing, "_length_of_batch", lambda *_: 48)
-    for column in ("start_logit", "end_logit", "null_odds"):
-        np.testing.assert_allclose(found["trimmed"][column], found["padded"][column], atol=2e-4)
 
 
 def test_windows_of_a_question_belong_together(
@@ -371,12 +320,3 @@ def test_files_have_the_official_names_or_plain_ones(
             (folder / f"{split}.json").write_text("of another task")
     _, again = read_data(folder, make_checkpoint(), task)
     assert again.train_groups.tolist() == data.train_groups.tolist()
-
-
-def test_the_output_layer_is_drawn_from_the_seed(
-    make_checkpoint: Callable[..., Path], squad_data: Callable[..., Path]
-) -> None:
-    _, model = read_data(squad_data(), make_checkpoint(), "questions")
-    drawn = [model.initial_parameters(seed)["output_weights"] for seed in (1, 1, 2)]
-    np.testing.assert_array_equal(drawn[0], drawn[1])
-    assert (drawn[0] != drawn[2]).all()

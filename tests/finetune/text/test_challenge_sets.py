@@ -9,7 +9,7 @@ import pytest
 
 from multiberts.finetune.text.challenge_sets import evaluation_sources
 from multiberts.finetune.text.glue import GLUE_TASKS
-from multiberts.finetune.text.task import TextExamples, table_task
+from multiberts.finetune.text.task import TextExamples, TextTask, table_task
 from multiberts.runs.errors import UserError
 
 PAIRS = (
@@ -37,16 +37,8 @@ def as_tsv(tmp_path: Path) -> Path:
 
 def as_jsonl(tmp_path: Path) -> Path:
     path = tmp_path / "snli_1.0_test.jsonl"
-    entries = [
-        {
-            "annotator_labels": [label],
-            "gold_label": label,
-            "pairID": str(n),
-            "sentence1": a,
-            "sentence2": b,
-        }
-        for n, (label, a, b) in enumerate(PAIRS)
-    ]
+    names = ("gold_label", "sentence1", "sentence2", "pairID", "annotator_labels")
+    entries = [dict(zip(names, (*pair, "1", [pair[0]]), strict=True)) for pair in PAIRS]
     path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
     return path
 
@@ -69,11 +61,19 @@ def test_both_layouts_give_the_same_pairs(tmp_path: Path, layout) -> None:
     assert examples.remarks == (f"{path}: left out 1 of 4 pairs, which have no gold label",)
 
 
-def test_for_a_two_way_model_the_rest_is_one_class(tmp_path: Path) -> None:
-    examples = read("RTE", "snli", as_jsonl(tmp_path))
-    assert examples.labels is not None
-    # RTE: 0 entailment, 1 not_entailment.
-    assert examples.labels.tolist() == [1, 0, 1]
+@pytest.mark.parametrize(
+    ("task", "labels"),
+    [
+        # 0 entailment, 1 not_entailment: the rest is one class.
+        (GLUE_TASKS["RTE"], [1, 0, 1]),
+        (table_task("own", ["entailment", "contradiction", "neutral"]), [2, 0, 1]),
+    ],
+)
+def test_labels_of_inference_are_the_models_own(
+    tmp_path: Path, task: TextTask, labels: list[int]
+) -> None:
+    (source,) = evaluation_sources(task, {"snli": str(as_jsonl(tmp_path))}, None)
+    assert source.read().labels.tolist() == labels
 
 
 def test_a_folder_of_stress_tests_is_one_set_a_file(tmp_path: Path) -> None:
@@ -180,11 +180,3 @@ def test_missing_files_and_datasets_for_file_readers_are_refused(tmp_path: Path)
     ):
         with pytest.raises(UserError, match=message):
             evaluation_sources(mnli, files, None)
-
-
-def test_own_labels_of_inference_count_as_inference(tmp_path: Path) -> None:
-    task = table_task("own", ["entailment", "contradiction", "neutral"])
-    (source,) = evaluation_sources(task, {"snli": str(as_jsonl(tmp_path))}, None)
-    labels = source.read().labels
-    assert labels is not None
-    assert labels.tolist() == [2, 0, 1]

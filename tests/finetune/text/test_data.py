@@ -49,25 +49,15 @@ def mnli(tmp_path: Path) -> Path:
     for split in ("test_matched", "test_mismatched", "AX"):
         (folder / f"{split}.tsv").write_text(pairs(4, None))
     rows = [
-        (
-            label,
-            *["( a )"] * 4,
-            WORDS[n],
-            WORDS[n + 1],
-            f"ex{n}",
-            "lexical_overlap",
-            "ln_passive",
-            "t1",
-        )
+        (label, *["( a )"] * 4, WORDS[n], WORDS[n + 1], f"ex{n}", "lexical_overlap", "ln_passive", "t1")
         for n, label in enumerate(("entailment", "non-entailment"))
-    ]
+    ]  # fmt: skip
     (folder / "hans.txt").write_text(table(HANS_COLUMNS, *rows))
-    (folder / "snli.jsonl").write_text(
-        "".join(
-            json.dumps({"gold_label": label, "sentence1": WORDS[0], "sentence2": WORDS[1]}) + "\n"
-            for label in ("-", "neutral", "entailment")
-        )
-    )
+    snli = [
+        {"gold_label": label, "sentence1": WORDS[0], "sentence2": WORDS[1]}
+        for label in ("-", "neutral", "entailment")
+    ]
+    (folder / "snli.jsonl").write_text("".join(json.dumps(row) + "\n" for row in snli))
     return folder
 
 
@@ -158,25 +148,6 @@ def test_a_dataset_gives_the_bytes_of_its_files(
     inputs = json.loads((tmp_path / "tfds" / "run.json").read_text())["inputs"]
     assert "features.json" in [file["name"] for file in inputs["train_files"]]
     assert same_when_replayed(tmp_path / "tfds")
-
-
-@pytest.mark.usefixtures("eager")
-def test_single_texts_of_ones_own(
-    tmp_path: Path, fine_tune: Callable[..., Path], same_when_replayed: Callable[[Path], bool]
-) -> None:
-    folder = tmp_path / "tone"
-    folder.mkdir()
-    for first, split in ((0, "train"), (16, "dev")):
-        rows = [(WORDS[n % 4], n, ("calm", "loud")[n % 2]) for n in range(first, first + 16)]
-        (folder / f"{split}.tsv").write_text(table(("review", "stars", "tone"), *rows))
-    columns = {"text_columns": ["review"], "label_column": "tone"}
-    fine_tune("tone", folder, labels=["loud", "calm"], options=columns)
-    dataset = read_predictions([tmp_path / "run"], "dev")
-    assert dataset["label"].values.tolist() == [1, 0] * 8
-    assert dataset["example_id"].values[3] == "tone/dev/3"
-    assert same_when_replayed(tmp_path / "run")
-    parameters = json.loads((tmp_path / "run" / "run.json").read_text())["parameters"]
-    assert {name: parameters[name] for name in columns} == columns
 
 
 @pytest.mark.parametrize(

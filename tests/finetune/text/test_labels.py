@@ -22,10 +22,9 @@ from multiberts.finetune.settings import FinetuningSettings
 from multiberts.finetune.task import DataArguments, task_named
 from multiberts.finetune.text.data import TextData
 from multiberts.finetune.text.heads import HEADS
-from multiberts.finetune.text.labels import first_pieces, items_of, tags_of_pieces
+from multiberts.finetune.text.labels import first_pieces, tags_of_pieces
 from multiberts.finetune.text.model import TextModel
 from multiberts.runs.errors import UserError
-from multiberts.runs.tables import TableRow
 from multiberts.tests.checkpoint_command import checkpoint_command
 from multiberts.tests.finetune.stored_datasets import store
 
@@ -58,10 +57,19 @@ def tag_rows(number: int, seed: int) -> list[dict[str, Any]]:
     return [{"words": row, "tags": [TAG_OF.get(word, "O") for word in row]} for row in rows]
 
 
+KINDS = {"sets": (set_rows, SETS), "tags": (tag_rows, TAGS)}
+
+
 def write(folder: Path, rows: Callable[[int, int], list[dict[str, Any]]]) -> None:
     for seed, (split, number) in enumerate((("train", 96), ("dev", 24))):
         text = "".join(json.dumps(row) + "\n" for row in rows(number, seed))
         (folder / f"{split}.jsonl").write_text(text)
+
+
+def written(folder: Path, kind: str) -> tuple[Any, dict[str, Any]]:
+    """Writes the rows of a kind; returns what draws them, and the options that read them."""
+    write(folder, KINDS[kind][0])
+    return KINDS[kind]
 
 
 def printed(capsys: pytest.CaptureFixture[str], **call: Any) -> list[dict[str, Any]]:
@@ -70,7 +78,7 @@ def printed(capsys: pytest.CaptureFixture[str], **call: Any) -> list[dict[str, A
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-@pytest.mark.parametrize("kind", ["sets", "tags"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_it_is_learned_kept_and_predicted(
     tmp_path: Path,
     fine_tune: Callable[..., Path],
@@ -79,14 +87,11 @@ def test_it_is_learned_kept_and_predicted(
     kind: str,
 ) -> None:
     """Alone follows sets and tags from files through training and scores to predictions."""
-    rows, options = {"sets": (set_rows, SETS), "tags": (tag_rows, TAGS)}[kind]
-    write(tmp_path, rows)
+    rows, options = written(tmp_path, kind)
     run = fine_tune("mine", tmp_path, keep="last", options=options)
     scores = scores_of(run, "dev")
-    if kind == "sets":
-        assert list(scores) == ["multilabel_f1_micro", "multilabel_f1_macro"]
-    else:
-        assert list(scores) == ["span_f1"]
+    sets_have = ["multilabel_f1_micro", "multilabel_f1_macro"]
+    assert list(scores) == (sets_have if kind == "sets" else ["span_f1"])
     assert next(iter(scores.values())) > 0.9
     dev = read_predictions([run], "dev")
     separator, column = ("|", "marks") if kind == "sets" else (" ", "tags")
@@ -122,14 +127,13 @@ def test_it_is_learned_kept_and_predicted(
     assert kind == "tags" or same_when_replayed(run)
 
 
-@pytest.mark.parametrize("kind", ["sets", "tags"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_it_goes_to_transformers_and_back(
     tmp_path: Path, fine_tune: Callable[..., Path], capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
     transformers = pytest.importorskip("transformers")
     torch = pytest.importorskip("torch")
-    rows, options = {"sets": (set_rows, SETS), "tags": (tag_rows, TAGS)}[kind]
-    write(tmp_path, rows)
+    rows, options = written(tmp_path, kind)
     run, theirs = tmp_path / "run", tmp_path / "theirs"
     fine_tune("mine", tmp_path, keep="last", options=options, num_epochs=1)
     model = run / "model"
@@ -173,12 +177,11 @@ def found_data(options: dict[str, Any], **arguments: Any) -> TextData:
 
 
 @pytest.mark.parametrize("form", ["classes", "texts", "joined"])
-@pytest.mark.parametrize("kind", ["sets", "tags"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_tensorflow_datasets_give_what_a_table_gives(tmp_path: Path, kind: str, form: str) -> None:
     from tensorflow_datasets import features
 
-    rows, options = {"sets": (set_rows, SETS), "tags": (tag_rows, TAGS)}[kind]
-    write(tmp_path, rows)
+    rows, options = written(tmp_path, kind)
     column, given = options["label_column"], rows(96, 0)
     names = sorted({name for row in given for name in row[column]})
     sequence = {"classes": features.ClassLabel(names=names), "texts": features.Text()}
@@ -216,14 +219,13 @@ def test_a_dataset_with_another_number_of_tags_is_refused(tmp_path: Path) -> Non
         found.train.read()
 
 
-@pytest.mark.parametrize("kind", ["sets", "tags"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.usefixtures("eager")
 def test_the_loss_is_linear_in_the_weights_of_classes(
     tmp_path: Path, fine_tune: Callable[..., Path], kind: str
 ) -> None:
     """Alone shows that weights of classes enter the loss, each kind's in its own way."""
-    rows, options = {"sets": (set_rows, SETS), "tags": (tag_rows, TAGS)}[kind]
-    write(tmp_path, rows)
+    _, options = written(tmp_path, kind)
     task = found_data({**options, "class_weights": "balanced"}, data_dir=str(tmp_path)).task
     labels = found_data(options, data_dir=str(tmp_path)).train.read().labels
     balanced = HEADS[task.head_kind](BertConfig(vocab_size=8)).loss_weights(task, labels)
@@ -249,15 +251,14 @@ def test_the_loss_is_linear_in_the_weights_of_classes(
 
 
 @pytest.mark.parametrize("used", [{"held_out_fold": 1}, {"max_train_examples": 20}])
-@pytest.mark.parametrize("kind", ["sets", "tags"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.usefixtures("eager")
 def test_balanced_weights_count_the_examples_that_are_trained_on(
     tmp_path: Path, fine_tune: Callable[..., Path], kind: str, used: dict[str, int]
 ) -> None:
     """As scikit-learn counts them, and as PyTorch's documentation of `pos_weight` has it."""
     class_weight = pytest.importorskip("sklearn.utils.class_weight")
-    rows, options = {"sets": (set_rows, SETS), "tags": (tag_rows, TAGS)}[kind]
-    write(tmp_path, rows)
+    _, options = written(tmp_path, kind)
     call = {"checkpoint": "c", "task": "mine", "data_dir": str(tmp_path)}
     settings = FinetuningSettings(run_dir="", **call, **SMALL, **used)
     split = TrainingRows.of(np.arange(96), settings)
@@ -279,11 +280,9 @@ def test_balanced_weights_count_the_examples_that_are_trained_on(
     np.testing.assert_allclose(balanced, as_expected, rtol=1e-6)
 
 
-# Balanced ones count examples: `test_balanced_weights_count_the_examples_that_are_trained_on`.
-@pytest.mark.parametrize("weights", [[0.25, 3.0], pytest.param("balanced", marks=pytest.mark.slow)])
 @pytest.mark.usefixtures("eager")
 def test_weights_of_present_labels_are_those_of_pytorch(
-    tmp_path: Path, make_checkpoint: Callable[..., Path], weights: list[float] | str
+    tmp_path: Path, make_checkpoint: Callable[..., Path]
 ) -> None:
     """BCEWithLogitsLoss with `pos_weight`, of the logits that the untrained model predicts."""
     torch = pytest.importorskip("torch")
@@ -297,26 +296,19 @@ def test_weights_of_present_labels_are_those_of_pytorch(
         model.compile_step = False
         return model
 
+    weights = [0.25, 3.0]
     weighted, rows = opened(pos_weight=weights), np.arange(16)
     parameters = opened().initial_parameters(0)
-    parameters["output_weights"] = (
-        parameters["output_weights"] * 20
-    )  # logits that are not all near 0
+    parameters["output_weights"] *= 20  # logits that are not all near 0
     logits = torch.tensor(weighted.evaluate_rows(parameters, rows).scores)
-    labels = found_data(SETS, data_dir=str(tmp_path)).train.read().labels
-    assert labels is not None and logits.abs().max() > 0.1
-    present = labels.sum(axis=0)
-    given = (96 - present) / present if weights == "balanced" else weights
-    loss = torch.nn.BCEWithLogitsLoss(pos_weight=torch.tensor(np.array(given, np.float32)))
-    expected = float(loss(logits, torch.tensor(labels[rows])))
+    labels = torch.tensor(found_data(SETS, data_dir=str(tmp_path)).train.read().labels[rows])
+    assert logits.abs().max() > 0.1
+    expected = float(torch.nn.BCEWithLogitsLoss(pos_weight=torch.tensor(weights))(logits, labels))
     weighted.trainer.start(parameters)
     found = float(weighted.trainer.step(weighted.batch(rows), 0.0, 0)["loss"])
     assert found == pytest.approx(expected, rel=1e-5)
     # Such a loss is not that without weights.
-    assert (
-        abs(expected - float(torch.nn.BCEWithLogitsLoss()(logits, torch.tensor(labels[rows]))))
-        > 0.05
-    )
+    assert abs(expected - float(torch.nn.BCEWithLogitsLoss()(logits, labels))) > 0.05
 
 
 NAMES = ("blue", "long", "red")
@@ -367,19 +359,6 @@ def test_every_way_to_write_a_set_gives_the_same_labels(
     for task in (found, named):
         for source in (task.train, *task.evaluation):
             np.testing.assert_array_equal(source.read().labels, VECTORS)
-
-
-@pytest.mark.parametrize(
-    ("cell", "items"),
-    [
-        ("['a', 'b c']", ["a", "b c"]),  # as Python writes it
-        ("[1. 0.]", ["1.0", "0.0"]),  # NumPy
-        ('["a", true]', ["a", "1"]),  # JSON
-        ("[a]", None),
-    ],
-)
-def test_a_list_may_be_written_as_text(cell: str, items: list[str] | None) -> None:
-    assert items_of(TableRow("a.tsv", 7, {"id": cell}), "id") == items
 
 
 def test_texts_of_names_keep_their_characters(tmp_path: Path) -> None:
@@ -444,11 +423,10 @@ def test_another_sign_between_names_is_asked_about_and_read_with_the_names(
 def test_names_with_a_comma_stay_whole(tmp_path: Path) -> None:
     names = ("Lyon, France", "Nice, France", "Rome")
     write_cells(tmp_path, [[names[0], names[2]], [names[1]], []], is_csv=False)
-    assert (
-        found_data(SETS, data_dir=str(tmp_path)).task.labels == names
-    )  # lists part names themselves
-    (tmp_path / "train.jsonl").unlink()
-    (tmp_path / "dev.jsonl").unlink()
+    # Lists part names themselves.
+    assert found_data(SETS, data_dir=str(tmp_path)).task.labels == names
+    for split in ("train", "dev"):
+        (tmp_path / f"{split}.jsonl").unlink()
     write_cells(tmp_path, [*names, ""], is_csv=True)
     with pytest.raises(UserError, match="found marks 'Lyon, France', which may be one label or 2"):
         found_data(SETS, data_dir=str(tmp_path))

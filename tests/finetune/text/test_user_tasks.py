@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from multiberts.bert.checkpoint.checkpoint import read_checkpoint
@@ -39,12 +40,7 @@ def write_tsv(path: Path, given: list[dict[str, Any]]) -> None:
 
 
 def write_csv(path: Path, given: list[dict[str, Any]]) -> None:
-    import csv
-
-    with path.with_suffix(".csv").open("w", newline="") as stream:
-        writer = csv.DictWriter(stream, list(given[0]))
-        writer.writeheader()
-        writer.writerows(given)
+    pd.DataFrame(given).to_csv(path.with_suffix(".csv"), index=False)
 
 
 def write_jsonl(path: Path, given: list[dict[str, Any]]) -> None:
@@ -52,9 +48,8 @@ def write_jsonl(path: Path, given: list[dict[str, Any]]) -> None:
 
 
 def write_parquet(path: Path, given: list[dict[str, Any]]) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    pytest.importorskip("pyarrow.parquet")
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(given), path.with_suffix(".parquet"))
+    pytest.importorskip("pyarrow")
+    pd.DataFrame(given).to_parquet(path.with_suffix(".parquet"))
 
 
 def write_datasets(path: Path, given: list[dict[str, Any]]) -> None:
@@ -165,41 +160,32 @@ def test_a_test_file_needs_neither_labels_nor_numbers(tmp_path: Path) -> None:
     assert (test.labels, test.first_texts) == (None, [row["review"] for row in rows(3)])
 
 
+@pytest.mark.parametrize(
+    ("kind", "column", "metrics"),
+    [("classification", "tone", ["f1_macro", "accuracy"]), ("regression", "stars", ["mae", "pearson"])],
+)  # fmt: skip
 @pytest.mark.usefixtures("eager")
-def test_a_regression_by_configuration_is_learned_and_replayed(
-    tmp_path: Path, fine_tune: Callable[..., Path], same_when_replayed: Callable[[Path], bool]
-) -> None:
+def test_a_task_by_configuration_is_replayed_and_its_model_knows_its_classes(
+    tmp_path: Path, fine_tune: Callable[..., Path], capsys: pytest.CaptureFixture[str],
+    same_when_replayed: Callable[[Path], bool], kind: str, column: str, metrics: list[str],
+) -> None:  # fmt: skip
     for split, first in (("train", 0), ("dev", 16)):
         write_csv(tmp_path / split, rows(first=first))
-    options = {"text_columns": ["review"], "label_column": "stars", "kind": "regression"}
-    fine_tune("stars", tmp_path, options={**options, "metrics": ["mae", "pearson"]})
-    dataset = read_predictions([tmp_path / "run"], "dev")
-    assert dataset["label"].values.tolist() == [row["stars"] for row in rows(first=16)]
-    record = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert record["evaluation_sets"]["dev"]["metrics"] == ["mae", "pearson"]
-    assert record["parameters"]["kind"] == "regression"
-    assert same_when_replayed(tmp_path / "run")
-
-
-@pytest.mark.parametrize("kind", ["classification", "regression"])
-@pytest.mark.usefixtures("eager")
-def test_a_kept_model_knows_its_classes(
-    tmp_path: Path, fine_tune: Callable[..., Path], capsys: pytest.CaptureFixture[str], kind: str
-) -> None:
-    for split, first in (("train", 0), ("dev", 16)):
-        write_jsonl(tmp_path / split, rows(first=first))
-    column = {"classification": "tone", "regression": "stars"}[kind]
-    options = {"text_columns": ["review"], "label_column": column, "kind": kind}
-    fine_tune("mine", tmp_path, options=options, keep="last")
+    options = {"text_columns": ["review"], "label_column": column, "kind": kind, "metrics": metrics}
+    run = fine_tune("mine", tmp_path, options=options, keep="last")
+    record = json.loads((run / "run.json").read_text())
+    assert record["evaluation_sets"]["dev"]["metrics"] == metrics
+    assert record["parameters"]["kind"] == kind
+    given, dev = [row[column] for row in rows(first=16)], read_predictions([run], "dev")
+    classes = sorted(set(TONES)) if kind == "classification" else range(5)
+    assert [classes[int(label)] for label in dev["label"].values] == given
+    assert same_when_replayed(run)
     capsys.readouterr()
-    new = tmp_path / "dev.jsonl"
-    predict(model=str(tmp_path / "run" / "model"), files=[str(new)], compile_step=False)
+    predict(model=str(run / "model"), files=[str(tmp_path / "dev.csv")], compile_step=False)
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    dev = read_predictions([tmp_path / "run"], "dev")
-    np.testing.assert_allclose(
-        [line["scores"] for line in lines], dev["scores"].values[0], rtol=1e-5
-    )
-    assert [line["label"] for line in lines] == [row[column] for row in rows(first=16)]
+    scores = [line["scores"] for line in lines]
+    np.testing.assert_allclose(scores, dev["scores"].values[0], rtol=1e-5)
+    assert [line["label"] for line in lines] == given
     assert kind == "regression" or {line["prediction"] for line in lines} <= set(TONES)
 
 
