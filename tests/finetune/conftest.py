@@ -14,6 +14,11 @@ import pytest
 from multiberts.runs.errors import UserError
 from multiberts.tests.tools.eager import eagerly
 
+# Fixtures that make a run, a checkpoint or data; that get the line of a refused run; that run one again.
+Make = Callable[..., Path]
+Refuse = Callable[..., str]
+Replay = Callable[[Path], bool]
+
 WORDS = (
     "mary john anna paul baker plumber painter guest client she he her "
     "him they them the told that was late early asked about a "
@@ -40,7 +45,7 @@ def vocabulary(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def make_checkpoint(tmp_path: Path, vocabulary: Path) -> Callable[..., Path]:
+def make_checkpoint(tmp_path: Path, vocabulary: Path) -> Make:
     """Writes a checkpoint of random weights; `change` may edit them."""
 
     def make(pretrain_seed: int = 0, change: Callable[[dict], None] | None = None, **sizes) -> Path:
@@ -72,9 +77,7 @@ def eager() -> Iterator[None]:
 
 
 @pytest.fixture
-def fine_tune(
-    request: pytest.FixtureRequest, tmp_path: Path, make_checkpoint: Callable[..., Path]
-) -> Callable[..., Path]:
+def fine_tune(request: pytest.FixtureRequest, tmp_path: Path, make_checkpoint: Make) -> Make:
     """Fine-tunes and returns the run's folder, by default `run`, in `tmp_path`.
 
     Settings are those of the module's `SMALL` and of the call; the checkpoint is one of random weights.
@@ -95,7 +98,7 @@ def fine_tune(
 
 
 @pytest.fixture
-def refused(tmp_path: Path, fine_tune: Callable[..., Path]) -> Callable[..., str]:
+def refused(tmp_path: Path, fine_tune: Make) -> Refuse:
     """Returns the line with which a fine-tuning is refused, before it makes a folder."""
 
     def refused(task: str, data: Path | None = None, **settings: Any) -> str:
@@ -108,7 +111,7 @@ def refused(tmp_path: Path, fine_tune: Callable[..., Path]) -> Callable[..., str
 
 
 @pytest.fixture
-def same_when_replayed(tmp_path: Path) -> Callable[[Path], bool]:
+def same_when_replayed(tmp_path: Path) -> Replay:
     """Whether a run's frozen configuration, and nothing else, gives the bytes of its outputs."""
 
     def check(run: Path) -> bool:

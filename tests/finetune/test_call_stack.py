@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import multiberts
+from multiberts.tests.finetune.conftest import Make
 from multiberts.tests.tools import own_process
 
 ROOT = Path(multiberts.__file__).parent
@@ -38,7 +38,7 @@ def files_at_predictions(*arguments: str) -> dict[str, list[str]]:
 
 @pytest.mark.slow
 def test_a_prediction_file_is_six_files_from_the_command_line(
-    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
+    tmp_path: Path, make_checkpoint: Make, pair_data: Path
 ) -> None:
     """Early predictions are made within the loop of training; those at the end, after it."""
     call = {

@@ -19,9 +19,9 @@ from multiberts.finetune.fine_tuned_model import MODEL_FILES
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import PreemptedError
 from multiberts.tests.checkpoint_command import checkpoint_command
+from multiberts.tests.finetune.conftest import Make, Refuse
 
 SMALL = {"batch_size": 16, "num_epochs": 3, "sequence_length": 32, "learning_rate": 2e-3}
-Train = Callable[..., Path]
 
 
 def files_of(run: Path) -> dict[str, bytes]:
@@ -34,13 +34,13 @@ def files_of(run: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def train(fine_tune: Train, pair_data: Path) -> Train:
+def train(fine_tune: Make, pair_data: Path) -> Make:
     """Trains pairs into a folder of this name."""
     return lambda name, **settings: fine_tune("pair", pair_data, name, **settings)
 
 
 def test_the_last_model_predicts_as_the_run_did(
-    train: Train, capsys: pytest.CaptureFixture[str]
+    train: Make, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plain, kept = train("plain"), train("kept", keep="last")
     assert not (plain / "model").exists()
@@ -62,7 +62,7 @@ def test_the_last_model_predicts_as_the_run_did(
 
 
 def test_a_missing_pooler_is_drawn_said_and_recorded(
-    train: Train, make_checkpoint: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+    train: Make, make_checkpoint: Make, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As transformers.BertForMaskedLM has none; the head of tags reads none."""
 
@@ -90,7 +90,7 @@ def test_a_missing_pooler_is_drawn_said_and_recorded(
     assert np.abs(one).max() <= 0.2 and abs(one.std() - 0.088) < 0.01
 
 
-def test_the_best_model_is_that_of_the_best_score(train: Train) -> None:
+def test_the_best_model_is_that_of_the_best_score(train: Make) -> None:
     """Here accuracy rises with training, so the worst by it is an early model."""
     run = train("run", num_epochs=12, prediction_epochs=[1, 2, 4, 8], keep="best")
     scores = {
@@ -106,7 +106,7 @@ def test_the_best_model_is_that_of_the_best_score(train: Train) -> None:
     assert json.loads((run / "run.json").read_text())["kept_model"]["epochs"] == best
 
 
-def test_steps_are_evaluated_as_epochs_are(train: Train) -> None:
+def test_steps_are_evaluated_as_epochs_are(train: Make) -> None:
     """96 examples in batches of 16: epochs of six steps."""
     by_steps = train("steps", num_epochs=2, keep="best", evaluate_every_steps=4)
     by_epochs = train("epochs", num_epochs=2, keep="best", prediction_epochs=[2 / 3, 4 / 3])
@@ -124,7 +124,7 @@ def test_steps_are_evaluated_as_epochs_are(train: Train) -> None:
 
 
 def test_patience_ends_training_and_a_stopped_run_resumes_to_the_same_bytes(
-    tmp_path: Path, train: Train, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, train: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a learning rate of almost nothing no score is better than the first."""
     given = {
@@ -154,7 +154,7 @@ def test_patience_ends_training_and_a_stopped_run_resumes_to_the_same_bytes(
 
 
 def test_training_starts_from_a_kept_model(
-    tmp_path: Path, train: Train, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, train: Make, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, plain = train("first", keep="last"), train("plain")
     capsys.readouterr()
@@ -189,13 +189,11 @@ def test_training_starts_from_a_kept_model(
     ],
 )  # fmt: skip
 def test_what_cannot_be_kept_is_refused(
-    refused: Callable[..., str], pair_data: Path, change: dict[str, Any], line: str
+    refused: Refuse, pair_data: Path, change: dict[str, Any], line: str
 ) -> None:
     assert line in refused("pair", pair_data, **change)
 
 
-def test_a_probe_trains_nothing_that_could_be_kept(
-    refused: Callable[..., str], winogender_data: Path
-) -> None:
+def test_a_probe_trains_nothing_that_could_be_kept(refused: Refuse, winogender_data: Path) -> None:
     line = refused("pronoun_probe", winogender_dir=str(winogender_data), keep="last")
     assert "task pronoun_probe trains nothing" in line

@@ -20,6 +20,7 @@ from multiberts.finetune.finetuning import finetune
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import EXIT_PREEMPTED
 from multiberts.tests.bert.training.shared_programs import live_bytes
+from multiberts.tests.finetune.conftest import Make, Refuse
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = {"batch_size": 16, "num_epochs": 3, "sequence_length": 32, "compile_step": False}
@@ -35,7 +36,7 @@ def accuracy(run: Path, evaluation_set: str = "dev") -> float:
 
 
 def test_a_label_told_by_a_word_is_learned(
-    tmp_path: Path, fine_tune: Callable[..., Path], pair_data: Path
+    tmp_path: Path, fine_tune: Make, pair_data: Path
 ) -> None:
     """Alone follows pairs from a table through training to predictions and their record."""
     run = fine_tune("pair", pair_data, learning_rate=2e-3, num_epochs=20)
@@ -54,7 +55,7 @@ def test_a_label_told_by_a_word_is_learned(
 
 
 def test_the_learning_rate_rises_for_a_tenth_and_falls_to_zero(
-    tmp_path: Path, fine_tune: Callable[..., Path], pair_data: Path
+    tmp_path: Path, fine_tune: Make, pair_data: Path
 ) -> None:
     """As run_classifier.py: 96 examples five times in batches of 16 are 30 steps, 3 of them rising."""
     fine_tune("pair", pair_data, learning_rate=3e-4, log_every_steps=1, num_epochs=5)
@@ -66,10 +67,7 @@ def test_the_learning_rate_rises_for_a_tenth_and_falls_to_zero(
 
 @pytest.mark.usefixtures("eager")
 def test_a_configuration_that_is_replaced_is_read_anew(
-    tmp_path: Path,
-    fine_tune: Callable[..., Path],
-    make_checkpoint: Callable[..., Path],
-    pair_data: Path,
+    tmp_path: Path, fine_tune: Make, make_checkpoint: Make, pair_data: Path
 ) -> None:
     """Of a release without a record, whose weights alone tell one checkpoint from another."""
     checkpoint = make_checkpoint()
@@ -84,10 +82,7 @@ def test_a_configuration_that_is_replaced_is_read_anew(
 
 @pytest.mark.usefixtures("eager")
 def test_each_source_of_randomness_has_a_seed_of_its_own(
-    tmp_path: Path,
-    fine_tune: Callable[..., Path],
-    make_checkpoint: Callable[..., Path],
-    pair_data: Path,
+    tmp_path: Path, fine_tune: Make, make_checkpoint: Make, pair_data: Path
 ) -> None:
     """Each follows `finetune_seed` until it is given; without dropout its seed moves nothing."""
     seeds = ("head_seed", "order_seed", "dropout_seed")
@@ -115,7 +110,7 @@ def test_each_source_of_randomness_has_a_seed_of_its_own(
 
 
 def test_a_finished_run_is_left_alone_and_other_parameters_refused(
-    fine_tune: Callable[..., Path], pair_data: Path
+    fine_tune: Make, pair_data: Path
 ) -> None:
     run = fine_tune("pair", pair_data, max_train_examples=32)
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
@@ -126,7 +121,7 @@ def test_a_finished_run_is_left_alone_and_other_parameters_refused(
 
 
 def test_early_predictions_are_those_of_the_run_at_that_step(
-    tmp_path: Path, fine_tune: Callable[..., Path], pair_data: Path
+    tmp_path: Path, fine_tune: Make, pair_data: Path
 ) -> None:
     # The learning rate rises to the very end: a line through zero.
     rising = {"learning_rate": 1e-3, "warmup_proportion": 1.0}
@@ -148,9 +143,7 @@ def test_early_predictions_are_those_of_the_run_at_that_step(
     assert np.abs(early - later).max() > 1e-3
 
 
-def test_a_held_out_fifth_is_predicted_and_not_trained_on(
-    fine_tune: Callable[..., Path], pair_data: Path
-) -> None:
+def test_a_held_out_fifth_is_predicted_and_not_trained_on(fine_tune: Make, pair_data: Path) -> None:
     held_out: list[set[str]] = []
     for fold in (0, 3):
         given = {"held_out_fold": fold, "finetune_seed": fold, "prediction_epochs": [1]}
@@ -173,7 +166,7 @@ def test_a_held_out_fifth_is_predicted_and_not_trained_on(
 
 
 def test_a_held_out_fifth_stands_in_for_a_missing_dev_file(
-    tmp_path: Path, fine_tune: Callable[..., Path], refused: Callable[..., str], pair_data: Path
+    tmp_path: Path, fine_tune: Make, refused: Refuse, pair_data: Path
 ) -> None:
     labels = ["entailment", "not_entailment"]
     only_train = {"labels": labels, "train_files": [str(pair_data / "train.tsv")]}
@@ -185,11 +178,7 @@ def test_a_held_out_fifth_stands_in_for_a_missing_dev_file(
 
 
 def test_run_json_says_where_the_numbers_come_from(
-    tmp_path: Path,
-    fine_tune: Callable[..., Path],
-    make_checkpoint: Callable[..., Path],
-    pair_data: Path,
-    vocabulary: Path,
+    tmp_path: Path, fine_tune: Make, make_checkpoint: Make, pair_data: Path, vocabulary: Path
 ) -> None:
     checkpoint = make_checkpoint()
     fine_tune("pair", pair_data, checkpoint=checkpoint, finetune_seed=4)
@@ -228,7 +217,7 @@ def command(run: Path, checkpoint: Path, data: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_killed_anywhere_it_ends_in_the_same_bytes(
-    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
+    tmp_path: Path, make_checkpoint: Make, pair_data: Path
 ) -> None:
     checkpoint = make_checkpoint()
     whole, killed = tmp_path / "whole", tmp_path / "killed"
@@ -260,7 +249,7 @@ def test_killed_anywhere_it_ends_in_the_same_bytes(
 
 @pytest.mark.slow
 def test_asked_to_stop_it_saves_and_goes_on_to_the_same_bytes(
-    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
+    tmp_path: Path, make_checkpoint: Make, pair_data: Path
 ) -> None:
     checkpoint = make_checkpoint()
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
@@ -308,7 +297,7 @@ def test_asked_to_stop_it_saves_and_goes_on_to_the_same_bytes(
     ],
 )  # fmt: skip
 def test_bad_arguments_leave_no_directory(
-    refused: Callable[..., str], pair_data: Path, changes: dict, line: str
+    refused: Refuse, pair_data: Path, changes: dict, line: str
 ) -> None:
     assert line in refused(**{"task": "pair", "data_dir": str(pair_data), **changes})
 
@@ -333,10 +322,7 @@ def _no_words(train: str, dev: str) -> tuple[str, str]:
     ],
 )
 def test_data_that_teach_or_show_nothing_leave_no_directory(
-    refused: Callable[..., str],
-    pair_data: Path,
-    change: Callable[[str, str], tuple[str, str]],
-    message: str,
+    refused: Refuse, pair_data: Path, change: Callable[[str, str], tuple[str, str]], message: str
 ) -> None:
     files = [pair_data / "train.tsv", pair_data / "dev.tsv"]
     for file, text in zip(files, change(*(file.read_text() for file in files)), strict=True):
@@ -345,7 +331,7 @@ def test_data_that_teach_or_show_nothing_leave_no_directory(
 
 
 def test_some_empty_texts_are_warned_of(
-    fine_tune: Callable[..., Path], pair_data: Path, capsys: pytest.CaptureFixture[str]
+    fine_tune: Make, pair_data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = pair_data / "dev.tsv"
     header, first, second, *rest = file.read_text().splitlines()
@@ -359,7 +345,7 @@ def test_some_empty_texts_are_warned_of(
 
 
 def test_bad_data_are_refused_by_the_command_before_tensorflow(
-    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
+    tmp_path: Path, make_checkpoint: Make, pair_data: Path
 ) -> None:
     checkpoint = make_checkpoint()
     file = pair_data / "dev.tsv"
@@ -382,9 +368,7 @@ def test_bad_data_are_refused_by_the_command_before_tensorflow(
 
 
 @pytest.mark.seconds
-def test_weights_of_a_process_end_with_their_runs(
-    fine_tune: Callable[..., Path], pair_data: Path
-) -> None:
+def test_weights_of_a_process_end_with_their_runs(fine_tune: Make, pair_data: Path) -> None:
     """Two networks one after the other, as in a sweep's worker."""
     before = live_bytes()
     for number in range(2):

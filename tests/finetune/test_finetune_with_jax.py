@@ -19,6 +19,7 @@ from multiberts.evaluate.prediction_files.run_checks import find_all
 from multiberts.evaluate.prediction_files.run_file import read_run
 from multiberts.evaluate.scoring import scores_of
 from multiberts.runs.environment import ENGINE, ENGINES
+from multiberts.tests.finetune.conftest import Make
 from multiberts.tests.finetune.squad.test_task import squad_content
 from multiberts.tests.tools.patience import PATIENCE
 
@@ -36,7 +37,7 @@ main(sys.argv[1:])
 
 
 @pytest.fixture
-def runs_of_both(tmp_path: Path, make_checkpoint: Callable[..., Path]) -> Callable[..., list[Path]]:
+def runs_of_both(tmp_path: Path, make_checkpoint: Make) -> Callable[..., list[Path]]:
     """Fine-tunes one checkpoint with each engine; returns the run directories, TensorFlow's first."""
 
     def run(task: str, data_dir: Path, **flags: object) -> list[Path]:

@@ -6,7 +6,6 @@ import concurrent.futures
 import io
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from multiberts.finetune.prediction import predict
 from multiberts.finetune.predictor import Predictor
 from multiberts.runs.errors import UserError
 from multiberts.tests.checkpoint_command import checkpoint_command
+from multiberts.tests.finetune.conftest import Make
 from multiberts.tests.finetune.few_rows import check_few_rows
 from multiberts.tests.finetune.stranger import TASK, write_stranger
 
@@ -29,7 +29,7 @@ SHORT = {"max_query_length": 4, "doc_stride": 6, "n_best_size": 8}
 
 
 @pytest.fixture
-def run(fine_tune: Callable[..., Path], pair_data: Path) -> Path:
+def run(fine_tune: Make, pair_data: Path) -> Path:
     """A finished run of pairs with its model."""
     return fine_tune("pair", pair_data, "runs/run", **KEPT)
 
@@ -117,7 +117,7 @@ def test_every_form_of_a_table_gives_the_same_answers(
 
 
 def test_what_cannot_be_predicted_gets_one_line_and_leaves_nothing(
-    tmp_path: Path, run: Path, pair_data: Path, make_checkpoint: Callable[..., Path],
+    tmp_path: Path, run: Path, pair_data: Path, make_checkpoint: Make,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     def file(name: str, text: str) -> str:
@@ -229,11 +229,7 @@ def test_a_model_of_another_program_takes_what_the_file_has(
 
 
 def test_a_model_of_single_texts_refuses_pairs_and_one_of_pairs_another_record(
-    tmp_path: Path,
-    fine_tune: Callable[..., Path],
-    run: Path,
-    pair_data: Path,
-    make_checkpoint: Callable[..., Path],
+    tmp_path: Path, fine_tune: Make, run: Path, pair_data: Path, make_checkpoint: Make
 ) -> None:
     options = {"text_columns": ["sentence2"]}
     given = {"labels": ["entailment", "not_entailment"], "options": options, "max_steps": 1}
@@ -280,9 +276,7 @@ def test_a_loaded_model_answers_as_the_command(
 
 
 @pytest.mark.usefixtures("eager")
-def test_questions(
-    tmp_path: Path, fine_tune: Callable[..., Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_questions(tmp_path: Path, fine_tune: Make, capsys: pytest.CaptureFixture[str]) -> None:
     """With answers as in the run; without them, or in a table, the same predictions."""
     rows = [
         (f"q{n}", "she told about", f"{woman} told about the {thing}.", woman)
@@ -368,7 +362,7 @@ def test_modules_that_a_model_names_are_imported_only_where_the_command_names_th
 
 def test_coreference(
     tmp_path: Path,
-    fine_tune: Callable[..., Path],
+    fine_tune: Make,
     coreference_data: Path,
     winogender_data: Path,
     capsys: pytest.CaptureFixture[str],
@@ -403,7 +397,7 @@ def test_coreference(
 
 @pytest.mark.seconds
 def test_two_models_in_two_threads_answer_for_themselves(
-    fine_tune: Callable[..., Path], make_checkpoint: Callable[..., Path], pair_data: Path
+    fine_tune: Make, make_checkpoint: Make, pair_data: Path
 ) -> None:
     predictors = []
     for seed in range(2):

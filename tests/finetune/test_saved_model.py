@@ -6,7 +6,6 @@ import importlib.util
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from multiberts.finetune.features import truncated_lengths
 from multiberts.finetune.prediction import predict
 from multiberts.runs.errors import UserError
 from multiberts.tests.checkpoint_command import checkpoint_command
+from multiberts.tests.finetune.conftest import Make
 from multiberts.tests.good_files import checkpoint
 
 pytestmark = pytest.mark.skipif(
@@ -68,7 +68,7 @@ def ours(capsys: pytest.CaptureFixture[str], model: Path, file: Path) -> list[di
 
 
 @pytest.fixture
-def pair_model(fine_tune: Callable[..., Path], pair_data: Path) -> Path:
+def pair_model(fine_tune: Make, pair_data: Path) -> Path:
     run = fine_tune("pair", pair_data, sequence_length=12, keep="last")
     return run / "model"
 
@@ -102,7 +102,7 @@ def test_pairs_and_texts_are_answered_as_predict_does(
 
 @pytest.mark.slow
 def test_a_regression_answers_numbers(
-    tmp_path: Path, fine_tune: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, fine_tune: Make, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [f"{word} is late\t{number / 4}" for number, word in enumerate(("mary", "it", "she"))]
     for name, times in (("train", 6), ("dev", 2)):
@@ -132,7 +132,7 @@ def test_a_regression_answers_numbers(
 
 @pytest.mark.slow
 def test_several_labels_are_answered_as_predict_does(
-    tmp_path: Path, fine_tune: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, fine_tune: Make, capsys: pytest.CaptureFixture[str]
 ) -> None:
     draw = np.random.default_rng(0)
     texts = [" ".join(draw.choice(USUAL_WORDS, 3)) for _ in range(64)]

@@ -5,7 +5,6 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from multiberts.finetune.task import MODULES, Task, registered_tasks, task_named
 from multiberts.runs import ROOMS
 from multiberts.runs.errors import UserError
+from multiberts.tests.finetune.conftest import Make, Refuse
 from multiberts.tests.finetune.stranger import TASK, write_stranger
 from multiberts.tests.tools import warm
 
@@ -98,7 +98,7 @@ def code_blocks() -> dict[str, str]:
 
 
 def test_the_worked_example_of_the_document_works(
-    tmp_path: Path, fine_tune: Callable[..., Path], refused: Callable[..., str], monkeypatch
+    tmp_path: Path, fine_tune: Make, refused: Refuse, monkeypatch
 ) -> None:
     """Its task is registered from a folder outside the tree, learned and scored."""
     from multiberts.evaluate.metrics.register import METRICS
@@ -151,7 +151,7 @@ def test_the_worked_example_of_the_document_works(
     ],
 )
 def test_the_configurations_of_the_document_work(
-    tmp_path: Path, make_checkpoint: Callable[..., Path], name: str
+    tmp_path: Path, make_checkpoint: Make, name: str
 ) -> None:
     """A table of the document's columns is learned by the command, whatever its form."""
     from multiberts.evaluate.scoring import scores_of
@@ -196,7 +196,7 @@ def test_the_configurations_of_the_document_work(
 
 @pytest.mark.usefixtures("eager")
 def test_a_task_of_ones_own_gets_the_options_of_training(
-    tmp_path: Path, fine_tune: Callable[..., Path], pair_data: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, fine_tune: Make, pair_data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its model is asked for its trainer after the routine has set them."""
     from multiberts.finetune.training_options import TrainingOptions
@@ -225,7 +225,7 @@ def test_a_task_of_ones_own_gets_the_options_of_training(
 
 @pytest.mark.usefixtures("eager")
 def test_modules_of_tasks_are_frozen_only_where_given(
-    tmp_path: Path, fine_tune: Callable[..., Path], pair_data: Path, monkeypatch
+    tmp_path: Path, fine_tune: Make, pair_data: Path, monkeypatch
 ) -> None:
     (tmp_path / "no_tasks.py").write_text("TASKS = ()\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -239,7 +239,7 @@ def test_modules_of_tasks_are_frozen_only_where_given(
 
 @pytest.mark.usefixtures("eager")
 def test_runs_of_a_task_outside_the_tree_are_scored_without_its_module(
-    tmp_path: Path, fine_tune: Callable[..., Path], pair_data: Path, monkeypatch
+    tmp_path: Path, fine_tune: Make, pair_data: Path, monkeypatch
 ) -> None:
     """What is only read runs no code of others: neither finished runs nor their configurations."""
     module = tmp_path / "outside_pairs.py"

@@ -19,6 +19,7 @@ from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.settings import IDENTITY, FinetuningSettings
 from multiberts.finetune.training_options import RECIPE, TrainingOptions
 from multiberts.runs.errors import UserError
+from multiberts.tests.finetune.conftest import Make
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL: dict[str, Any] = {
@@ -29,7 +30,7 @@ SMALL: dict[str, Any] = {
 
 @pytest.fixture
 def trained(
-    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
+    tmp_path: Path, make_checkpoint: Make, pair_data: Path
 ) -> Callable[..., dict[str, np.ndarray]]:
     """Trains for some steps with these options and returns how far each variable moved."""
 
@@ -106,7 +107,7 @@ def test_what_a_run_of_one_shard_of_two_devices_and_of_the_options_records(
 
 @pytest.mark.slow  # two processes, as the parts of a CPU are made before JAX starts
 def test_two_devices_end_where_one_does(
-    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
+    tmp_path: Path, make_checkpoint: Make, pair_data: Path
 ) -> None:
     """In the same bytes."""
     pytest.importorskip("jax", reason="needs JAX: the extra jax")

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +16,11 @@ from multiberts.finetune.coreference.frozen_states import (
 )
 from multiberts.finetune.coreference.mention_pairs import MentionPairs, winogender_pairs
 from multiberts.finetune.coreference.winogender_schemas import Sentence, read_winogender
+from multiberts.tests.finetune.conftest import Make
 
 
 @pytest.fixture
-def encoder(make_checkpoint: Callable[..., Path]) -> Checkpoint:
+def encoder(make_checkpoint: Make) -> Checkpoint:
     return read_checkpoint(make_checkpoint())
 
 
@@ -69,7 +69,7 @@ def test_states_are_those_of_each_sentence_alone(
 
 
 def test_other_inputs_have_files_of_their_own(
-    encoder: Checkpoint, pairs: MentionPairs, make_checkpoint: Callable[..., Path], tmp_path: Path
+    encoder: Checkpoint, pairs: MentionPairs, make_checkpoint: Make, tmp_path: Path
 ) -> None:
     folder = tmp_path / "states"
     first = states_of(pairs, encoder, MEAN, folder=folder)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.evaluate.prediction_files.run_file import read_run
 from multiberts.runs.errors import UserError
-from multiberts.tests.finetune.conftest import SIZES
+from multiberts.tests.finetune.conftest import SIZES, Make
 
 
 def word_row(vocabulary: Path, word: str) -> int:
@@ -17,14 +16,14 @@ def word_row(vocabulary: Path, word: str) -> int:
 
 
 @pytest.fixture
-def probe(fine_tune: Callable[..., Path], winogender_data: Path) -> Callable[..., Path]:
+def probe(fine_tune: Make, winogender_data: Path) -> Make:
     """Asks a checkpoint; returns the run."""
     given = {"winogender_dir": str(winogender_data), "finetune_seed": 3}
     return lambda checkpoint: fine_tune("pronoun_probe", checkpoint=checkpoint, **given)
 
 
 def test_probability_follows_the_output_bias(
-    probe: Callable[..., Path], make_checkpoint: Callable[..., Path], vocabulary: Path
+    probe: Make, make_checkpoint: Make, vocabulary: Path
 ) -> None:
     """With equal embeddings of she and he only their output biases tell them apart."""
     she, he = word_row(vocabulary, "she"), word_row(vocabulary, "he")
@@ -46,9 +45,7 @@ def test_probability_follows_the_output_bias(
     assert dataset.attrs["metrics"] == ["probe_slope", "probe_correlation"]
 
 
-def test_the_pronoun_itself_is_masked(
-    probe: Callable[..., Path], make_checkpoint: Callable[..., Path], vocabulary: Path
-) -> None:
+def test_the_pronoun_itself_is_masked(probe: Make, make_checkpoint: Make, vocabulary: Path) -> None:
     """The probability is that of the masked-LM head at [MASK] in the written sentence."""
     from multiberts.bert.checkpoint.checkpoint import read_checkpoint
     from multiberts.bert.model.encoder import encode
@@ -71,7 +68,7 @@ def test_the_pronoun_itself_is_masked(
 
 
 def test_a_sentence_that_is_padded_beyond_the_positions_is_refused(
-    probe: Callable[..., Path], tmp_path: Path, make_checkpoint: Callable[..., Path]
+    probe: Make, tmp_path: Path, make_checkpoint: Make
 ) -> None:
     with pytest.raises(
         UserError, match="has 12 tokens, padded to 16, but the checkpoint has 13 positions"
@@ -97,10 +94,7 @@ def test_release_has_47_nominative_templates_of_occupations(
 
 
 def test_vocabulary_without_the_pronouns_is_refused(
-    probe: Callable[..., Path],
-    tmp_path: Path,
-    make_checkpoint: Callable[..., Path],
-    vocabulary: Path,
+    probe: Make, tmp_path: Path, make_checkpoint: Make, vocabulary: Path
 ) -> None:
     vocabulary.write_text(vocabulary.read_text().replace("\nshe\n", "\nsheep\n"))
     with pytest.raises(UserError, match=r"vocab\.txt has no piece 'she'"):

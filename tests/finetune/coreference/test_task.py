@@ -18,15 +18,13 @@ from multiberts.finetune.coreference.frozen_states import span_states
 from multiberts.finetune.coreference.heads import POOLING, pair_logits
 from multiberts.finetune.coreference.task import TASKS
 from multiberts.finetune.task import DataArguments
+from multiberts.tests.finetune.conftest import Make, Refuse, Replay
 
 SMALL = {"sequence_length": 48, "options": {"num_hidden_units": 32}, "compile_step": False}
 
 
 def test_agreement_with_names_is_learned_on_a_frozen_encoder(
-    fine_tune: Callable[..., Path],
-    coreference_data: Path,
-    winogender_data: Path,
-    same_when_replayed: Callable[[Path], bool],
+    fine_tune: Make, coreference_data: Path, winogender_data: Path, same_when_replayed: Replay
 ) -> None:
     """Alone follows coreference from documents to Winogender's answers."""
     learning = {"learning_rate": 3e-3, "num_epochs": 40, "batch_size": 16}
@@ -59,7 +57,7 @@ def test_agreement_with_names_is_learned_on_a_frozen_encoder(
 
 
 def test_runs_of_one_process_do_not_leak_into_each_other(
-    fine_tune: Callable[..., Path], make_checkpoint: Callable[..., Path], coreference_data: Path
+    fine_tune: Make, make_checkpoint: Make, coreference_data: Path
 ) -> None:
     """Encodings are kept between runs; each run's predictions are those it has alone."""
     from multiberts.finetune.coreference import task as coreference
@@ -91,7 +89,7 @@ def test_runs_of_one_process_do_not_leak_into_each_other(
     ],
 )
 def test_the_papers_heads_learn_too(
-    fine_tune: Callable[..., Path], coreference_data: Path, options: dict, learning_rate: float
+    fine_tune: Make, coreference_data: Path, options: dict, learning_rate: float
 ) -> None:
     """Alone trains the heads that are not the default."""
     given = {"learning_rate": learning_rate, "num_epochs": 40, "batch_size": 16}
@@ -114,7 +112,7 @@ def test_the_papers_heads_learn_too(
     ],
 )  # fmt: skip
 def test_wrong_options_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Callable[..., str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refuse,
     coreference_data: Path, options: dict, line: str,
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
@@ -122,7 +120,7 @@ def test_wrong_options_are_refused(
 
 
 def test_a_folder_of_documents_is_as_good_as_their_file(
-    tmp_path: Path, fine_tune: Callable[..., Path], coreference_data: Path
+    tmp_path: Path, fine_tune: Make, coreference_data: Path
 ) -> None:
     text = (coreference_data / "train.conll").read_text()
     end = "#end document\n"
@@ -144,7 +142,7 @@ def test_a_folder_of_documents_is_as_good_as_their_file(
 @pytest.mark.parametrize("representation", ["endpoints", "self_attention"])
 def test_encodings_from_files_give_the_same_predictions(
     tmp_path: Path,
-    fine_tune: Callable[..., Path],
+    fine_tune: Make,
     coreference_data: Path,
     monkeypatch: pytest.MonkeyPatch,
     representation: str,
@@ -169,7 +167,7 @@ def test_encodings_from_files_give_the_same_predictions(
 @pytest.mark.slow  # Python compiles TensorFlow's modules anew
 def test_an_encodings_dir_is_checked_where_python_leaves_assertions_out(
     tmp_path: Path,
-    make_checkpoint: Callable[..., Path],
+    make_checkpoint: Make,
     coreference_data: Path,
     run_python: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
@@ -183,7 +181,7 @@ def test_an_encodings_dir_is_checked_where_python_leaves_assertions_out(
 
 
 def test_a_held_out_fold_has_whole_documents(
-    tmp_path: Path, fine_tune: Callable[..., Path], coreference_data: Path
+    tmp_path: Path, fine_tune: Make, coreference_data: Path
 ) -> None:
     fine_tune("coreference", coreference_data, held_out_fold=1)
     held_out = read_predictions([tmp_path / "run"], "held_out")
@@ -195,9 +193,7 @@ def test_a_held_out_fold_has_whole_documents(
     assert documents[0].startswith("coreference/train/train_")
 
 
-def test_gap_files_train_and_evaluate(
-    tmp_path: Path, fine_tune: Callable[..., Path], refused: Callable[..., str]
-) -> None:
+def test_gap_files_train_and_evaluate(tmp_path: Path, fine_tune: Make, refused: Refuse) -> None:
     header = "ID\tText\tPronoun\tPronoun-offset\tA\tA-offset\tA-coref\tB\tB-offset\tB-coref\tURL"
     rows = [
         f"x-{number}\tMary told John that {pronoun} was late.\t{pronoun}\t20\tMary\t0\t{a}\tJohn\t10\t{b}\tu"
@@ -227,9 +223,7 @@ def test_gap_files_train_and_evaluate(
     assert "'coreference/gap/x-0/A' appears twice" in said
 
 
-def test_documents_without_pronouns_are_refused(
-    refused: Callable[..., str], coreference_data: Path
-) -> None:
+def test_documents_without_pronouns_are_refused(refused: Refuse, coreference_data: Path) -> None:
     file = coreference_data / "train.conll"
     file.write_text(file.read_text().replace("\tshe\t", "\tit\t").replace("\the\t", "\tit\t"))
     line = refused("coreference", coreference_data)
@@ -237,10 +231,7 @@ def test_documents_without_pronouns_are_refused(
 
 
 def test_sentences_longer_than_the_positions_are_refused(
-    refused: Callable[..., str],
-    make_checkpoint: Callable[..., Path],
-    coreference_data: Path,
-    winogender_data: Path,
+    refused: Refuse, make_checkpoint: Make, coreference_data: Path, winogender_data: Path
 ) -> None:
     for name in ("templates.tsv", "all_sentences.tsv"):
         file = winogender_data / name
@@ -251,7 +242,7 @@ def test_sentences_longer_than_the_positions_are_refused(
 
 
 def test_winogender_is_answered_by_the_likelier_mention(
-    make_checkpoint: Callable[..., Path], coreference_data: Path, winogender_data: Path
+    make_checkpoint: Make, coreference_data: Path, winogender_data: Path
 ) -> None:
     """Of a sentence's two pairs, the one whose probability of being coreferent is larger."""
     read = read_checkpoint(make_checkpoint())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from multiberts.finetune.squad.task import SquadModel
 from multiberts.finetune.task import DataArguments, task_named
 from multiberts.finetune.training_options import TrainingOptions
 from multiberts.runs.errors import UserError
-from multiberts.tests.finetune.conftest import in_transformers
+from multiberts.tests.finetune.conftest import Make, Refuse, Replay, in_transformers
 from multiberts.tests.tools import warm
 
 OPTIONS = {"max_query_length": 4, "doc_stride": 6, "n_best_size": 8}
@@ -50,7 +49,7 @@ def squad_content(split: str, number: int, *, unanswerable: bool) -> dict[str, A
 
 
 @pytest.fixture
-def squad_data(tmp_path: Path) -> Callable[..., Path]:
+def squad_data(tmp_path: Path) -> Make:
     """A folder with train and dev questions, in the names of the release and as one's own."""
 
     def write(*, unanswerable: bool = False) -> Path:
@@ -85,10 +84,7 @@ def read_data(
 
 
 def test_questions_are_learnt_and_written_down(
-    tmp_path: Path,
-    fine_tune: Callable[..., Path],
-    squad_data: Callable[..., Path],
-    same_when_replayed: Callable[[Path], bool],
+    tmp_path: Path, fine_tune: Make, squad_data: Make, same_when_replayed: Replay
 ) -> None:
     """Alone follows questions from files through training to the files of the official scorer."""
     folder = squad_data()
@@ -121,7 +117,7 @@ def test_questions_are_learnt_and_written_down(
 
 
 def test_leaving_questions_unanswered_is_learnt(
-    tmp_path: Path, fine_tune: Callable[..., Path], squad_data: Callable[..., Path]
+    tmp_path: Path, fine_tune: Make, squad_data: Make
 ) -> None:
     """SQuAD 2.0 with two further sets of predictions, and the files of the official scorer."""
     folder = squad_data(unanswerable=True)
@@ -185,9 +181,7 @@ def test_leaving_questions_unanswered_is_learnt(
 
 @pytest.mark.usefixtures("eager")
 def test_loss_and_logits_are_those_of_transformers(
-    make_checkpoint: Callable[..., Path],
-    squad_data: Callable[..., Path],
-    monkeypatch: pytest.MonkeyPatch,
+    make_checkpoint: Make, squad_data: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same weights in BertForQuestionAnswering, which pads nothing."""
     torch = pytest.importorskip("torch")
@@ -226,10 +220,7 @@ def test_loss_and_logits_are_those_of_transformers(
 @pytest.mark.parametrize("shards", [1, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.usefixtures("eager")
 def test_packed_windows_give_the_update_of_windows_with_a_row_for_each(
-    make_checkpoint: Callable[..., Path],
-    squad_data: Callable[..., Path],
-    monkeypatch: pytest.MonkeyPatch,
-    shards: int,
+    make_checkpoint: Make, squad_data: Make, monkeypatch: pytest.MonkeyPatch, shards: int
 ) -> None:
     """With dropout, and with answers that are not there."""
     _, model = read_data(squad_data(unanswerable=True), make_checkpoint(), "squad-v2.0")
@@ -252,18 +243,14 @@ def test_packed_windows_give_the_update_of_windows_with_a_row_for_each(
         np.testing.assert_allclose(packed[name], whole[name], atol=2e-5, err_msg=name)
 
 
-def test_windows_of_a_question_belong_together(
-    make_checkpoint: Callable[..., Path], squad_data: Callable[..., Path]
-) -> None:
+def test_windows_of_a_question_belong_together(make_checkpoint: Make, squad_data: Make) -> None:
     _, data = read_data(squad_data(), make_checkpoint(), "questions", length=12)
     questions, counts = np.unique(data.train_groups, return_counts=True)
     assert len(questions) == 96 and counts.min() > 1
     assert len(data.train_groups) == counts.sum()
 
 
-def test_a_set_is_read_once_a_process(
-    make_checkpoint: Callable[..., Path], squad_data: Callable[..., Path]
-) -> None:
+def test_a_set_is_read_once_a_process(make_checkpoint: Make, squad_data: Make) -> None:
     folder, checkpoint = squad_data(), make_checkpoint()
     first, second, other = (
         read_data(folder, checkpoint, "questions", length=length)[1] for length in (24, 24, 20)
@@ -291,16 +278,14 @@ def test_a_set_is_read_once_a_process(
     ],
 )  # fmt: skip
 def test_bad_arguments_are_refused(
-    refused: Callable[..., str], squad_data: Callable[..., Path], task: str,
+    refused: Refuse, squad_data: Make, task: str,
     arguments: dict[str, Any], line: str,
 ) -> None:  # fmt: skip
     assert line in refused(task, **{"data_dir": str(squad_data()), **arguments})
 
 
 def test_a_model_with_one_type_of_tokens_is_refused(
-    refused: Callable[..., str],
-    make_checkpoint: Callable[..., Path],
-    squad_data: Callable[..., Path],
+    refused: Refuse, make_checkpoint: Make, squad_data: Make
 ) -> None:
     line = refused("squad-v1.1", squad_data(), checkpoint=make_checkpoint(type_vocab_size=1))
     assert line.startswith("SQuAD has two segments")
@@ -309,7 +294,7 @@ def test_a_model_with_one_type_of_tokens_is_refused(
 
 @pytest.mark.parametrize("task", ["squad-v1.1", "squad-v2.0", "questions"])
 def test_files_have_the_official_names_or_plain_ones(
-    make_checkpoint: Callable[..., Path], squad_data: Callable[..., Path], task: str
+    make_checkpoint: Make, squad_data: Make, task: str
 ) -> None:
     folder = squad_data()
     assert (folder / "train.json").is_file()

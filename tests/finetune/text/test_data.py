@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from multiberts.finetune.settings import data_of
 from multiberts.finetune.task import DataArguments, task_named
 from multiberts.finetune.text.data import TextData
 from multiberts.runs.errors import UserError
+from multiberts.tests.finetune.conftest import Make, Replay
 from multiberts.tests.finetune.stored_datasets import official_examples, store
 
 SMALL = {"batch_size": 8, "num_epochs": 1, "sequence_length": 32, "learning_rate": 1e-3}
@@ -95,9 +95,7 @@ def test_test_sets_are_predicted_only_when_asked_for(mnli: Path) -> None:
 
 
 @pytest.mark.usefixtures("eager")
-def test_a_run_predicts_every_set_with_its_own_classes(
-    fine_tune: Callable[..., Path], mnli: Path
-) -> None:
+def test_a_run_predicts_every_set_with_its_own_classes(fine_tune: Make, mnli: Path) -> None:
     files = {"hans": "hans.txt", "snli": "snli.jsonl", "ax": "AX.tsv"}
     paths = {name: str(mnli / file) for name, file in files.items()}
     run = fine_tune("MNLI", mnli, options={"predict_test": True}, evaluation_files=paths)
@@ -130,7 +128,7 @@ def test_a_run_predicts_every_set_with_its_own_classes(
 
 
 def test_a_dataset_gives_the_bytes_of_its_files(
-    tmp_path: Path, fine_tune: Callable[..., Path], same_when_replayed: Callable[[Path], bool]
+    tmp_path: Path, fine_tune: Make, same_when_replayed: Replay
 ) -> None:
     (tmp_path / "RTE").mkdir()
     for split, count in (("train", 16), ("dev", 6)):

@@ -26,6 +26,7 @@ from multiberts.finetune.text.labels import first_pieces, tags_of_pieces
 from multiberts.finetune.text.model import TextModel
 from multiberts.runs.errors import UserError
 from multiberts.tests.checkpoint_command import checkpoint_command
+from multiberts.tests.finetune.conftest import Make, Refuse, Replay
 from multiberts.tests.finetune.stored_datasets import store
 
 SMALL: dict[str, Any] = {
@@ -81,9 +82,9 @@ def printed(capsys: pytest.CaptureFixture[str], **call: Any) -> list[dict[str, A
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_is_learned_kept_and_predicted(
     tmp_path: Path,
-    fine_tune: Callable[..., Path],
+    fine_tune: Make,
     capsys: pytest.CaptureFixture[str],
-    same_when_replayed: Callable[[Path], bool],
+    same_when_replayed: Replay,
     kind: str,
 ) -> None:
     """Alone follows sets and tags from files through training and scores to predictions."""
@@ -129,7 +130,7 @@ def test_it_is_learned_kept_and_predicted(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_goes_to_transformers_and_back(
-    tmp_path: Path, fine_tune: Callable[..., Path], capsys: pytest.CaptureFixture[str], kind: str
+    tmp_path: Path, fine_tune: Make, capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
     transformers = pytest.importorskip("transformers")
     torch = pytest.importorskip("torch")
@@ -222,7 +223,7 @@ def test_a_dataset_with_another_number_of_tags_is_refused(tmp_path: Path) -> Non
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.usefixtures("eager")
 def test_the_loss_is_linear_in_the_weights_of_classes(
-    tmp_path: Path, fine_tune: Callable[..., Path], kind: str
+    tmp_path: Path, fine_tune: Make, kind: str
 ) -> None:
     """Alone shows that weights of classes enter the loss, each kind's in its own way."""
     _, options = written(tmp_path, kind)
@@ -254,7 +255,7 @@ def test_the_loss_is_linear_in_the_weights_of_classes(
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.usefixtures("eager")
 def test_balanced_weights_count_the_examples_that_are_trained_on(
-    tmp_path: Path, fine_tune: Callable[..., Path], kind: str, used: dict[str, int]
+    tmp_path: Path, fine_tune: Make, kind: str, used: dict[str, int]
 ) -> None:
     """As scikit-learn counts them, and as PyTorch's documentation of `pos_weight` has it."""
     class_weight = pytest.importorskip("sklearn.utils.class_weight")
@@ -282,7 +283,7 @@ def test_balanced_weights_count_the_examples_that_are_trained_on(
 
 @pytest.mark.usefixtures("eager")
 def test_weights_of_present_labels_are_those_of_pytorch(
-    tmp_path: Path, make_checkpoint: Callable[..., Path]
+    tmp_path: Path, make_checkpoint: Make
 ) -> None:
     """BCEWithLogitsLoss with `pos_weight`, of the logits that the untrained model predicts."""
     torch = pytest.importorskip("torch")
@@ -370,7 +371,7 @@ def test_texts_of_names_keep_their_characters(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("eager")
 def test_vectors_have_the_loss_of_transformers(
-    tmp_path: Path, fine_tune: Callable[..., Path], make_checkpoint: Callable[..., Path]
+    tmp_path: Path, fine_tune: Make, make_checkpoint: Make
 ) -> None:
     """Alone checks the order of labels that are given as vectors."""
     transformers = pytest.importorskip("transformers")
@@ -504,7 +505,7 @@ def test_tags_stand_at_the_first_piece_of_each_word(vocabulary: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_is_not_fit_is_refused_in_one_line(
-    tmp_path: Path, refused: Callable[..., str], options: dict[str, Any],
+    tmp_path: Path, refused: Refuse, options: dict[str, Any],
     row: dict[str, Any] | None, message: str,
 ) -> None:  # fmt: skip
     write(tmp_path, tag_rows if options["kind"] == TAGS["kind"] else set_rows)
@@ -514,9 +515,7 @@ def test_what_is_not_fit_is_refused_in_one_line(
     assert message in refused("mine", tmp_path, options=options)
 
 
-def test_new_data_with_an_unknown_label_or_of_another_task(
-    tmp_path: Path, fine_tune: Callable[..., Path]
-) -> None:
+def test_new_data_with_an_unknown_label_or_of_another_task(tmp_path: Path, fine_tune: Make) -> None:
     write(tmp_path, tag_rows)
     run = fine_tune("mine", tmp_path, keep="last", options=TAGS, num_epochs=1)
     new = tmp_path / "new.jsonl"

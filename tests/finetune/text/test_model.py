@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ from multiberts.finetune.packing import Shape
 from multiberts.finetune.task import DataArguments, task_named
 from multiberts.finetune.text import model as tested
 from multiberts.finetune.training_options import TrainingOptions
-from multiberts.tests.finetune.conftest import in_transformers
+from multiberts.tests.finetune.conftest import Make, in_transformers
 from multiberts.tests.finetune.text.test_labels import TAGS, found_data, tag_rows, write
 
 
@@ -41,7 +40,7 @@ def opened(checkpoint: Path, folder: Path, sequence_length: int = 48, task_name:
 @pytest.mark.usefixtures("eager")
 def test_a_packed_batch_gives_the_update_of_one_with_a_row_for_each(
     tmp_path: Path,
-    make_checkpoint: Callable[..., Path],
+    make_checkpoint: Make,
     pair_data: Path,
     monkeypatch: pytest.MonkeyPatch,
     kind: str,
@@ -85,7 +84,7 @@ def test_a_packed_batch_gives_the_update_of_one_with_a_row_for_each(
 
 
 def test_predictions_on_training_rows_are_those_of_a_set_of_these_rows(
-    make_checkpoint: Callable[..., Path], pair_data: Path
+    make_checkpoint: Make, pair_data: Path
 ) -> None:
     """The training file given as dev gives the same scores, row by row."""
     _, model = opened(make_checkpoint(), pair_data)
@@ -103,9 +102,7 @@ def test_predictions_on_training_rows_are_those_of_a_set_of_these_rows(
     assert list(found.labels) == everything.labels[rows].tolist()
 
 
-def test_logits_equal_those_of_transformers(
-    make_checkpoint: Callable[..., Path], pair_data: Path
-) -> None:
+def test_logits_equal_those_of_transformers(make_checkpoint: Make, pair_data: Path) -> None:
     """The same weights in BertForSequenceClassification, on its own tokenisation of the pairs."""
     transformers = pytest.importorskip("transformers")
     checkpoint, ours = opened(make_checkpoint(), pair_data, sequence_length=14)
@@ -126,7 +123,7 @@ UNDISTURBED = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 def test_the_heads_first_weights_are_drawn_from_the_seed(
-    make_checkpoint: Callable[..., Path], pair_data: Path
+    make_checkpoint: Make, pair_data: Path
 ) -> None:
     read, model = opened(make_checkpoint(), pair_data)
 
@@ -145,9 +142,7 @@ def test_the_heads_first_weights_are_drawn_from_the_seed(
 
 
 @pytest.mark.usefixtures("eager")
-def test_the_pooled_output_is_dropped_in_training(
-    make_checkpoint: Callable[..., Path], pair_data: Path
-) -> None:
+def test_the_pooled_output_is_dropped_in_training(make_checkpoint: Make, pair_data: Path) -> None:
     """Where the last layer norm gives a constant, the encoder's own dropout changes nothing."""
 
     def constant(parameters: dict) -> None:
@@ -171,9 +166,7 @@ def test_the_pooled_output_is_dropped_in_training(
 
 
 @pytest.mark.usefixtures("eager")
-def test_a_regression_is_trained_on_squared_errors(
-    make_checkpoint: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_a_regression_is_trained_on_squared_errors(make_checkpoint: Make, tmp_path: Path) -> None:
     """Both the loss and its gradient: for the bias, twice the mean of the errors."""
     words = ("red", "blue", "good", "bad")
     scores = [0.0, 1.25, 3.5, 5.0, 2.0, 4.75, 0.5, 3.0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from multiberts.finetune.task import DataArguments, task_named
 from multiberts.finetune.text.data import TextData
 from multiberts.finetune.text.heads import HEADS
 from multiberts.runs.errors import UserError
+from multiberts.tests.finetune.conftest import Make, Replay
 from multiberts.tests.finetune.stored_datasets import store
 
 SMALL = {"batch_size": 8, "num_epochs": 1, "sequence_length": 32, "learning_rate": 1e-3}
@@ -166,8 +166,8 @@ def test_a_test_file_needs_neither_labels_nor_numbers(tmp_path: Path) -> None:
 )  # fmt: skip
 @pytest.mark.usefixtures("eager")
 def test_a_task_by_configuration_is_replayed_and_its_model_knows_its_classes(
-    tmp_path: Path, fine_tune: Callable[..., Path], capsys: pytest.CaptureFixture[str],
-    same_when_replayed: Callable[[Path], bool], kind: str, column: str, metrics: list[str],
+    tmp_path: Path, fine_tune: Make, capsys: pytest.CaptureFixture[str],
+    same_when_replayed: Replay, kind: str, column: str, metrics: list[str],
 ) -> None:  # fmt: skip
     for split, first in (("train", 0), ("dev", 16)):
         write_csv(tmp_path / split, rows(first=first))
@@ -190,7 +190,7 @@ def test_a_task_by_configuration_is_replayed_and_its_model_knows_its_classes(
 
 
 def test_weights_are_those_of_scikit_learn_and_move_the_answers(
-    tmp_path: Path, fine_tune: Callable[..., Path]
+    tmp_path: Path, fine_tune: Make
 ) -> None:
     from sklearn.utils.class_weight import compute_class_weight
 
@@ -349,7 +349,7 @@ def test_a_list_is_no_class(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_training_says_which_labels_it_has(
-    tmp_path: Path, make_checkpoint: Callable[..., Path], capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, make_checkpoint: Make, capsys: pytest.CaptureFixture[str],
     kind: str, cells: list[str], line: str,
 ) -> None:  # fmt: skip
     for split in ("train", "dev"):
