@@ -133,14 +133,9 @@ def test_ids_are_ours(make_graph_tokenizer: Any, vocabulary: Path) -> None:
         *random_strings(2_000, seed=100), "", " ", "[MASK] [UNK]", "a" * 200, "a" * 201, "b" * 5_000,
         "\u0130" * 200, "\u0130" * 201, "\U0001d16d" * 200, "x " * 2_000, "##a", "\ufffd", "\ue000",
     ]  # fmt: skip
-    assert make_graph_tokenizer(vocabulary)(texts) == Vocabulary.open(vocabulary).encode_batch(
-        texts
-    )
-
-
-def test_a_batch_without_texts_has_no_ids(make_graph_tokenizer: Any, vocabulary: Path) -> None:
-    assert make_graph_tokenizer(vocabulary)([]) == []
-    assert make_graph_tokenizer(vocabulary)([""]) == [[]]
+    graph = make_graph_tokenizer(vocabulary)
+    assert graph(texts) == Vocabulary.open(vocabulary).encode_batch(texts)
+    assert (graph([]), graph([""])) == ([], [[]])
 
 
 @pytest.mark.slow

@@ -187,6 +187,7 @@ def test_run_json_says_where_the_numbers_come_from(
     def checksum(path: Path) -> str:
         return hashlib.sha256(path.read_bytes()).hexdigest()
 
+    assert "task_modules" not in (tmp_path / "run/config.gin").read_text()
     assert content["checkpoint"] == {
         "name": checkpoint.name,
         "sha256": checksum(checkpoint / "checkpoint.json"),

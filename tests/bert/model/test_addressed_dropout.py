@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from multiberts.bert.model.addressed_dropout import TokenPositions, dropout
+from multiberts.bert.model.addressed_dropout import dropout
 from multiberts.runs.errors import UserError
 
 ONES = np.ones((8, 64, 96), np.float32)
@@ -43,28 +43,6 @@ def test_no_key_is_no_dropout() -> None:
     assert dropout(ONES, 0.1, None, 0) is ONES
 
 
-@pytest.mark.parametrize("heads", [(), (2,)])
-def test_tokens_of_packed_rows_keep_their_bits(heads: tuple[int, ...]) -> None:
-    """Of five sequences two lie in a row; their bits are those of rows of their own."""
-    key = np.array((5, 9), np.uint32)
-    width = (6,) if heads else (12,)
-    whole = np.asarray(dropout(np.ones((5, *heads, 6, *width), np.float32), 0.5, key, 3))
-    sequences = np.array([[4, 4, 4, 1, 1, 1], [2, 2, 0, 0, 0, 0]], np.int32)
-    positions = np.array([[0, 1, 2, 0, 1, 2], [0, 1, 0, 1, 2, 3]], np.int32)
-    stored = TokenPositions(positions, sequences, positions)
-    found = dropout(np.ones((2, *heads, 6, *width), np.float32), 0.5, key, 3, stored)
-    found = np.asarray(found)
-    for row, place in np.ndindex(sequences.shape):
-        sequence, position = sequences[row, place], positions[row, place]
-        own = whole[sequence][..., position, :]
-        here = found[row][..., place, :]
-        if heads:
-            # Probabilities are shared among the tokens of the same sequence.
-            mine = sequences[row] == sequence
-            own, here = own[..., positions[row, mine]], here[..., mine]
-        np.testing.assert_array_equal(here, own)
-
-
 @pytest.mark.parametrize("shape", [(1, 1025, 2), (1, 1, 1025, 1), (1, 1, 1, 1025)])
 def test_sequences_whose_bits_would_run_into_each_other_are_refused(shape: tuple[int, ...]) -> None:
     """All longer than the addresses; as long as they are is the most."""
@@ -72,15 +50,3 @@ def test_sequences_whose_bits_would_run_into_each_other_are_refused(shape: tuple
     with pytest.raises(UserError, match="sequences of 1025 pieces are longer than the 1024"):
         dropout(np.ones(shape, np.float32), 0.1, key, 0)
     dropout(np.ones((1, 1024, 2), np.float32), 0.1, key, 0)
-
-
-@pytest.mark.parametrize("shape", [(4, 6, 12), (4, 2, 6, 6)])
-def test_tokens_keep_their_bits_where_some_are_gathered(shape: tuple[int, ...]) -> None:
-    """Tokens that were gathered from their places, some of them twice, have the bits of these places."""
-    key = np.array((5, 9), np.uint32)
-    whole = np.asarray(dropout(np.ones(shape, np.float32), 0.5, key, 3))
-    places = np.array([[0, 5, 5], [3, 1, 2], [0, 0, 0], [4, 2, 0]], np.int32)
-    along = places.reshape(4, *(1,) * (len(shape) - 3), 3, 1)
-    expected = np.take_along_axis(whole, along, axis=-2)
-    found = np.asarray(dropout(np.ones_like(expected), 0.5, key, 3, TokenPositions(places)))
-    assert np.array_equal(found, expected)

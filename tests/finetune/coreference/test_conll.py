@@ -30,12 +30,6 @@ def test_nested_mentions_and_sentences(tmp_path: Path) -> None:
     assert read_conll(path)[0].mentions == [Mention(0, 2, "1"), Mention(1, 1, "1")]
 
 
-def test_columns_may_be_separated_by_spaces(tmp_path: Path) -> None:
-    path = tmp_path / "a.conll"
-    path.write_text(HEAD + "d   0   0   He   PRP  (5)\n\n#end document\n")
-    assert read_conll(path)[0].mentions == [Mention(0, 0, "5")]
-
-
 ONTONOTES = """\
 #begin document (bc/x/00/x_0001); part 000
 bc/x/00/x_0001   0   0   -LRB-   -LRB-  (TOP(S*   -   -   -   Ann#1   *   -

@@ -98,12 +98,3 @@ def test_a_killed_encoding_is_made_again(
     assert not any(path.is_dir() for path in folder.iterdir())
     monkeypatch.setattr(tested, "_encoded", whole)
     states_of(pairs, encoder, MEAN, folder=folder)
-
-
-def test_tokens_are_padded_span_by_span() -> None:
-    values = SpanStates(np.arange(12, dtype=np.float32).reshape(6, 2), np.array([0, 1, 4, 6]))
-    assert values.lengths.tolist() == [1, 3, 2]
-    tokens, mask = values.tokens(np.array([2, 0]), 4)
-    assert mask.tolist() == [[1, 1, 0, 0], [1, 0, 0, 0]]
-    assert tokens[0].tolist() == [[8, 9], [10, 11], [0, 0], [0, 0]]
-    assert tokens[1, 0].tolist() == [0, 1]

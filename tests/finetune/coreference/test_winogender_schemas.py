@@ -55,12 +55,6 @@ def test_bad_files_are_refused_with_their_line(
     assert message in str(caught.value)
 
 
-def test_missing_file_is_named(winogender_data: Path) -> None:
-    (winogender_data / "templates.tsv").unlink()
-    with pytest.raises(UserError, match=r"templates\.tsv does not exist"):
-        read_winogender(winogender_data)
-
-
 def test_release_is_read_whole(shared_data: Path) -> None:
     schemas = read_winogender(shared_data / "winogender")
     assert len(schemas.sentences) == 720

@@ -53,22 +53,6 @@ def test_windows_go_on_by_the_stride_until_the_end_is_reached() -> None:
     assert window_starts(0, 10, 4) == []
 
 
-def test_a_piece_counts_in_the_window_with_most_context_around_it() -> None:
-    # "the man went to the store and bought a gallon of milk" in windows of five pieces every three:
-    # "bought" (7) is in the second (4 before it, 0 behind) and the third (1 and 3).
-    starts, lengths = np.array([0, 3, 6, 9]), np.array([5, 5, 5, 3])
-    best = best_windows(starts, lengths)
-    assert best[7] == 2
-    for piece, chosen in enumerate(best):
-        context = [
-            min(piece - start, start + length - 1 - piece) + 0.01 * length
-            if start <= piece < start + length
-            else -1
-            for start, length in zip(starts, lengths, strict=True)
-        ]
-        assert chosen == context.index(max(context)), piece
-
-
 def test_a_longer_window_wins_where_the_contexts_are_nearly_equal() -> None:
     # Piece 341: 39 pieces behind it in the window of 381, 41 before it in that of 120. The original
     # adds 0.01 of a window's length: 42.81 against 42.20; and for piece 342, 41.81 against 43.20.

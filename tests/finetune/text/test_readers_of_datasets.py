@@ -50,6 +50,12 @@ def pairs(header: tuple[str, ...], labels: tuple[str, ...], count: int) -> str:
     return table(header, *rows)
 
 
+def in_pairs(header: tuple[str, ...], labels: tuple[str, ...]) -> dict[str, str]:
+    with_label = (*header, "label")
+    splits = {"train": (with_label, labels, 8), "dev": (with_label, labels[::-1], 3)}
+    return {name: pairs(*given) for name, given in {**splits, "test": (header, (), 4)}.items()}
+
+
 def single(count: int) -> str:
     return table(("index", "sentence"), *((row, text(row)) for row in range(count)))
 
@@ -110,21 +116,9 @@ RELEASE = {
         "test_matched": mnli((), False, 3),
         "test_mismatched": mnli((), False, 2),
     },
-    "QNLI": {
-        "train": pairs((*QNLI, "label"), ENTAILMENT, 8),
-        "dev": pairs((*QNLI, "label"), ENTAILMENT[::-1], 3),
-        "test": pairs(QNLI, (), 4),
-    },
-    "RTE": {
-        "train": pairs((*PAIR, "label"), ENTAILMENT, 8),
-        "dev": pairs((*PAIR, "label"), ENTAILMENT[::-1], 3),
-        "test": pairs(PAIR, (), 4),
-    },
-    "WNLI": {
-        "train": pairs((*PAIR, "label"), ("0", "1"), 8),
-        "dev": pairs((*PAIR, "label"), ("1", "0"), 3),
-        "test": pairs(PAIR, (), 4),
-    },
+    "QNLI": in_pairs(QNLI, ENTAILMENT),
+    "RTE": in_pairs(PAIR, ENTAILMENT),
+    "WNLI": in_pairs(PAIR, ("0", "1")),
 }
 # The library's names of the splits.
 THERE = {
@@ -282,21 +276,14 @@ def test_a_dataset_of_ones_own_needs_no_idx(tmp_path: Path) -> None:
 
 
 def test_what_does_not_fit_is_refused_in_one_line(datasets_dir: Path) -> None:
-    where = str(datasets_dir)
-    for dataset, folder, task, split, message in (
-        ("glue/wnli", where, "RTE", "train", "is not the one of task RTE, expected glue/rte"),
-        (
-            "glue/rte",
-            where,
-            "pair",
-            "train",
-            "is not the one of task pair, expected another dataset",
-        ),
-        ("glue/rte", where, "RTE", "dev_mismatched", "has no split validation_mismatched, only"),
-        ("no_such", where, "RTE", "train", "cannot give no_such from"),
+    for dataset, task, split, message in (
+        ("glue/wnli", "RTE", "train", "is not the one of task RTE, expected glue/rte"),
+        ("glue/rte", "pair", "train", "is not the one of task pair, expected another dataset"),
+        ("glue/rte", "RTE", "dev_mismatched", "has no split validation_mismatched, only"),
+        ("no_such", "RTE", "train", "cannot give no_such from"),
     ):
         description = GLUE_TASKS.get(task) or table_task(task, ENTAILMENT_LABELS)
-        reader = DatasetReader(dataset, folder, description, split)
+        reader = DatasetReader(dataset, str(datasets_dir), description, split)
         with pytest.raises(UserError) as error:
             reader(reader.open().files, "train")
         assert message in str(error.value)
