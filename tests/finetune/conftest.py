@@ -148,6 +148,27 @@ def pair_data(tmp_path: Path) -> Path:
     return folder
 
 
+def data_of_task(task: str, options: dict[str, Any] | None = None, **arguments: Any) -> Any:
+    """Returns the data of a task, found and not read, from fields of `DataArguments`."""
+    from multiberts.finetune.task import DataArguments, task_named
+
+    chosen = task_named(task, arguments.get("labels"), (), options or {})
+    completed = chosen.completed(options or {})
+    return chosen.data(DataArguments(task=task, options=completed, **arguments))
+
+
+def opened_model(
+    checkpoint: Path, task: str, options: dict[str, Any] | None = None, **arguments: Any
+) -> tuple[Any, Any]:
+    """Returns a checkpoint and its model of a task, which is not compiled, with its data."""
+    from multiberts.bert.checkpoint.checkpoint import read_checkpoint
+
+    read = read_checkpoint(checkpoint)
+    model = data_of_task(task, options, **arguments).read(read)
+    model.compile_step = False
+    return read, model
+
+
 def in_transformers(
     architecture: str, layer: str, config: Any, weights: dict[str, np.ndarray]
 ) -> Any:

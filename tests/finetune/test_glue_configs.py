@@ -44,15 +44,9 @@ def bindings(name: str, **macros: Any) -> dict[str, Any]:
         ("glue", {"TASK": "RTE"}, {}),
         ("glue_test", {"TASK": "RTE"}, {"options": {"predict_test": True}, "evaluation_files": None}),
         ("glue_test", {"TASK": "MNLI", "AX": {"ax": "a"}}, {"evaluation_files": {"ax": "a"}}),
-        (
-            "mnli_challenge",
-            {"HANS": "h", "SNLI": "s", "STRESS": "t"},
-            {
-                "task": "MNLI",
-                "learning_rate": 2e-5,
-                "evaluation_files": {"hans": "h", "snli": "s", "stress": "t"},
-            },
-        ),
+        ("mnli_challenge", {"HANS": "h", "SNLI": "s", "STRESS": "t"},
+         {"task": "MNLI", "learning_rate": 2e-5,
+          "evaluation_files": {"hans": "h", "snli": "s", "stress": "t"}}),
         ("qqp_challenge", {"TWITTER_PPDB": "w"}, {"task": "QQP", "evaluation_files": {"twitter_ppdb": "w"}}),
     ],
 )  # fmt: skip

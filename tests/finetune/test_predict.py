@@ -136,24 +136,17 @@ def test_what_cannot_be_predicted_gets_one_line_and_leaves_nothing(
         ("nowhere.tsv does not exist", {"files": ["nowhere.tsv"]}),
         ("sets 1 and 2 of dev, dev have the same name", {"files": [dev, dev]}),
         ("of no known form", {"files": [file("new.doc", "text")]}),
-        (
-            "found the columns 'a', 'b', expected 'sentence1' and 'sentence2', as the model takes "
-            "pairs; name it with --text_columns",
-            {"files": [file("columns.tsv", "a\tb\nx\ty\n")]},
-        ),
+        ("found the columns 'a', 'b', expected 'sentence1' and 'sentence2', as the model takes pairs; name "
+         "it with --text_columns", {"files": [file("columns.tsv", "a\tb\nx\ty\n")]}),
         ("text_columns has 1 name, expected 2", {"files": [dev], "text_columns": ["a"]}),
         ("expected 'gold'; name it with --label_column", {"files": [dev], "label_column": "gold"}),
-        (
-            "unknown.csv line 2: found label 'perhaps', expected one of entailment, not_entailment",
-            {"files": [file("unknown.csv", "sentence1,sentence2,label\na,b,perhaps\n")]},
-        ),
-        (
-            "one.txt line 1: found 1 part between tabs, expected two texts with a tab",
-            {"files": [file("one.txt", "a good cake\n")]},
-        ),
+        ("unknown.csv line 3: found label 'perhaps', expected one of entailment, not_entailment",
+         {"files": [file("unknown.csv", "sentence1,sentence2,label\na,b,entailment\na,b,perhaps\n")]}),
+        ("one.txt line 1: found 1 part between tabs, expected two texts with a tab",
+         {"files": [file("one.txt", "a good cake\n")]}),
         ("line 1: found the columns index, sentence1", {"files": [f"hans={dev}"]}),
         ("standard input is empty", {"files": ["-"]}),
-    ]
+    ]  # fmt: skip
     there = sorted(path.name for path in tmp_path.iterdir())
     for line, change in cases:
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\n")))

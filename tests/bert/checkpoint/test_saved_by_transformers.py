@@ -66,47 +66,35 @@ class Saved:
 TEXTS, TOKENS = "BertForSequenceClassification", "BertForTokenClassification"
 ANSWERS = "BertForQuestionAnswering"
 WORDS, SENTENCES = "BertForMaskedLM", "BertForNextSentencePrediction"
-SEVERAL = {"num_labels": 3, "problem_type": "multi_label_classification"}
+BOTH, BIN = "BertForPreTraining", "pytorch_model.bin"
+SETS, TAGS, SPANS = "multi_label_classification", "token_classification", "question_answering"
+SEVERAL = {"num_labels": 3, "problem_type": SETS}
 
 MODELS = {
     "classes": Saved(TEXTS, {"num_labels": 3}, "classification"),
-    "classes, gelu_new": Saved(TEXTS, {"hidden_act": "gelu_new"}, "classification"),
-    "classes, gelu_accurate": Saved(TEXTS, {"hidden_act": "gelu_accurate"}, "classification"),
-    "classes, gelu_python": Saved(TEXTS, {"hidden_act": "gelu_python"}, "classification"),
+    **{f"classes, {name}": Saved(TEXTS, {"hidden_act": name}, "classification")
+       for name in ("gelu_new", "gelu_accurate", "gelu_python")},
     "classes, float16": Saved(TEXTS, {"num_labels": 3}, "classification", "float16"),
-    "classes, .bin, cased": Saved(
-        TEXTS, {"num_labels": 2}, "classification", file="pytorch_model.bin", lower_case=False
-    ),
+    "classes, .bin, cased": Saved(TEXTS, {"num_labels": 2}, "classification", file=BIN, lower_case=False),
     "classes, one type of tokens": Saved(TEXTS, {"type_vocab_size": 1}, "classification"),
     "classes, an odd vocabulary": Saved(TEXTS, {"vocab_size": 17}, "classification"),
     "a number": Saved(TEXTS, {"num_labels": 1}, "regression"),
-    "a number, bfloat16 .bin": Saved(
-        TEXTS, {"num_labels": 1}, "regression", "bfloat16", "pytorch_model.bin"
-    ),
-    "sets of labels": Saved(TEXTS, SEVERAL, "multi_label_classification"),
-    "sets of labels, gelu_fast": Saved(
-        TEXTS, {**SEVERAL, "hidden_act": "gelu_fast"}, "multi_label_classification"
-    ),
-    "tags": Saved(TOKENS, {"num_labels": 5}, "token_classification"),
-    "tags, one layer, cased": Saved(
-        TOKENS, {"num_labels": 4, "num_hidden_layers": 1}, "token_classification", lower_case=False
-    ),
-    "answers": Saved(ANSWERS, {}, "question_answering"),
-    "answers, four layers, bfloat16": Saved(
-        ANSWERS, {"num_hidden_layers": 4}, "question_answering", "bfloat16"
-    ),
+    "a number, bfloat16 .bin": Saved(TEXTS, {"num_labels": 1}, "regression", "bfloat16", BIN),
+    "sets of labels": Saved(TEXTS, SEVERAL, SETS),
+    "sets of labels, gelu_fast": Saved(TEXTS, {**SEVERAL, "hidden_act": "gelu_fast"}, SETS),
+    "tags": Saved(TOKENS, {"num_labels": 5}, TAGS),
+    "tags, one layer, cased":
+        Saved(TOKENS, {"num_labels": 4, "num_hidden_layers": 1}, TAGS, lower_case=False),
+    "answers": Saved(ANSWERS, {}, SPANS),
+    "answers, four layers, bfloat16": Saved(ANSWERS, {"num_hidden_layers": 4}, SPANS, "bfloat16"),
     "words": Saved(WORDS, {"hidden_act": "gelu_pytorch_tanh"}),
     "words, trained by transformers": Saved(WORDS, gelu="exact"),
-    "words and sentences": Saved("BertForPreTraining", {"hidden_act": "gelu_python_tanh"}),
-    "words and sentences, gelu_python": Saved("BertForPreTraining", {"hidden_act": "gelu_python"}),
-    "words and sentences, .bin, trained by transformers": Saved(
-        "BertForPreTraining", file="pytorch_model.bin", gelu="exact"
-    ),
+    "words and sentences": Saved(BOTH, {"hidden_act": "gelu_python_tanh"}),
+    "words and sentences, gelu_python": Saved(BOTH, {"hidden_act": "gelu_python"}),
+    "words and sentences, .bin, trained by transformers": Saved(BOTH, file=BIN, gelu="exact"),
     "sentences": Saved(SENTENCES, {"hidden_act": "gelu_new"}),
     "the encoder": Saved("BertModel", {"hidden_act": "gelu_new"}),
-    "the encoder, float16, trained by transformers": Saved(
-        "BertModel", weights="float16", gelu="exact"
-    ),
+    "the encoder, float16, trained by transformers": Saved("BertModel", weights="float16", gelu="exact"),
 }  # fmt: skip
 
 
@@ -224,12 +212,9 @@ def test_answers_are_those_of_transformers(
 @pytest.mark.parametrize("layout", [TENSORFLOW, HUGGING_FACE])
 @pytest.mark.parametrize(
     ("name", "word"),
-    [
-        ("classes", "gelu"),
-        ("classes, gelu_accurate", "gelu_new"),
-        ("words and sentences, gelu_python", "gelu_python"),
-    ],
-)
+    [("classes", "gelu"), ("classes, gelu_accurate", "gelu_new"),
+     ("words and sentences, gelu_python", "gelu_python")],
+)  # fmt: skip
 def test_a_converted_model_has_the_same_activation(
     tmp_path: Path, name: str, word: str, layout: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

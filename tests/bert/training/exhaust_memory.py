@@ -1,4 +1,4 @@
-"""Makes an update that no memory holds, in JAX; for `test_too_large.py`."""
+"""Makes an update that no memory holds, in JAX; for `test_jax_trainer.py`."""
 
 from __future__ import annotations
 

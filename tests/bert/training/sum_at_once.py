@@ -1,4 +1,4 @@
-"""Makes an update of shards at once, and of one by one, in JAX; for `test_shards_at_once.py`."""
+"""Makes an update of shards at once, and of one by one, in JAX; for `test_jax_trainer.py`."""
 
 from __future__ import annotations
 

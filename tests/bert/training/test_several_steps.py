@@ -52,22 +52,13 @@ def trained(trainer: Trainer, blocks: list[int]) -> tuple[TrainingState, dict[st
 
 @pytest.mark.parametrize(
     ("shards", "corrected"),
-    [
-        (1, False),
-        (2, True),
-        pytest.param(1, True, marks=pytest.mark.slow),
-        pytest.param(2, False, marks=pytest.mark.slow),
-    ],
-)
+    [*[(1, False), (2, True)],
+     *(pytest.param(*row, marks=pytest.mark.slow) for row in ((1, True), (2, False)))],
+)  # fmt: skip
 def test_all_blocks_end_in_the_same_bytes(shards: int, corrected: bool) -> None:
+    given = {"gradient_shards": shards, "bias_correction": corrected}
     trainer, single = (
-        new_trainer(
-            loss,
-            TrainerSettings(
-                gradient_shards=shards, bias_correction=corrected, steps_per_dispatch=most
-            ),
-        )
-        for most in (BLOCK, 1)
+        new_trainer(loss, TrainerSettings(**given, steps_per_dispatch=most)) for most in (BLOCK, 1)
     )
     assert (trainer.steps_per_dispatch, single.steps_per_dispatch) == (BLOCK, 1)
     state, scalars = trained(trainer, [4, 4, 3])

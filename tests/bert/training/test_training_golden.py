@@ -284,19 +284,14 @@ def reference_gradient(
     return total, float(np.mean(losses)), norms
 
 
+# Without dropout test_encoder.py compares the gradient; the compiler takes seconds, and test_engines.py
+# compares what two of them make.
+SLOW = [(False, 4, False), *((dropout, n, True) for dropout in (False, True) for n in (1, 4))]
+
+
 @pytest.mark.parametrize(
     ("dropout", "shards", "compiled"),
-    [
-        (True, 4, False),
-        # Without dropout test_encoder.py compares the gradient.
-        pytest.param(False, 4, False, marks=pytest.mark.slow),
-        # The compiler takes seconds; test_engines.py compares what two of them make.
-        *(
-            pytest.param(dropout, shards, True, marks=pytest.mark.slow)
-            for dropout in (False, True)
-            for shards in (1, 4)
-        ),
-    ],
+    [(True, 4, False), *(pytest.param(*row, marks=pytest.mark.slow) for row in SLOW)],
 )
 def test_one_step_equals_float64_numpy(shards: int, dropout: bool, compiled: bool) -> None:
     """Alone checks a whole update, forward and back, against a computation that is not ours to change."""

@@ -6,19 +6,15 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from multiberts.bert.checkpoint.checkpoint import read_checkpoint
 from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.evaluate.prediction_files.run_file import read_run
 from multiberts.finetune.coreference.frozen_states import span_states
 from multiberts.finetune.coreference.heads import POOLING, pair_logits
-from multiberts.finetune.coreference.task import TASKS
-from multiberts.finetune.task import DataArguments
-from multiberts.tests.finetune.conftest import Make, Refuse, Replay
+from multiberts.tests.finetune.conftest import Make, Refuse, Replay, opened_model
 
 SMALL = {"sequence_length": 48, "options": {"num_hidden_units": 32}, "compile_step": False}
 
@@ -245,16 +241,8 @@ def test_winogender_is_answered_by_the_likelier_mention(
     make_checkpoint: Make, coreference_data: Path, winogender_data: Path
 ) -> None:
     """Of a sentence's two pairs, the one whose probability of being coreferent is larger."""
-    read = read_checkpoint(make_checkpoint())
-    arguments = DataArguments(
-        task="coreference",
-        data_dir=str(coreference_data),
-        winogender_dir=str(winogender_data),
-        sequence_length=48,
-        options=TASKS[0].completed({}),
-    )
-    model: Any = TASKS[0].data(arguments).read(read)
-    model.compile_step = False
+    folders = {"data_dir": str(coreference_data), "winogender_dir": str(winogender_data)}
+    read, model = opened_model(make_checkpoint(), "coreference", sequence_length=48, **folders)
     weights = model.initial_parameters(0)
     answers = {found.name: found for found in model.evaluate(weights)}["winogender"]
     pairs = model.pairs.sets["winogender"]

@@ -68,11 +68,6 @@ def test_where_characters_do_not_match_the_whole_words_are_the_answer(vocabulary
     assert texts_of(vocabulary, "mary§.")["mary [UNK]"][0] == "mary§."
 
 
-@pytest.fixture(scope="module")
-def published_tokenizer(shared_data: Path) -> Vocabulary:
-    return Vocabulary.open(shared_data / "bert" / "vocab.txt")
-
-
 @pytest.mark.parametrize(
     ("name", "unanswerable", "least"),
     [
@@ -84,10 +79,10 @@ def published_tokenizer(shared_data: Path) -> Vocabulary:
     ],
 )
 def test_real_answers_are_recovered(
-    shared_data: Path, published_tokenizer: Vocabulary, name: str, unanswerable: bool, least: float
+    shared_data: Path, name: str, unanswerable: bool, least: float
 ) -> None:
     """The text of an answer's pieces is the answer, wherever the pieces are the answer's own."""
-    tokenizer = published_tokenizer
+    tokenizer = Vocabulary.open(shared_data / "bert" / "vocab.txt")
     examples = read_squad(shared_data / "squad" / f"{name}.json.gz", with_unanswerable=unanswerable)
     one = dataclasses.replace(examples, answers=[texts[:1] for texts in examples.answers])
     contexts = read_contexts(tokenizer, examples.contexts)

@@ -16,10 +16,8 @@ from multiberts.evaluate.prediction_files.run_file import read_run
 from multiberts.evaluate.scoring import scores_of
 from multiberts.finetune import packing
 from multiberts.finetune.packing import PACKING
-from multiberts.finetune.squad.task import SquadModel
-from multiberts.finetune.task import DataArguments, task_named
 from multiberts.runs.errors import UserError
-from multiberts.tests.finetune.conftest import Make, Refuse, Replay, in_transformers
+from multiberts.tests.finetune.conftest import Make, Refuse, Replay, in_transformers, opened_model
 
 OPTIONS = {"max_query_length": 4, "doc_stride": 6, "n_best_size": 8}
 SMALL = {"batch_size": 16, "sequence_length": 24, "compile_step": False, "options": OPTIONS}
@@ -61,23 +59,8 @@ def squad_data(tmp_path: Path) -> Make:
     return write
 
 
-def read_data(
-    folder: Path, checkpoint: Path, task: str, length: int = 24, **options: Any
-) -> tuple[Any, SquadModel]:
-    from multiberts.bert.checkpoint.checkpoint import read_checkpoint
-
-    read = read_checkpoint(checkpoint)
-    chosen = task_named(task)
-    arguments = DataArguments(
-        task=task,
-        data_dir=str(folder),
-        sequence_length=length,
-        options=chosen.completed({**OPTIONS, **options}),
-    )
-    model = chosen.data(arguments).read(read)
-    assert isinstance(model, SquadModel)
-    model.compile_step = False
-    return read, model
+def read_data(folder: Path, checkpoint: Path, task: str, length: int = 24) -> tuple[Any, Any]:
+    return opened_model(checkpoint, task, OPTIONS, data_dir=str(folder), sequence_length=length)
 
 
 def test_questions_are_learnt_and_written_down(

@@ -11,10 +11,8 @@ import pytest
 
 from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.finetune.settings import data_of
-from multiberts.finetune.task import DataArguments, task_named
-from multiberts.finetune.text.data import TextData
 from multiberts.runs.errors import UserError
-from multiberts.tests.finetune.conftest import Make, Replay
+from multiberts.tests.finetune.conftest import Make, Replay, data_of_task
 from multiberts.tests.finetune.stored_datasets import official_examples, store
 
 SMALL = {"batch_size": 8, "num_epochs": 1, "sequence_length": 32, "learning_rate": 1e-3}
@@ -61,30 +59,21 @@ def mnli(tmp_path: Path) -> Path:
     return folder
 
 
-def found_data(task: str, **arguments: Any) -> TextData:
-    labels = arguments.get("labels")
-    chosen = task_named(task, labels)
-    options = chosen.completed(arguments.pop("options", {}))
-    found = chosen.data(DataArguments(task=task, options=options, **arguments))
-    assert isinstance(found, TextData)
-    return found
-
-
-def sets(found: TextData) -> dict[str, str]:
+def sets(found: Any) -> dict[str, str]:
     return {source.name: source.files[0].name for source in found.evaluation}
 
 
 def test_test_sets_are_predicted_only_when_asked_for(mnli: Path) -> None:
     dev = {"dev": "dev_matched.tsv", "dev_mismatched": "dev_mismatched.tsv"}
-    assert sets(found_data("MNLI", data_dir=str(mnli))) == dev
-    asked = found_data("MNLI", data_dir=str(mnli), options={"predict_test": True})
+    assert sets(data_of_task("MNLI", data_dir=str(mnli))) == dev
+    asked = data_of_task("MNLI", data_dir=str(mnli), options={"predict_test": True})
     assert sets(asked) == dev | {
         "test_matched": "test_matched.tsv",
         "test_mismatched": "test_mismatched.tsv",
     }
     assert asked.parameters() == {"evaluation_sets": list(sets(asked))}
     (mnli / "dev_mismatched.tsv").unlink()
-    alone = found_data("MNLI", data_dir=str(mnli))
+    alone = data_of_task("MNLI", data_dir=str(mnli))
     assert sets(alone) == {"dev": "dev_matched.tsv"}
     # As before there were other sets: run directories of then are still the same run's.
     assert alone.parameters() == {}
@@ -169,7 +158,7 @@ def test_arguments_that_do_not_fit_are_refused(
     task: str, arguments: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UserError) as caught:
-        found_data(task, **arguments)
+        data_of_task(task, **arguments)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multiberts.bert.checkpoint.checkpoint import read_checkpoint
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.vocabulary import Vocabulary
 from multiberts.evaluate.prediction_files.predictions import read_predictions
@@ -19,14 +19,11 @@ from multiberts.evaluate.scoring import score, scores_of
 from multiberts.finetune.prediction import predict
 from multiberts.finetune.rows import TrainingRows
 from multiberts.finetune.settings import FinetuningSettings
-from multiberts.finetune.task import DataArguments, task_named
-from multiberts.finetune.text.data import TextData
 from multiberts.finetune.text.heads import HEADS
 from multiberts.finetune.text.labels import first_pieces, tags_of_pieces
-from multiberts.finetune.text.model import TextModel
 from multiberts.runs.errors import UserError
 from multiberts.tests.checkpoint_command import checkpoint_command
-from multiberts.tests.finetune.conftest import Make, Refuse, Replay
+from multiberts.tests.finetune.conftest import Make, Refuse, Replay, data_of_task, opened_model
 from multiberts.tests.finetune.stored_datasets import store
 
 SMALL: dict[str, Any] = {
@@ -170,11 +167,7 @@ def test_it_goes_to_transformers_and_back(
     assert [line["prediction"] for line in foreign] == [line["prediction"] for line in ours]
 
 
-def found_data(options: dict[str, Any], **arguments: Any) -> TextData:
-    task = task_named("mine", None, (), options)
-    found = task.data(DataArguments(task="mine", options=task.completed(options), **arguments))
-    assert isinstance(found, TextData)
-    return found
+found_data = functools.partial(data_of_task, "mine")
 
 
 @pytest.mark.parametrize("form", ["classes", "texts", "joined"])
@@ -289,20 +282,14 @@ def test_weights_of_present_labels_are_those_of_pytorch(
     torch = pytest.importorskip("torch")
     write(tmp_path, set_rows)
     undisturbed = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    read = read_checkpoint(make_checkpoint(**undisturbed))
-
-    def opened(**options: Any) -> TextModel:
-        found = found_data({**SETS, **options}, data_dir=str(tmp_path), sequence_length=32)
-        model = found.read(read)
-        model.compile_step = False
-        return model
-
-    weights = [0.25, 3.0]
-    weighted, rows = opened(pos_weight=weights), np.arange(16)
-    parameters = opened().initial_parameters(0)
+    weights, rows = [0.25, 3.0], np.arange(16)
+    given = {"data_dir": str(tmp_path), "sequence_length": 32}
+    options = {**SETS, "pos_weight": weights}
+    _, weighted = opened_model(make_checkpoint(**undisturbed), "mine", options, **given)
+    parameters = weighted.initial_parameters(0)
     parameters["output_weights"] *= 20  # logits that are not all near 0
     logits = torch.tensor(weighted.evaluate_rows(parameters, rows).scores)
-    labels = torch.tensor(found_data(SETS, data_dir=str(tmp_path)).train.read().labels[rows])
+    labels = torch.tensor(weighted.train.examples.labels[rows])
     assert logits.abs().max() > 0.1
     expected = float(torch.nn.BCEWithLogitsLoss(pos_weight=torch.tensor(weights))(logits, labels))
     weighted.trainer.start(parameters)

@@ -2,33 +2,22 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from multiberts.bert.checkpoint.checkpoint import read_checkpoint
 from multiberts.finetune.packing import Shape
 from multiberts.finetune.squad import task as squad_task
-from multiberts.finetune.task import DataArguments, task_named
 from multiberts.finetune.text import model as tested
 from multiberts.finetune.training_options import TrainingOptions
-from multiberts.tests.finetune.conftest import Make, in_transformers
+from multiberts.tests.finetune.conftest import Make, in_transformers, opened_model
 from multiberts.tests.finetune.squad.test_task import read_data, squad_content
-from multiberts.tests.finetune.text.test_labels import TAGS, found_data, tag_rows, write
+from multiberts.tests.finetune.text.test_labels import TAGS, tag_rows, write
 
 
-def opened(checkpoint: Path, folder: Path, sequence_length: int = 48, task_name: str = "pair"):
-    read = read_checkpoint(checkpoint)
-    task = task_named(task_name)
-    arguments = DataArguments(
-        task=task_name,
-        data_dir=str(folder),
-        sequence_length=sequence_length,
-        options=task.completed({}),
-    )
-    model = task.data(arguments).read(read)
-    model.compile_step = False
-    return read, model
+def opened(checkpoint: Path, folder: Path, length: int = 48, task: str = "pair") -> tuple[Any, Any]:
+    return opened_model(checkpoint, task, data_dir=str(folder), sequence_length=length)
 
 
 @pytest.mark.parametrize(
@@ -50,10 +39,8 @@ def test_a_packed_batch_gives_the_update_of_one_with_a_row_for_each(
         _, model = opened(checkpoint, pair_data)
     elif kind == "tags":
         write(tmp_path, tag_rows)
-        model = found_data(TAGS, data_dir=str(tmp_path), sequence_length=48).read(
-            read_checkpoint(checkpoint)
-        )
-        model.compile_step = False
+        given = {"data_dir": str(tmp_path), "sequence_length": 48}
+        _, model = opened_model(checkpoint, "mine", TAGS, **given)
     else:  # some without an answer
         for split, number in (("train", 96), ("dev", 30)):
             content = squad_content(split, number, unanswerable=True)
@@ -109,7 +96,7 @@ def test_predictions_on_training_rows_are_those_of_a_set_of_these_rows(
 def test_logits_equal_those_of_transformers(make_checkpoint: Make, pair_data: Path) -> None:
     """The same weights in BertForSequenceClassification, on its own tokenisation of the pairs."""
     transformers = pytest.importorskip("transformers")
-    checkpoint, ours = opened(make_checkpoint(), pair_data, sequence_length=14)
+    checkpoint, ours = opened(make_checkpoint(), pair_data, length=14)
     weights = ours.initial_parameters(0)
     (predicted,) = ours.evaluate(weights)
     theirs = in_transformers(
@@ -183,7 +170,7 @@ def test_a_regression_is_trained_on_squared_errors(make_checkpoint: Make, tmp_pa
     ]
     for split in ("train", "dev"):
         (tmp_path / f"{split}.tsv").write_text("\n".join([header, *lines]) + "\n")
-    _, model = opened(make_checkpoint(**UNDISTURBED), tmp_path, task_name="STS-B")
+    _, model = opened(make_checkpoint(**UNDISTURBED), tmp_path, task="STS-B")
     weights = model.initial_parameters(0)
     (predicted,) = model.evaluate(weights)
     errors = predicted.predictions - np.array(scores)

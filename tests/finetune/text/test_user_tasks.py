@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,9 @@ from multiberts.bert.checkpoint.checkpoint import read_checkpoint
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.finetune.prediction import predict
-from multiberts.finetune.task import DataArguments, task_named
-from multiberts.finetune.text.data import TextData
 from multiberts.finetune.text.heads import HEADS
 from multiberts.runs.errors import UserError
-from multiberts.tests.finetune.conftest import Make, Replay
+from multiberts.tests.finetune.conftest import Make, Replay, data_of_task
 from multiberts.tests.finetune.stored_datasets import store
 
 SMALL = {"batch_size": 8, "num_epochs": 1, "sequence_length": 32, "learning_rate": 1e-3}
@@ -75,12 +74,7 @@ FORMS = {
 }  # fmt: skip
 
 
-def found_data(**arguments: Any) -> TextData:
-    options = arguments.pop("options", {})
-    chosen = task_named("tone", arguments.get("labels"), (), options)
-    found = chosen.data(DataArguments(task="tone", options=chosen.completed(options), **arguments))
-    assert isinstance(found, TextData)
-    return found
+found_data = functools.partial(data_of_task, "tone")
 
 
 @pytest.mark.parametrize("form", FORMS)

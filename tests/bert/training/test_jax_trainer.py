@@ -1,4 +1,4 @@
-"""Several shards in one batch axis sum to what they do one by one, up to rounding."""
+"""Updates by JAX: several shards in one batch axis, and one that the device's memory does not hold."""
 
 from __future__ import annotations
 
@@ -32,3 +32,12 @@ def test_an_update_of_shards_at_once_is_that_of_one_by_one_up_to_rounding() -> N
     assert found["gradient_norm"] > 1.0, "nothing was clipped"
     assert found["gradients"] <= 1e-5
     assert found["scalars"] <= 1e-5
+
+
+@pytest.mark.slow
+def test_an_update_that_memory_does_not_hold_is_refused_with_cures() -> None:
+    found = own_process.call(
+        "bert.training.exhaust_memory:message", **{ENGINE: JAX, "JAX_PLATFORMS": "cpu"}
+    )
+    assert "does not fit the device's memory (Out of memory" in found
+    assert "bfloat16" in found and "\n" not in found
