@@ -236,9 +236,8 @@ def test_runs_of_a_task_outside_the_tree_are_scored_without_its_module(
     (runs / "begun").mkdir()
     frozen = (runs / "finished" / "config.gin").read_text()
     (runs / "begun" / "config.gin").write_text(frozen)
-    assert (
-        frozen.count("finetune.task_modules = ['outside_pairs']\n") == 2
-    )  # compared, and of the call
+    assert "finetune.task_modules = ['outside_pairs']\n" in frozen
+    assert frozen.count("finetune.task_modules = ") == 2  # compared, and of the call
     was_imported.unlink()
     for name, is_there in (("there", True), ("removed", False)):
         if not is_there:
