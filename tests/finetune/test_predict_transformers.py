@@ -109,14 +109,15 @@ def test_few_rows_are_answered_without_tensorflow(
     """Every kind of head, of rows of several lengths."""
     file = tmp_path / "new.jsonl"
     words = [CONTEXT[: 1 + n % 4] * (1 + n) for n in range(10)]
-    rows = {
+    by_architecture: dict[str, list[dict[str, Any]]] = {
         "BertForSequenceClassification": [{"text": " ".join(row)} for row in words],
         "BertForTokenClassification": [{"tokens": row} for row in words],
         "BertForQuestionAnswering": [
             {"id": str(n), "question": " ".join(QUESTION), "context": " ".join(CONTEXT * (1 + n))}
             for n in range(10)
         ],
-    }[architecture]
+    }
+    rows = by_architecture[architecture]
     file.write_text(json.dumps(rows[0]) + "\n")
     saved(architecture, file, **settings)
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))

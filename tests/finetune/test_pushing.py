@@ -168,7 +168,6 @@ def test_without_the_right_token_the_line_says_so(
         ({"predictions": ["nowhere"]}, "nowhere"),
         ({"predictions": []}, "push.report goes with the predictions"),
         ({"report": "nowhere"}, "nowhere is not a finished report; give the run_dir"),
-        ({"repository": "study"}, "push.repository is 'study', expected <owner>/<name>"),
     ],
 )
 def test_bad_input_gets_one_line_and_leaves_nothing(

@@ -151,7 +151,6 @@ def test_what_changes_numbers_identifies_a_run_and_devices_do_not() -> None:
     [
         ({"frozen_layers": 3}, "finetune.frozen_layers is 3, but the checkpoint has 2 layers"),
         ({"gradient_shards": 5}, "batch_size is 16, expected a multiple of finetune.gradient_shards, 5"),
-        ({"layer_decay": 1.5}, "layer_decay"),
         ({"prediction_epochs": [0.9], "max_steps": 1}, "but finetune.max_steps is 1"),
         ({"evaluate_every_steps": 6}, "evaluate_every_steps is 6, but training has 3 steps"),
         ({"evaluate_every_steps": 1, "num_epochs": 2000, "max_steps": None},

@@ -155,7 +155,7 @@ def _states_and_gradients(
     with tf.GradientTape() as tape:
         tape.watch(parameters)
         given = (tf.constant(inputs[name]) for name in INPUTS)
-        states = encode(parameters, CONFIG, *given, tf.constant(KEY), **how)
+        states = encode(parameters, CONFIG, *given, dropout_key=tf.constant(KEY), **how)
         if places is not None:
             states = tf.gather(states, places, batch_dims=1)
         loss = tf.reduce_sum(tf.sin(states))

@@ -58,6 +58,8 @@ def test_answers_stand_as_the_paragraph_has_them(vocabulary: Path) -> None:
     assert found["john ."] == ("John.", 19, 24)
     for answer, start, end in found.values():
         assert " ".join(text[start:end].split()) == answer
+    # Of equal runs in a word the first is taken, though the second is meant.
+    assert texts_of(vocabulary, "bad-bad")["bad"] == ("bad", 0, 3)
 
 
 def test_where_characters_do_not_match_the_whole_words_are_the_answer(vocabulary: Path) -> None:

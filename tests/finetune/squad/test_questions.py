@@ -78,7 +78,6 @@ def test_questions_are_read_in_the_order_of_their_ids(tmp_path: Path, name: str)
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", r"is not whole JSON"),
         ([], r"holds no question"),
         ({"data": [{"paragraphs": {}}]}, r"data\[0\]: found a dict under 'paragraphs'"),
         (squad(("a", [{"id": "1", "question": "b"}])), r"qas\[0\]: found nothing under 'answers'"),

@@ -215,13 +215,11 @@ def test_weights_are_those_of_scikit_learn_and_move_the_answers(
     ("options", "labels", "message"),
     [
         ({"kind": "regression"}, ("a", "b"), "task tone is a regression, whose labels are numbers"),
-        ({"kind": "ranking"}, None, "option kind of task tone is 'ranking', expected"),
         ({"metrics": ["acuracy"]}, ("a", "b"), "has 'acuracy', which is not a metric; did you mean"),
         ({"metrics": ["auc"]}, ("a", "b", "c"), "has auc, which does not suit it"),
         ({"metrics": ["squad_f1"]}, ("a", "b"), "has squad_f1, which does not suit it"),
         ({"metrics": []}, ("a", "b"), "is [], expected different names"),
         ({"class_weights": [1.0]}, ("a", "b"), "expected one weight for each of its 2 classes"),
-        ({"class_weights": [1.0, 0.0]}, ("a", "b"), "option class_weights of task tone is [1.0, 0.0]"),
         ({"kind": "regression", "class_weights": "balanced"}, None, "of its 0 classes"),
         ({"kind": "classification", "label_column": "mood"}, None, "lacking mood"),
         ({"kind": "classification", "label_column": "id"}, None, "found 1001 different labels"),
