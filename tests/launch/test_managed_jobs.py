@@ -357,12 +357,3 @@ def test_jobs_of_others_may_have_any_facts(tmp_path: Path, sky: Sky) -> None:
     sky.save([{"job_id": None, "job_name": None, "status": 7, "recovery_count": "-"}])
     with pytest.raises(PreemptedError, match="1 job "):
         look(tmp_path, [seed(0)])
-
-
-@pytest.mark.parametrize("manifest", ['{"files": 3', "[]", "{}", '{"files": {}, "time": "noon"}'])
-def test_a_damaged_manifest_is_one_line(tmp_path: Path, sky: Sky, manifest: str) -> None:
-    place = tmp_path / "bucket" / seed(0).path
-    place.mkdir(parents=True)
-    (place / "MANIFEST.json").write_text(manifest)
-    with pytest.raises(UserError, match=r"MANIFEST\.json.*remove the whole folder to start again"):
-        look(tmp_path, [seed(0)])

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -199,6 +200,14 @@ class Handler(BaseHTTPRequestHandler):
             "metageneration": "1",
             "md5Hash": base64.b64encode(hashlib.md5(data).digest()).decode(),
         }
+
+
+@pytest.fixture
+def mirrors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Local copies lie in the test's own folder, and nothing is pushed unless a test asks for it."""
+    monkeypatch.setenv("RUNS_MIRROR", str(tmp_path / "mirrors"))
+    monkeypatch.setenv("RUNS_PUSH_SECONDS", "1e6")
+    return tmp_path / "mirrors"
 
 
 ALL = tuple(f"storage.objects.{name}" for name in ("create", "delete", "get", "list"))

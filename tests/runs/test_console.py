@@ -32,14 +32,10 @@ def test_lines_without_a_terminal(
     assert "loss 7.1" in lines[1]
 
 
-def test_short_work_prints_no_line(capfd: pytest.CaptureFixture[str]) -> None:
-    assert list(ProgressBar(range(3), desc="scoring")) == [0, 1, 2]
-    assert capfd.readouterr().err == ""
-
-
-def test_nothing_where_it_is_disabled(
+def test_short_work_prints_no_line_nor_does_what_is_disabled(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    assert list(ProgressBar(range(3), desc="scoring")) == [0, 1, 2]
     monkeypatch.setattr(ProgressBar, "INTERVAL", 0.0)
     assert list(ProgressBar(range(3), disable=True)) == [0, 1, 2]
     assert capfd.readouterr().err == ""

@@ -38,14 +38,9 @@ def _finish(path: Path, **parameters: object) -> None:
         run.finish(["out.txt"])
 
 
-def test_looking_creates_nothing(tmp_path: Path) -> None:
-    run = _run(tmp_path / "run")
-    assert not run.done
-    assert not (tmp_path / "run").exists()
-
-
 def test_done_comes_last_with_checksums(tmp_path: Path) -> None:
     path = tmp_path / "run"
+    assert not _run(path).done and not path.exists()  # looking creates nothing
     with _run(path) as run:
         write_atomically(path / "out.txt", "result")
         assert not _run(path).done
@@ -72,12 +67,12 @@ def test_inputs_are_compared_by_content_not_by_path(tmp_path: Path) -> None:
 
     with run(first) as open_run:
         open_run.finish([])
+    assert {file.name for file in open_run.path.iterdir()} == {".lock", "DONE", "config.gin"}
     first.rename(moved)
     assert run(moved).done
     moved.write_text("other")
-    with pytest.raises(
-        UserError, match=r"text \(there content '?\w{12}\.\.\.'?, now content '?\w{12}\.\.\.'?\)"
-    ):
+    content = r"content '?\w{12}\.\.\.'?"
+    with pytest.raises(UserError, match=rf"text \(there {content}, now {content}\)"):
         run(moved)
 
 
@@ -140,19 +135,17 @@ def test_two_writers_at_once_are_refused(
     holder.communicate()
     _finish(tmp_path / "run")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
-    said = (
-        ""
-        if code is None
-        else os.strerror(code) + ": a lease that is renewed keeps other processes out"
-    )
+    said = f"{os.strerror(code)}: a lease that is renewed keeps other processes out" if code else ""
     assert said in capfd.readouterr().err
 
 
 def test_a_run_that_came_in_between_is_not_written_into(tmp_path: Path) -> None:
-    """Two runs look at a new directory before either has locked it."""
-    first, second = _run(tmp_path / "run", rate=0.1), _run(tmp_path / "run", rate=0.2)
+    """Three look at a new directory before any has locked it, and two are the same run."""
+    first, again, second = (_run(tmp_path / "run", rate=rate) for rate in (0.1, 0.1, 0.2))
     with first:
         first.finish([])
+    with again:
+        assert again.done
     with pytest.raises(UserError, match=r"rate \(there 0\.1, now 0\.2\)"), second:
         raise AssertionError("entered")
     with first:
@@ -184,25 +177,11 @@ def test_a_call_with_names_of_its_own_is_kept_and_not_compared(tmp_path: Path) -
         run(32, options={"width": 32})
 
 
-def test_a_run_that_another_process_finished_meanwhile_is_done(tmp_path: Path) -> None:
-    late = _run(tmp_path / "run")
-    assert not late.done
-    _finish(tmp_path / "run")
-    with late:
-        assert late.done
-
-
 @pytest.mark.parametrize(
     "content",
     [
-        b"",
-        b"{",
-        b"null",
-        b"[]",
-        b"\xff\xfe",
-        b"{}",
-        b'{"outputs": []}',
-        b'{"outputs": {"a": 3}}',
+        *(b"", b"{", b"null", b"[]", b"\xff\xfe", b"{}"),
+        *(b'{"outputs": []}', b'{"outputs": {"a": 3}}'),
         b'{"outputs": {"a": {"bytes": "3", "sha256": ""}}}',
         b'{"outputs": {"../a": {"bytes": 3, "sha256": ""}}}',
         b'{"outputs": {"/a": {"bytes": 3, "sha256": ""}}}',
@@ -292,15 +271,6 @@ def test_large_inputs_of_a_finished_run_are_read_again_only_where_they_changed(
     # What cannot be read counts as nothing recorded.
     (tmp_path / "run" / ".inputs.json").write_text("[")
     assert reads_text()
-
-
-def test_small_inputs_are_not_recorded(tmp_path: Path) -> None:
-    (tmp_path / "text.txt").write_text("small")
-    with RunDirectory(
-        tmp_path / "run", stage="s", parameters={}, inputs={"text": tmp_path / "text.txt"}
-    ) as run:
-        run.finish([])
-    assert sorted(path.name for path in run.path.iterdir()) == [".lock", "DONE", "config.gin"]
 
 
 def test_a_run_whose_directory_was_removed_is_not_done_for_any_parameters(tmp_path: Path) -> None:

@@ -90,13 +90,10 @@ def test_a_device_is_never_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     "text", ["=1+1", "+cmd|' /C calc'!A0", "-2+3+cmd|' /C calc'!A0", "@SUM(A1)", "\t=1", "\r=1"]
 )
-def test_a_name_is_no_formula(text: str) -> None:
+def test_a_name_is_no_formula_and_other_cells_are_as_they_are(text: str) -> None:
     assert as_cell(text) == f"'{text}"
-
-
-@pytest.mark.parametrize("value", ["base", "-0.5", "-1e-05", "+3", "-inf", "", "a=b", -0.5, None])
-def test_numbers_and_other_names_are_cells_as_they_are(value: object) -> None:
-    assert as_cell(value) == value
+    for value in ("base", "-0.5", "-1e-05", "+3", "-inf", "", "a=b", -0.5, None):
+        assert as_cell(value) == value
 
 
 def test_directories_are_replaced_whole(tmp_path: Path) -> None:
@@ -129,23 +126,21 @@ def test_lines_keep_unicode_separators_and_lose_bom_and_cr(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
-    [(b"", "is empty"), (b"good\nb\xffd\n", "line 2: byte 0xff at offset 6")],
+    ("name", "content", "message"),
+    [
+        ("a.txt", b"", "is empty"),
+        ("a.txt", b"good\nb\xffd\n", "line 2: byte 0xff at offset 6"),
+        ("a.txt", None, "does not exist"),
+        ("a.txt.gz", gzip.compress(b"text " * 1000, mtime=0)[:-20], "not a whole gzip"),
+    ],
 )
-def test_bad_text_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
-    path = tmp_path / "bad.txt"
-    path.write_bytes(content)
+def test_bad_text_is_refused(
+    tmp_path: Path, name: str, content: bytes | None, message: str
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=message):
-        read_lines(path)
-
-
-def test_missing_and_truncated_gzip(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="does not exist"):
-        read_lines(tmp_path / "absent.txt")
-    path = tmp_path / "cut.txt.gz"
-    path.write_bytes(gzip.compress(b"text " * 1000)[:-20])
-    with pytest.raises(UserError, match="not a whole gzip"):
-        read_lines(path)
+        read_lines(tmp_path / name)
 
 
 @pytest.mark.parametrize(
@@ -166,10 +161,7 @@ def test_missing_and_truncated_gzip(tmp_path: Path) -> None:
         (b'{"pid": NaN}', "{path}: pid is nan, expected int;"),
         (b"[" * 100_000, "{path} is not whole JSON (it is nested too deep"),
         (b'{"pid":' * 100_000, "{path} is not whole JSON (it is nested too deep"),
-        (
-            b'{"pid": ' + b"1" * 10_000 + b"}",
-            "{path} is not whole JSON (an integer has 10000 digits)",
-        ),
+        (b'{"pid": ' + b"1" * 10_000 + b"}", "{path} is not whole JSON (an integer has 10000"),
         (b'{"pid": ' + b"1" * 25 + b"}", "{path} is not whole JSON (an integer has 25 digits)"),
     ],
     ids=lambda value: repr(value[:20]),

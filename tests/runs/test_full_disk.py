@@ -37,14 +37,11 @@ def test_tensorflows_own_writer(tmp_path: Path) -> None:
     assert "weights" in line and "File too large" in line
 
 
-def test_the_line_that_was_told_already_is_kept() -> None:
+def test_a_full_disk_is_told_once_and_a_full_quota_or_a_file_that_is_too_large_is_one() -> None:
+    for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        line = disk_full_line(OSError(number, os.strerror(number), "state.npz"))
+        assert line is not None and f"state.npz: {os.strerror(number)}" in line
     with pytest.raises(UserError) as caught:
         raise UserError("cannot write a; free some space") from OSError(28, "No space left", "a")
     assert disk_full_line(caught.value) == "cannot write a; free some space"
     assert disk_full_line(ValueError("a damaged file")) is None
-
-
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
-def test_a_full_quota_and_a_file_that_is_too_large_count_as_a_full_disk(number: int) -> None:
-    line = disk_full_line(OSError(number, os.strerror(number), "state.npz"))
-    assert line is not None and f"state.npz: {os.strerror(number)}" in line

@@ -172,12 +172,7 @@ def test_help_shows_type_default_and_meaning_of_each_parameter() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "import os",
-        "from os import path",
-        "stage.steps = 1\nimport os.path",
-        "import __gin__.dynamic",
-    ],
+    ["import os", "from os import path", "f.x = 1\nimport os.path", "import __gin__.dynamic"],
 )
 def test_a_gin_file_that_would_run_code_is_refused(tmp_path: Path, text: str) -> None:
     inner = tmp_path / "inner.gin"
@@ -218,33 +213,8 @@ def test_an_include_is_looked_for_in_the_current_directory_alone(
 @pytest.mark.parametrize(
     "text",
     [
-        "finetune.task_modules = ['evil']",
-        "RTE/finetune.task_modules = ['evil']",
-        "finetune:\n  task_modules = ['evil']",
-    ],
-)
-def test_modules_with_code_are_taken_from_the_command_line_alone(tmp_path: Path, text: str) -> None:
-    inner, outer = tmp_path / "inner.gin", tmp_path / "outer.gin"
-    inner.write_text(text + "\n")
-    outer.write_text(f"include '{inner}'\n")
-    for file in (inner, outer):
-        with pytest.raises(UserError, match=r"inner.gin line \d sets task_modules"):
-            parse_gin([str(file)], [])
-    # On the command line it is a parameter as any other; no such function is registered here.
-    with pytest.raises(UserError, match="'unregistered'"):
-        parse_gin([], [text.replace("finetune", "unregistered")])
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "a.b = (",
-        "a.b = '",
-        "a.b = " + "[" * 100_000,
-        "a.b = " + "9" * 10_000,
-        "\0",
-        "\x93\xff",
-        "a.b = @x(",
+        *("a.b = (", "a.b = '", "\0", "\x93\xff", "a.b = @x("),
+        *("a.b = " + "[" * 100_000, "a.b = " + "9" * 10_000),
     ],
     ids=lambda text: repr(text[:10]),
 )
@@ -254,13 +224,3 @@ def test_what_is_not_a_configuration_gets_one_line(tmp_path: Path, text: str) ->
     for files, params in (([str(file)], []), ([], [text])):
         with pytest.raises(UserError):
             parse_gin(files, params)
-
-
-def test_the_word_import_in_a_text_is_data(tmp_path: Path) -> None:
-    import gin
-
-    file = tmp_path / "data.gin"
-    file.write_text('NAME = """\nimport os\n"""  # from here\nOTHER = "import"\n')
-    with gin.unlock_config():
-        parse_gin([str(file)], [])
-        gin.clear_config()

@@ -125,21 +125,21 @@ def test_short_rows_are_passed_over_where_asked(tmp_path: Path) -> None:
         ("a.jsonl", '{"id": "1", "text": "x"}\n{', "line 2 is not whole JSON"),
         (
             "a.jsonl",
-            '{"id": 1, "text": "x"}\n{"id": "2", "text": "y"}\n',
+            '{"id": 1, "text": "x"}\n{"id": "2"}\n',
             "line 1: found 1 under 'id', .*; mend it",
         ),
         ("a.json", '[\n{"id": 1, "text": "x"}]', "row 1: found 1 under 'id', .*; mend it"),
         (
             "a.json",
             '{"columns": ["id", "id"], "data": [["1", "x"]]}',
-            "one object with lists under columns, data, expected",
+            "lists under columns, data, exp",
         ),
         ("a.csv", "\nx,y\n", "line 1: found an empty line, expected id, text"),
         ("a.json", "[1, 2]", "row 1: expected an object with id, text, found none"),
         (
             "a.json",
             '{"id": ["1"], "text": ["x"]}',
-            "one object with lists under id, text, expected an obj",
+            "one object with lists under id, text, expected an",
         ),
         ("a.json", '{"id": "1",\n "text": }', r"a\.json is not whole JSON .*line 2"),
         ("a.jsonl", "[" * 100_000, "is not whole JSON"),
@@ -160,8 +160,10 @@ def test_what_does_not_fit_is_refused_in_one_line(tmp_path: Path, name, text, me
         ("one_of", (["0", "1"],), "1", "1"),
         ("one_of", (["0", "1", "2"],), "x", "expected 0, 1 or 2"),
         ("one_of", (["0"],), "x", "expected 0"),
-        ("number", (0, 100), "2.5", 2.5),
-        ("number", (0, 100), "101", "expected a number from 0 to 100"),
+        ("number", (0, 5), "2.5", 2.5),
+        ("number", (0, 5), "0", 0.0),
+        ("number", (0, 5), "5", 5.0),
+        ("number", (0, 5), "5.01", "expected a number from 0 to 5"),
         ("number", (0,), "-1", "expected a number from 0"),
         ("number", (), "nan", "expected a number"),
         ("number", (), "x", "expected a number"),
@@ -177,13 +179,6 @@ def test_cells_are_taken_as_what_they_must_be(method, arguments, cell, expected:
     with pytest.raises(UserError) as refused:
         getattr(row, method)("id", *arguments)
     assert str(refused.value).startswith(f"a.tsv line 7: found id {cell!r}, {expected};")
-
-
-def test_the_bounds_of_a_number_are_in_its_range() -> None:
-    row = TableRow("scores.tsv", 2, {"least": "0", "most": "5", "above": "5.01"})
-    assert (row.number("least", 0, 5), row.number("most", 0, 5)) == (0.0, 5.0)
-    with pytest.raises(UserError, match=r"line 2: found above '5\.01', .*0 to 5"):
-        row.number("above", 0, 5)
 
 
 def test_typed_cells_are_read_as_text_or_lists(tmp_path: Path) -> None:
@@ -228,9 +223,18 @@ def test_one_shard_of_a_saved_folder_is_read_alone(tmp_path: Path) -> None:
         assert [row["text"] for row in read_rows(table_path, ["text"])] == texts
 
 
-@pytest.mark.parametrize("name", ["a.tsv", "a.csv"])
-def test_a_table_of_a_byte_order_mark_alone_has_no_columns(tmp_path: Path, name: str) -> None:
-    assert column_names(written(tmp_path / name, b"\xef\xbb\xbf")) == [""]
+@pytest.mark.parametrize(
+    ("name", "content", "columns"),
+    [
+        ("a.tsv", b"\xef\xbb\xbf", [""]),  # a byte order mark alone
+        ("a.csv", b"\xef\xbb\xbf", [""]),
+        ("a.tsv", b"E-mail\tO-level\nO\tB-2\n", ["E-mail", "O-level"]),  # no words and tags
+    ],
+)
+def test_a_header_makes_a_table(
+    tmp_path: Path, name: str, content: bytes, columns: list[str]
+) -> None:
+    assert column_names(written(tmp_path / name, content)) == columns
 
 
 # Two sentences of CoNLL-2003's form, a file of words and tags, Universal NER's and MultiCoNER's, each with
@@ -285,8 +289,3 @@ def test_a_word_without_its_tag_is_refused(tmp_path: Path, line: str) -> None:
         UserError, match=rf"line 9: found '{line}', expected 4 columns, .* in column 4, .*mend it"
     ):
         list(read_rows(path, (), values=["tokens"], cure="mend it"))
-
-
-def test_a_header_makes_a_table(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.tsv", "E-mail\tO-level\nO\tB-2\n")
-    assert column_names(path) == ["E-mail", "O-level"]

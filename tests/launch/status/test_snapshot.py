@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import subprocess
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from multiberts.launch.markers.attempts import begin_attempt, write_attempt
+from multiberts.launch.markers.attempts import begin_attempt
 from multiberts.launch.markers.failures import last_lines
 from multiberts.launch.markers.lease import LOCK
 from multiberts.launch.status.command import show_status
@@ -111,16 +110,6 @@ def test_a_clock_that_differs_from_the_file_server_s_makes_no_run_silent(
     ahead = time.time() + 120
     monkeypatch.setattr(time, "time", lambda: ahead)
     assert collect_status(made.root).pretraining[0].state == "running"
-
-
-def test_a_younger_process_with_the_same_number_is_not_taken_for_it(made: MadeUp) -> None:
-    seed = made.add_seed(0)
-    attempt = begin_attempt(made.root, seed.path, engine="local")
-    made.write_plan()
-    assert attempt.created is not None and state_of(made) == "running"
-    # The attempt's process had the number of this one, which was created later.
-    write_attempt(made.root, dataclasses.replace(attempt, created=attempt.created - 5))
-    assert state_of(made) == "lost"
 
 
 def test_a_job_of_a_cloud_needs_no_launcher_and_fewer_signs_of_life(made: MadeUp) -> None:

@@ -100,19 +100,3 @@ def test_a_dataset_gives_the_same_bytes_as_its_text(datasets_dir, tmp_path, monk
     facts = json.loads((tmp_path / "tfds" / "corpus.json").read_text())
     assert facts["sources"][0]["sha256"] == dataset_fingerprint("little_wikipedia", datasets_dir)
     assert facts["sources"][0]["sha256"].startswith("little_wikipedia/1.0.0:train@")
-
-
-def test_without_a_network_the_host_is_named_at_once(tmp_path, monkeypatch):
-    """Nothing listens at that proxy; the library itself tries for ten minutes."""
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")
-    for name in ("NO_PROXY", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-    with pytest.raises(UserError, match=r"cannot give glue/rte .*: 127.0.0.1 cannot be reached"):
-        prepare(
-            run_dir=str(tmp_path / "corpus"),
-            sources=["glue/rte"],
-            source_format="tfds",
-            datasets_dir=str(tmp_path / "datasets"),
-        )
-    assert not (tmp_path / "corpus").exists()

@@ -23,16 +23,9 @@ from multiberts.runs.preemption import PreemptedError, preemption_notice
 from multiberts.tests.tools import warm
 from multiberts.tests.tools.patience import PATIENCE
 
-pytestmark = pytest.mark.seconds
+pytestmark = [pytest.mark.seconds, pytest.mark.usefixtures("mirrors")]
 
 ROOT = Path(__file__).resolve().parents[3]
-
-
-@pytest.fixture(autouse=True)
-def mirrors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("RUNS_MIRROR", str(tmp_path / "mirrors"))
-    monkeypatch.setenv("RUNS_PUSH_SECONDS", "1e6")
-    return tmp_path / "mirrors"
 
 
 @pytest.fixture

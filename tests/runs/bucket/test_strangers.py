@@ -31,11 +31,12 @@ def test_a_name_in_the_manifest_stays_inside_the_folder(tmp_path: Path, name: st
         *("", "null", "[]", "{", '{"files": 3}', "[" * 100_000),
         '{"files": {"a": {"bytes": "1", "sha256": "", "object": "a"}}}',
         '{"files": {"a": {"bytes": 1, "sha256": ""}}}',
+        '{"files": {}, "time": "noon"}',
     ],
 )
 def test_a_manifest_that_is_not_whole_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / MANIFEST).write_text(content)
-    with pytest.raises(UserError, match=r"MANIFEST\.json"):
+    with pytest.raises(UserError, match=r"MANIFEST\.json.*remove the whole folder to start again"):
         read_manifest(Bucket(f"file://{tmp_path}"))
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from multiberts.runs.command_line.command import run_main
 from multiberts.runs.command_line.commands import COMMANDS
-from multiberts.runs.preemption import PreemptedError
 from multiberts.tests.tools import warm
 
 PROGRAM = """
@@ -74,19 +73,6 @@ def test_too_little_memory_is_one_line(statement: str, told: str):
     *_, line = done.stderr.splitlines()  # JAX warns before
     assert re.fullmatch(rf"error: this command needs more memory .*{told}.*; give it less .*", line)
     assert done.returncode == 2 and "Traceback" not in done.stderr
-
-
-def stopped() -> None:
-    def main(_arguments):
-        raise PreemptedError("asked to stop: saved at step 3")
-
-    run_main(main)
-
-
-def test_a_stage_that_was_asked_to_stop_exits_with_its_own_status():
-    process = warm.Process("multiberts.tests.runs.command_line.test_error_lines:stopped", [])
-    assert process.communicate() == ("", "asked to stop: saved at step 3\n")
-    assert process.returncode == 75
 
 
 # Every command's help, and a command of a launch, without the packages of the extras.

