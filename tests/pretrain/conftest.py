@@ -6,21 +6,38 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from multiberts.bert.randomness import generator
+from multiberts.pretrain.corpus.token_store import (
+    DOCUMENT_OFFSETS,
+    SENTENCE_OFFSETS,
+    TOKENS,
+    TokenStore,
+)
 
 NOUNS = ["cat", "dog", "house", "tree", "river", "king", "stone", "bird"]
 VERBS = ["sees", "finds", "likes", "leaves"]
 MODEL = {
-    "hidden_size": 32,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "intermediate_size": 64,
+    "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64,
     "max_position_embeddings": 32,
-}
+}  # fmt: skip
 
 Arguments = Callable[..., dict[str, Any]]
+
+
+def write_store(
+    folder: Path, tokens: np.ndarray, sentence_lengths: Any, document_lengths: Any
+) -> TokenStore:
+    """Writes a store of these token ids; documents are as long as they have sentences."""
+    np.save(folder / TOKENS, tokens.astype(np.uint16))
+    for name, lengths in (
+        (SENTENCE_OFFSETS, sentence_lengths),
+        (DOCUMENT_OFFSETS, document_lengths),
+    ):
+        np.save(folder / name, np.cumsum([0, *lengths]).astype(np.int64))
+    return TokenStore(folder)
 
 
 def write_sentences(path: Path, text_seed: int, num_documents: int) -> None:

@@ -9,12 +9,7 @@ from multiberts.bert.tokenization import SPECIAL_TOKENS
 from multiberts.bert.vocabulary import Vocabulary
 from multiberts.pretrain.batches.masking import Masking, _lowest, instance_order, pretraining_batch
 from multiberts.pretrain.corpus.instances import INSTANCES, InstanceTable, make_instances
-from multiberts.pretrain.corpus.token_store import (
-    DOCUMENT_OFFSETS,
-    SENTENCE_OFFSETS,
-    TOKENS,
-    TokenStore,
-)
+from multiberts.tests.pretrain.conftest import write_store
 
 LENGTH = 64
 VOCABULARY_SIZE = 1000
@@ -28,16 +23,7 @@ def tokenizer(tmp_path_factory):
     return Vocabulary.open(path)
 
 
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("corpus")
-    draws = np.random.default_rng(0)
-    lengths = draws.integers(1, 30, size=3000)
-    # Ordinary tokens only, so that every special id in a batch was put there.
-    np.save(directory / TOKENS, draws.integers(5, VOCABULARY_SIZE, lengths.sum()).astype(np.uint16))
-    np.save(directory / SENTENCE_OFFSETS, np.cumsum([0, *lengths]).astype(np.int64))
-    np.save(directory / DOCUMENT_OFFSETS, np.arange(0, 3001, 30))
-    store = TokenStore(directory)
+def instances_of(store, folder):
     rows = make_instances(
         store,
         sequence_length=LENGTH,
@@ -45,21 +31,32 @@ def corpus(tmp_path_factory):
         short_sequence_probability=0.1,
         instance_seed=1,
     )
-    np.save(directory / INSTANCES, np.concatenate(list(rows)))
-    return store, InstanceTable(directory)
+    np.save(folder / INSTANCES, np.concatenate(list(rows)))
+    return InstanceTable(folder)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    draws = np.random.default_rng(0)
+    lengths = draws.integers(1, 30, size=3000)
+    # Ordinary tokens only, so that every special id in a batch was put there.
+    tokens = draws.integers(5, VOCABULARY_SIZE, lengths.sum())
+    store = write_store(folder, tokens, lengths, [30] * 100)
+    return store, instances_of(store, folder)
 
 
 MASKS = {
-    "sequence_length": LENGTH,
-    "max_predictions_per_sequence": 12,
-    "masked_lm_probability": 0.15,
+    "sequence_length": LENGTH, "max_predictions_per_sequence": 12, "masked_lm_probability": 0.15,
     "whole_word_masks": False,
-}
+}  # fmt: skip
+GIVEN = {"data_seed": 5, "batch_size": 32, "fresh_masks": False, "instance_seed": 1}
 
 
-def batch_with(store, table, tokenizer, **parameters):
+def batch_with(store, table, tokenizer, **changes):
     """A batch, the fields of `Masking` given among its other parameters."""
-    masking = Masking.of(MASKS | parameters)
+    parameters = {"step": 0, **GIVEN, **changes}
+    masking = Masking.of(MASKS | {name: v for name, v in parameters.items() if name in MASKS})
     others = {name: value for name, value in parameters.items() if name not in MASKS}
     return pretraining_batch(store, table, masking, vocabulary=tokenizer, **others)
 
@@ -67,13 +64,7 @@ def batch_with(store, table, tokenizer, **parameters):
 @pytest.fixture(scope="module")
 def batch_of(corpus, tokenizer):
     def make(step, **changes):
-        parameters = {
-            "data_seed": 5,
-            "batch_size": 32,
-            "fresh_masks": False,
-            "instance_seed": 1,
-        } | changes
-        return batch_with(*corpus, tokenizer=tokenizer, step=step, **parameters)
+        return batch_with(*corpus, tokenizer, step=step, **changes)
 
     return make
 
@@ -130,31 +121,15 @@ def test_number_of_predictions_is_the_originals(large):
 def test_77_predictions_at_length_512_and_the_cap(corpus, tokenizer, tmp_path):
     """Recipe, section 2: 77 at 512, so a cap of 80 is slack."""
     store, _ = corpus
-    rows = np.concatenate(
-        list(
-            make_instances(
-                store,
-                sequence_length=512,
-                passes=range(1),
-                short_sequence_probability=0.0,
-                instance_seed=1,
-            )
-        )
+    rows = make_instances(
+        store, sequence_length=512, passes=range(1), short_sequence_probability=0.0, instance_seed=1
     )
+    rows = np.concatenate(list(rows))
     np.save(tmp_path / INSTANCES, rows[rows["a_length"] + rows["b_length"] == 509])
+    sizes = {"batch_size": 8, "sequence_length": 512}
     for cap, expected in ((80, 77), (20, 20)):
-        batch = batch_with(
-            store,
-            InstanceTable(tmp_path),
-            tokenizer,
-            data_seed=0,
-            step=0,
-            batch_size=8,
-            sequence_length=512,
-            max_predictions_per_sequence=cap,
-            fresh_masks=False,
-            instance_seed=0,
-        )
+        table = InstanceTable(tmp_path)
+        batch = batch_with(store, table, tokenizer, **sizes, max_predictions_per_sequence=cap)
         assert batch["masked_lm_weights"].sum(1).tolist() == [expected] * 8
 
 
@@ -293,46 +268,20 @@ def test_too_short_a_sequence_length_is_refused(batch_of):
 
 
 @pytest.fixture(scope="module")
-def pieces_corpus(tmp_path_factory):
-    """Words of 1 to 6 pieces: ids under 400 open a word, the others continue one."""
-    directory = tmp_path_factory.mktemp("pieces")
-    pieces = [
-        *SPECIAL_TOKENS,
-        *(f"w{n}" for n in range(395)),
-        *(f"##w{n}" for n in range(400, 1000)),
-    ]
-    (directory / "vocab.txt").write_text("\n".join(pieces) + "\n")
+def whole_words(tmp_path_factory):
+    """A batch of words of 1 to 6 pieces: ids under 400 open a word, the others continue one."""
+    folder = tmp_path_factory.mktemp("pieces")
+    pieces = [*SPECIAL_TOKENS, *(f"{'##' * (n >= 400)}w{n}" for n in range(5, 1000))]
+    (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
     draws = np.random.default_rng(1)
     opens = draws.random(40_000) < 0.55
     tokens = np.where(
         opens, draws.integers(5, 400, opens.size), draws.integers(400, 1000, opens.size)
     )
-    np.save(directory / TOKENS, tokens.astype(np.uint16))
-    np.save(directory / SENTENCE_OFFSETS, np.arange(0, 40_001, 20))
-    np.save(directory / DOCUMENT_OFFSETS, np.arange(0, 2001, 50))
-    store = TokenStore(directory)
-    rows = make_instances(
-        store,
-        sequence_length=LENGTH,
-        passes=range(2),
-        short_sequence_probability=0.1,
-        instance_seed=1,
-    )
-    np.save(directory / INSTANCES, np.concatenate(list(rows)))
-    return store, InstanceTable(directory), Vocabulary.open(directory / "vocab.txt")
-
-
-def whole_words(corpus, **changes):
-    store, table, tokenizer = corpus
-    parameters = {
-        "data_seed": 5,
-        "step": 0,
-        "batch_size": 1500,
-        "fresh_masks": False,
-        "instance_seed": 1,
-        "whole_word_masks": True,
-    } | changes
-    return batch_with(store, table, tokenizer, **parameters)
+    store = write_store(folder, tokens, [20] * 2000, [50] * 40)
+    vocabulary = Vocabulary.open(folder / "vocab.txt")
+    sizes = {"batch_size": 1500, "whole_word_masks": True}
+    return batch_with(store, instances_of(store, folder), vocabulary, **sizes)
 
 
 def words_of(ids, special):
@@ -348,8 +297,8 @@ def words_of(ids, special):
     return [word for word in words if word]
 
 
-def test_whole_words_are_masked_or_none_of_their_pieces(pieces_corpus):
-    batch = whole_words(pieces_corpus)
+def test_whole_words_are_masked_or_none_of_their_pieces(whole_words):
+    batch = whole_words
     ids, weights = restored(batch), batch["masked_lm_weights"] > 0
     short = 0
     for row in range(len(ids)):
@@ -367,15 +316,9 @@ def test_whole_words_are_masked_or_none_of_their_pieces(pieces_corpus):
             short += 1
             assert all(len(word) > count - len(positions) for word in left)
     assert short < 0.1 * len(ids)
-
-
-def test_whole_words_are_masked_piece_by_piece(pieces_corpus):
-    """Each piece of a chosen word is drawn for itself: 80 % [MASK], as in the original."""
-    batch = whole_words(pieces_corpus)
-    weights = batch["masked_lm_weights"] > 0
+    # Each piece of a chosen word is drawn for itself: 80 % [MASK], as in the original.
     new = np.take_along_axis(batch["input_ids"], batch["masked_lm_positions"], axis=1)[weights]
-    share = (new == 4).mean()
-    assert abs(share - 0.8) < 4 * np.sqrt(0.16 / new.size)
+    assert abs((new == 4).mean() - 0.8) < 4 * np.sqrt(0.16 / new.size)
 
 
 def test_words_of_one_piece_are_masked_as_without_the_option(batch_of):

@@ -13,24 +13,16 @@ from multiberts.pretrain.corpus.instances import (
     cut_into_pairing_tasks,
     make_instances,
 )
-from multiberts.pretrain.corpus.token_store import (
-    DOCUMENT_OFFSETS,
-    SENTENCE_OFFSETS,
-    TOKENS,
-    TokenStore,
-)
+from multiberts.tests.pretrain.conftest import write_store
 
 SEQUENCE_LENGTH = 64
 MAX_TOKENS = SEQUENCE_LENGTH - 3
 
 
-def write_store(directory, documents):
+def store_of(directory, documents):
     """A store of documents given as lists of sentence lengths; token i of the text is i mod 2^16."""
     lengths = [length for document in documents for length in document]
-    np.save(directory / TOKENS, (np.arange(sum(lengths)) % 2**16).astype(np.uint16))
-    np.save(directory / SENTENCE_OFFSETS, np.cumsum([0, *lengths]).astype(np.int64))
-    np.save(directory / DOCUMENT_OFFSETS, np.cumsum([0, *map(len, documents)]).astype(np.int64))
-    return TokenStore(directory)
+    return write_store(directory, np.arange(sum(lengths)) % 2**16, lengths, map(len, documents))
 
 
 def random_documents(number, document_seed=0):
@@ -48,7 +40,7 @@ def documents():
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory, documents):
-    return write_store(tmp_path_factory.mktemp("store"), documents)
+    return store_of(tmp_path_factory.mktemp("store"), documents)
 
 
 def make(store, **changes):
@@ -66,49 +58,34 @@ def rows(store):
     return make(store)
 
 
-def ends(rows):
-    return rows["a_start"] + rows["a_length"], rows["b_start"] + rows["b_length"]
-
-
-def test_spans_are_filled_and_fit(rows):
+def test_spans_fit_lie_in_one_document_and_follow_each_other_or_come_from_another(store, rows):
     assert rows.dtype == INSTANCE_DTYPE
-    assert rows["a_length"].min() >= 1
-    assert rows["b_length"].min() >= 1
+    assert rows["a_length"].min() >= 1 <= rows["b_length"].min()
     assert (rows["a_length"] + rows["b_length"]).max() == MAX_TOKENS
-
-
-def test_each_span_lies_in_one_document(store, rows):
-    a_end, b_end = ends(rows)
-    assert np.array_equal(store.document_of(rows["a_start"]), store.document_of(a_end - 1))
-    assert np.array_equal(store.document_of(rows["b_start"]), store.document_of(b_end - 1))
-
-
-def test_true_next_follows_a_in_its_document_and_random_comes_from_another(store, rows):
-    same = store.document_of(rows["a_start"]) == store.document_of(rows["b_start"])
-    assert np.array_equal(same, ~rows["is_random_next"])
-    true_next = rows[~rows["is_random_next"]]
-    a_end, _ = ends(true_next)
-    whole = true_next["a_length"] + true_next["b_length"] < MAX_TOKENS
+    a_end, b_end = rows["a_start"] + rows["a_length"], rows["b_start"] + rows["b_length"]
+    of_a, of_b = store.document_of(rows["a_start"]), store.document_of(rows["b_start"])
+    assert np.array_equal(of_a, store.document_of(a_end - 1))
+    assert np.array_equal(of_b, store.document_of(b_end - 1))
+    follows = ~rows["is_random_next"]
+    assert np.array_equal(of_a == of_b, follows)
+    whole = follows & (rows["a_length"] + rows["b_length"] < MAX_TOKENS)
     assert whole.sum() > 100
     # Nothing was cut off: B starts where A ends. Where something was, the gap is what went.
-    assert np.array_equal(a_end[whole], true_next["b_start"][whole])
-    assert np.all(a_end <= true_next["b_start"])
+    assert np.array_equal(a_end[whole], rows["b_start"][whole])
+    assert np.all(a_end[follows] <= rows["b_start"][follows])
 
 
-def test_share_of_random_next_exceeds_one_half(rows):
-    share = rows["is_random_next"].mean()
-    sigma = 0.5 / np.sqrt(rows.size)
-    assert share > 0.5 + 4 * sigma
-
-
-def test_share_of_random_next_is_one_half_where_several_sentences_were_gathered(tmp_path):
-    """Sentences of 5 tokens in long documents: only the last of a document is gathered alone."""
-    rows = make(write_store(tmp_path, [[5] * 2000] * 4), short_sequence_probability=0.0)
+def test_share_of_random_next_exceeds_one_half_but_where_several_sentences_were_gathered(
+    tmp_path, rows
+):
+    """Of sentences of 5 tokens in long documents only the last of a document is gathered alone."""
+    assert rows["is_random_next"].mean() > 0.5 + 4 * 0.5 / np.sqrt(rows.size)
+    rows = make(store_of(tmp_path, [[5] * 2000] * 4), short_sequence_probability=0.0)
     assert abs(rows["is_random_next"].mean() - 0.5) < 4 * 0.5 / np.sqrt(rows.size) + 1 / 200
 
 
 def test_single_sentences_always_get_a_random_next(tmp_path):
-    rows = make(write_store(tmp_path, [[4], [6], [5]]))
+    rows = make(store_of(tmp_path, [[4], [6], [5]]))
     assert rows.size == 30
     assert rows["is_random_next"].all()
     # A is the whole sentence, B too.
@@ -117,7 +94,7 @@ def test_single_sentences_always_get_a_random_next(tmp_path):
 
 def test_two_documents_are_enough(tmp_path):
     """Ten draws miss the other of two documents with probability 1/1024, and are then kept."""
-    store = write_store(tmp_path, [[4] * 50, [4] * 50])
+    store = store_of(tmp_path, [[4] * 50, [4] * 50])
     rows = make(store, passes=range(200))
     rows = rows[rows["is_random_next"]]
     own = (store.document_of(rows["a_start"]) == store.document_of(rows["b_start"])).mean()
@@ -127,7 +104,7 @@ def test_two_documents_are_enough(tmp_path):
 
 def test_short_targets_are_drawn_once_per_document_and_pass(tmp_path):
     """With a probability of 1 every pass over a document has one uniform target from 2 to 61."""
-    store = write_store(tmp_path, [[1] * 3000, [1] * 3000])
+    store = store_of(tmp_path, [[1] * 3000, [1] * 3000])
     targets = []
     for rows in make_instances(
         store,
@@ -146,7 +123,7 @@ def test_short_targets_are_drawn_once_per_document_and_pass(tmp_path):
 
 
 def test_no_short_targets_when_none_are_asked_for(tmp_path):
-    store = write_store(tmp_path, [[1] * 3000, [1] * 3000])
+    store = store_of(tmp_path, [[1] * 3000, [1] * 3000])
     rows = make(store, short_sequence_probability=0.0)
     full = rows["a_length"] + rows["b_length"] == MAX_TOKENS
     assert full.mean() > 0.95
@@ -170,7 +147,7 @@ def test_a_document_does_not_depend_on_those_before_it(tmp_path, documents):
     first.mkdir()
     second.mkdir()
     changed = [documents[0][::-1], *documents[1:]]
-    stores = write_store(first, documents), write_store(second, changed)
+    stores = store_of(first, documents), store_of(second, changed)
     keep = [list(make_instances(store, sequence_length=64, passes=range(1),
                                 short_sequence_probability=0.1, instance_seed=0))
             for store in stores]  # fmt: skip
@@ -258,11 +235,9 @@ def test_distribution_is_that_of_the_recipe_told_plainly(store, documents, rows)
 
 def test_pairing_tasks_cover_every_document_in_every_pass(tmp_path, monkeypatch):
     lengths = np.random.default_rng(0).integers(1, 200, 300)
-    np.save(tmp_path / TOKENS, np.zeros(lengths.sum(), np.uint16))
-    np.save(tmp_path / SENTENCE_OFFSETS, np.cumsum([0, *lengths]))
-    np.save(tmp_path / DOCUMENT_OFFSETS, np.arange(0, 301, 3))
+    store = write_store(tmp_path, np.zeros(lengths.sum()), lengths, [3] * 100)
     monkeypatch.setattr("multiberts.pretrain.corpus.instances.TOKENS_PER_TASK", 1000)
-    tasks = cut_into_pairing_tasks(TokenStore(tmp_path), 3)
+    tasks = cut_into_pairing_tasks(store, 3)
     assert len(tasks) > 60
     assert [task.number for task in tasks] == list(range(len(tasks)))
     covered = [(task.turn, document) for task in tasks for document in range(task.first, task.end)]
@@ -271,7 +246,7 @@ def test_pairing_tasks_cover_every_document_in_every_pass(tmp_path, monkeypatch)
 
 def test_short_targets_are_uniform_from_two_to_the_longest(tmp_path):
     """Of sentences of one token, a true pair that opens a document is as long as its target."""
-    store = write_store(tmp_path, [[1] * 12] * 3000)
+    store = store_of(tmp_path, [[1] * 12] * 3000)
     rows = make_instances(
         store, sequence_length=7, passes=range(1), short_sequence_probability=1.0, instance_seed=0
     )
