@@ -18,6 +18,7 @@ import psutil
 
 from multiberts.launch.markers.attempts import attempts_of
 from multiberts.launch.markers.failures import describe
+from multiberts.launch.plan.experiment import Experiment, make_plan
 from multiberts.launch.plan.planned_run import Output, PlannedRun
 from multiberts.launch.running import run_plan
 from multiberts.launch.workers.leftovers import VARIABLE
@@ -28,12 +29,44 @@ from multiberts.tests.tools.patience import PATIENCE
 HERE = Path(__file__).resolve().parent
 # Of runs that are planned and never made.
 MODEL = {
-    "num_hidden_layers": 1,
-    "hidden_size": 8,
-    "num_attention_heads": 1,
-    "intermediate_size": 16,
+    "num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 1, "intermediate_size": 16,
     "max_position_embeddings": 32,
-}
+}  # fmt: skip
+# Of an experiment whose runs take a second each: a made-up world, its corpus, and seeds of a tiny model.
+TINY: dict[str, dict[str, Any]] = {
+    "make_world": {"world_seed": 0, "num_documents": 60},
+    "prepare": {
+        "sources": ["world:corpus.txt"], "source_format": "sentences", "vocabulary_size": 200,
+        "sequence_length": 32, "dupe_factor": None,
+    },
+    "pretrain": {
+        "model": {**MODEL, "hidden_size": 32, "num_attention_heads": 2}, "sequence_length": 32,
+        "max_predictions_per_sequence": 5, "batch_size": 8, "gradient_shards": 2,
+        "learning_rate": 1e-3, "warmup_steps": 3, "num_steps": 10, "compile_step": False,
+        "tensorboard": False,
+    },
+}  # fmt: skip
+
+
+def small_plan(**changes: Any) -> list[PlannedRun]:
+    """A plan of two seeds of a small model, each fine-tuned three times."""
+    model = {"hidden_size": 64, "num_attention_heads": 2, "num_hidden_layers": 2}
+    arguments: dict[str, Any] = {
+        "world": {},
+        "corpora": {"text": {"sources": ["world:corpus.txt"], "source_format": "sentences"}},
+        "procedures": {"base": {"model": model, "num_steps": 1000, "batch_size": 8}},
+        "pretrain_seeds": [0, 1],
+        "tasks": {"facts": {"data_dir": "world:facts"}},
+        "learning_rates": [1e-3],
+        "finetune_seeds": [0, 1, 2],
+    }
+    return make_plan(Experiment(**{**arguments, **changes}))
+
+
+def mark_done(root: Path, *runs: PlannedRun) -> None:
+    for run in runs:
+        (root / run.path).mkdir(parents=True, exist_ok=True)
+        (root / run.path / "DONE").write_text("{}")
 
 
 def launch(content: str) -> None:

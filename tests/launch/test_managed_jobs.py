@@ -24,38 +24,14 @@ from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import PreemptedError
 from multiberts.tests import good_files
-from multiberts.tests.launch.launchers import quick_run
-from multiberts.tests.pretrain.conftest import MODEL
+from multiberts.tests.launch.launchers import TINY, quick_run
 from multiberts.tests.tools.sky_program import Sky, make_executable
 
 LINK = str(Path(managed_jobs.__file__).parents[2])
-TINY = Experiment(
-    world={"world_seed": 0, "num_documents": 60},
-    corpora={
-        "it's": {
-            "sources": ["world:corpus.txt"],
-            "source_format": "sentences",
-            "vocabulary_size": 200,
-            "sequence_length": 32,
-            "dupe_factor": None,
-        }
-    },
-    procedures={
-        'the "first"': {
-            "corpus": "it's",
-            "model": MODEL,
-            "sequence_length": 32,
-            "max_predictions_per_sequence": 5,
-            "batch_size": 8,
-            "gradient_shards": 2,
-            "learning_rate": 1e-3,
-            "warmup_steps": 3,
-            "num_steps": 20,
-            "checkpoint_steps": [0, 10],
-            "compile_step": False,
-            "tensorboard": False,
-        }
-    },
+PLAN = Experiment(
+    world=TINY["make_world"],
+    corpora={"it's": TINY["prepare"]},
+    procedures={'the "first"': {**TINY["pretrain"], "corpus": "it's", "checkpoint_steps": [0, 5]}},
     pretrain_seeds=[0],
     tasks={},
 )
@@ -75,13 +51,8 @@ def seed(number: int, *parents: PlannedRun, **parameters: Any) -> PlannedRun:
 
 
 def look(tmp_path: Path, plan: list[PlannedRun], attempts: int = 3) -> list[FailedRun]:
-    return run_plan(
-        plan=plan,
-        root=str(tmp_path / "root"),
-        engine="skypilot",
-        engine_options={"bucket": f"file://{tmp_path}/bucket"},
-        attempts=attempts,
-    )
+    engine = {"engine": "skypilot", "engine_options": {"bucket": f"file://{tmp_path}/bucket"}}
+    return run_plan(plan=plan, root=str(tmp_path / "root"), attempts=attempts, **engine)
 
 
 def finish(run_dir: Path) -> Path:
@@ -128,17 +99,13 @@ def test_a_look_submits_each_seed_once_and_later_ones_fetch_what_is_done(
     assert (tmp_path / "root" / plan[1].path / "weights").read_text() == "1 2 3"
     assert states(tmp_path) == ["running", "done"]
     # By this name its times count in estimates.
-    assert [of_run[-1].device for of_run in attempts_of(tmp_path / "root").values()] == [
-        "v6e-8",
-        None,
-    ]
+    devices = [of_run[-1].device for of_run in attempts_of(tmp_path / "root").values()]
+    assert devices == ["v6e-8", None]
 
     finish_in_bucket(tmp_path, plan[0])
     assert look(tmp_path, [*plan, quick_run("note", "after")]) == []
-    assert (
-        "1 run left: --engine=local --engine_options={} carries them out here"
-        in capsys.readouterr().out
-    )
+    said = "1 run left: --engine=local --engine_options={} carries them out here"
+    assert said in capsys.readouterr().out
     assert states(tmp_path) == ["done", "done"]
     assert len(sky.queue) == 2
     num_commands = len(sky.commands)
@@ -245,9 +212,8 @@ def test_reaping_cancels_the_jobs_of_this_experiment_alone(
     sky.save([{**sky.queue[0], "job_id": 3, "job_name": "mb-00000000-pretrain"}, *sky.queue])
     sky.set(2, status="FAILED")
     reap_experiment(tmp_path / "root", "skypilot", {"bucket": f"file://{tmp_path}/bucket"})
-    assert re.search(
-        r"^job 1, mb-.*seed_0\S+ \(PENDING\): cancelled$", capsys.readouterr().out, re.M
-    )
+    cancelled = r"^job 1, mb-.*seed_0\S+ \(PENDING\): cancelled$"
+    assert re.search(cancelled, capsys.readouterr().out, re.M)
     assert {row["job_id"]: row["status"] for row in sky.queue} == {
         1: "CANCELLED", 2: "FAILED", 3: "PENDING",
     }  # fmt: skip
@@ -279,7 +245,12 @@ def test_before_the_first_job_there_is_no_controller_to_ask(tmp_path: Path, sky:
     assert len(sky.queue) == 1
 
 
-def test_another_program_s_output_is_refused(tmp_path: Path, sky: Sky) -> None:
+def test_jobs_of_others_may_have_any_facts_and_what_is_no_list_of_jobs_is_refused(
+    tmp_path: Path, sky: Sky
+) -> None:
+    sky.save([{"job_id": None, "job_name": None, "status": 7, "recovery_count": "-"}])
+    with pytest.raises(PreemptedError, match="1 job "):
+        look(tmp_path, [seed(0)])
     make_executable(sky.folder / "sky", "#!/bin/sh\necho '{\"jobs\": 3}'\n")
     with pytest.raises(UserError, match=r"printed '\{\"jobs\": 3\}', expected a list of jobs"):
         look(tmp_path, [seed(0)])
@@ -300,14 +271,10 @@ def test_the_shipped_task_trains_a_planned_seed(
     tmp_path: Path, sky: Sky, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", LINK, prepend=os.pathsep)
-    plan = make_plan(TINY)
+    plan = make_plan(PLAN)
     with pytest.raises(PreemptedError):
         look(tmp_path, plan)
-    node = {
-        "PYTHON": sys.executable,
-        "JAX_PLATFORMS": "cpu",
-        "RUNS_MIRROR": str(tmp_path / "mirror"),
-    }
+    node = {"PYTHON": sys.executable, "JAX_PLATFORMS": "cpu", "RUNS_MIRROR": f"{tmp_path}/mirror"}
     assert sky.carry_out(1, **node) == 0, (sky.folder / "node-1/run.log").read_text()
     assert look(tmp_path, plan) == []
     (run,) = [run for run in plan if run.stage == "pretrain"]
@@ -334,10 +301,8 @@ def test_jobs_that_cost_money_for_nothing_are_named_with_the_command_that_cancel
     with pytest.raises(PreemptedError):
         look(tmp_path, [seed(0)])
     assert "cancels them" not in capsys.readouterr().err
-    assert [attempts[-1].outcome for attempts in attempts_of(tmp_path / "root").values()] == [
-        None,
-        "preempted",
-    ]
+    outcomes = [attempts[-1].outcome for attempts in attempts_of(tmp_path / "root").values()]
+    assert outcomes == [None, "preempted"]
     # Done by other means than its job: nothing is left to fetch, but the job trains on.
     finish(tmp_path / "root" / seed(0).path)
     assert look(tmp_path, [seed(0)]) == []
@@ -351,9 +316,3 @@ def test_another_engine_does_not_train_what_a_job_trains(tmp_path: Path, sky: Sk
         run_plan(plan=[seed(0)], root=str(tmp_path / "root"))
     assert not (tmp_path / "root" / seed(0).path).exists()
     assert states(tmp_path) == ["running"]
-
-
-def test_jobs_of_others_may_have_any_facts(tmp_path: Path, sky: Sky) -> None:
-    sky.save([{"job_id": None, "job_name": None, "status": 7, "recovery_count": "-"}])
-    with pytest.raises(PreemptedError, match="1 job "):
-        look(tmp_path, [seed(0)])

@@ -22,7 +22,7 @@ from distributed import Client, Security
 import multiberts
 from multiberts.launch.workers.pool import make_keys
 from multiberts.runs.preemption import EXIT_PREEMPTED
-from multiberts.tests.launch.launchers import wait_until
+from multiberts.tests.launch.launchers import TINY, wait_until
 from multiberts.tests.launch.test_headers import CONFIGS, command_of, make_inputs
 from multiberts.tests.tools import warm
 from multiberts.tests.tools.patience import PATIENCE
@@ -32,11 +32,9 @@ ROOT = Path(__file__).resolve().parents[2]
 TASKS = ROOT / "configs/launch/skypilot"
 # Of https://cloud.google.com/tpu/docs/runtimes, for JAX.
 RUNTIMES = {
-    "v4": "tpu-ubuntu2204-base",
-    "v5litepod": "v2-alpha-tpuv5-lite",
-    "v5p": "v2-alpha-tpuv5",
+    "v4": "tpu-ubuntu2204-base", "v5litepod": "v2-alpha-tpuv5-lite", "v5p": "v2-alpha-tpuv5",
     "v6e": "v2-alpha-tpuv6e",
-}
+}  # fmt: skip
 
 
 def task(name: str) -> dict[str, Any]:
@@ -89,13 +87,9 @@ def skypilot_python() -> str:
 def chosen(python: str, home: Path, *words: str) -> list[dict[str, Any]]:
     environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
     environment |= {"HOME": str(home), "SKYPILOT_DISABLE_USAGE_COLLECTION": "1"}
+    command = [python, str(ROOT / "tests/tools/skypilot_choice.py"), *words]
     ended = subprocess.run(
-        [python, str(ROOT / "tests/tools/skypilot_choice.py"), *words],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
+        command, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert ended.returncode == 0, ended.stderr
     rows: list[dict[str, Any]] = json.loads(ended.stdout[ended.stdout.index("\n[\n") :])
@@ -160,10 +154,8 @@ def test_a_trainer_that_ends_is_started_again_on_the_same_machine_a_few_times(
     node.folder.mkdir()
     (node.folder / "statuses").write_text("".join(f"{status}\n" for status in statuses))
     assert node.run() == expected
-    assert (len(node.lines("tries")), node.lines("slept")) == (
-        len(statuses),
-        ["slept 20"] * num_sleeps,
-    )
+    assert len(node.lines("tries")) == len(statuses)
+    assert node.lines("slept") == ["slept 20"] * num_sleeps
 
 
 @pytest.mark.parametrize("status", [75, 143])
@@ -243,31 +235,19 @@ def test_a_node_that_lost_what_setup_found_trains_on_no_device_of_jax_s_choice(
     assert not (node.folder / "sky_workdir/trained").exists()
 
 
-GIN = """\
-launch.corpora = ['base']
-launch.procedures = ['base']
-launch.tasks = []
-launch.pretrain_seeds = [0, 1, 2]
-make_world.world_seed = 0
-make_world.num_documents = 60
-prepare.sources = ['world:corpus.txt']
-prepare.source_format = 'sentences'
-prepare.vocabulary_size = 200
-prepare.sequence_length = 32
-prepare.dupe_factor = None
-pretrain.model = {'num_hidden_layers': 1, 'hidden_size': 32, 'num_attention_heads': 2,
-                  'intermediate_size': 64, 'max_position_embeddings': 32}
-pretrain.corpus = 'base'
-pretrain.sequence_length = 32
-pretrain.max_predictions_per_sequence = 5
-pretrain.batch_size = 8
-pretrain.gradient_shards = 2
-pretrain.learning_rate = 1e-3
-pretrain.warmup_steps = 3
-pretrain.num_steps = 10
-pretrain.compile_step = False
-pretrain.tensorboard = False
-"""
+GIN = "".join(
+    f"{stage}.{name} = {value!r}\n"
+    for stage, given in {
+        "launch": {
+            "corpora": ["base"],
+            "procedures": ["base"],
+            "tasks": [],
+            "pretrain_seeds": [0, 1, 2],
+        },
+        **TINY,
+    }.items()
+    for name, value in given.items()
+)
 
 
 def workers_seen(address: str, keys: Security | None) -> int | None:
@@ -322,9 +302,8 @@ def test_a_sweep_on_two_nodes_is_carried_out_among_those_who_have_its_keys(tmp_p
 
     try:
         assert wait_until(is_listening) and keys.exists()
-        own = security(
-            dict.fromkeys(("tls_ca_file", "tls_worker_cert", "tls_worker_key"), str(keys))
-        )
+        names = ("tls_ca_file", "tls_worker_cert", "tls_worker_key")
+        own = security(dict.fromkeys(names, str(keys)))
         assert wait_until(lambda: workers_seen(f"tls://{address}", own) == 2)
         assert stat.filemode(keys.stat().st_mode) == "-rw-------"
         assert list(keys.parent.glob("keys-*")) == [keys]

@@ -50,13 +50,9 @@ def _bindings(*names: str, **macros: Any) -> dict[str, Any]:
 
 
 PLACES = {
-    "RUN_DIR": "run",
-    "CORPUS": "corpus",
-    "PRETRAIN_SEED": 0,
-    "INITIAL_CHECKPOINT": "checkpoint",
-    "EVALUATION_CORPUS": "held_out",
-    "PROCEDURE": "zhong2021_mini",
-}
+    "RUN_DIR": "run", "CORPUS": "corpus", "PRETRAIN_SEED": 0, "INITIAL_CHECKPOINT": "checkpoint",
+    "EVALUATION_CORPUS": "held_out", "PROCEDURE": "zhong2021_mini",
+}  # fmt: skip
 
 
 def _of_size(size: str) -> dict[str, Any]:
@@ -158,13 +154,10 @@ def smoke_run(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Callabl
         if name == "cda_incr":  # it continues the seed of the release
             run("multiberts")
         macros = {
-            "RUN_DIR": str(folder / name),
-            "CORPUS": str(corpus),
-            "PRETRAIN_SEED": 1,
-            "PROCEDURE": name,
-            "EVALUATION_CORPUS": str(corpus.parent / "held_out"),
+            "RUN_DIR": str(folder / name), "CORPUS": str(corpus), "PRETRAIN_SEED": 1,
+            "PROCEDURE": name, "EVALUATION_CORPUS": str(corpus.parent / "held_out"),
             "INITIAL_CHECKPOINT": str(checkpoint_path(folder / "multiberts", 40)),
-        }
+        }  # fmt: skip
         pretrain(**_bindings(name, "smoke", **macros), compile_step=name != "multiberts")
         return folder / name
 

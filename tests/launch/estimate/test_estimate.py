@@ -16,6 +16,7 @@ from multiberts.launch.markers.attempts import begin_attempt, end_attempt
 from multiberts.launch.plan.experiment import Experiment, make_plan
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.runs.errors import UserError
+from multiberts.tests.launch.launchers import mark_done, small_plan
 
 
 def release(**changes: Any) -> list[PlannedRun]:
@@ -29,34 +30,8 @@ def release(**changes: Any) -> list[PlannedRun]:
     return make_plan(Experiment(**{**arguments, **changes}))
 
 
-def small(**changes: Any) -> list[PlannedRun]:
-    """Two seeds of a small model, each fine-tuned three times."""
-    arguments: dict[str, Any] = {
-        "world": {},
-        "corpora": {"text": {"sources": ["world:corpus.txt"], "source_format": "sentences"}},
-        "procedures": {
-            "base": {
-                "model": {"hidden_size": 64, "num_attention_heads": 2, "num_hidden_layers": 2},
-                "num_steps": 1000,
-                "batch_size": 8,
-            }
-        },
-        "pretrain_seeds": [0, 1],
-        "tasks": {"facts": {"data_dir": "world:facts"}},
-        "learning_rates": [1e-3],
-        "finetune_seeds": [0, 1, 2],
-        "report": {"title": "a title", "comparisons": []},
-    }
-    return make_plan(Experiment(**{**arguments, **changes}))
-
-
 def of_stage(plan: Sequence[PlannedRun], stage: str) -> list[PlannedRun]:
     return [run for run in plan if run.stage == stage]
-
-
-def finish(root: Path, run: PlannedRun) -> None:
-    (root / run.path).mkdir(parents=True, exist_ok=True)
-    (root / run.path / "DONE").write_text("{}")
 
 
 def log(root: Path, run: PlannedRun, lines: Sequence[Mapping[str, float]]) -> None:
@@ -67,7 +42,11 @@ def log(root: Path, run: PlannedRun, lines: Sequence[Mapping[str, float]]) -> No
 
 
 @pytest.mark.parametrize(
-    ("device", "hours", "dollars"), [("v2-8", 432, 1944), ("v4-8", 118, 1525), ("v6e-8", 31, 664)]
+    ("device", "hours", "dollars"),
+    [
+        *(("v2-8", 432, 1944), ("v4-8", 118, 1525), ("v5litepod-4", 115, 553)),
+        *(("v5litepod-8", 58, 553), ("v6e-8", 31, 664)),
+    ],
 )
 def test_a_seed_of_the_release(tmp_path: Path, device: str, hours: float, dollars: float) -> None:
     estimate = estimate_plan(plan=release(), root=tmp_path, device=device)
@@ -80,14 +59,16 @@ def test_products_of_float32_take_a_gpu_twice_as_long(tmp_path: Path) -> None:
     procedures = {"base": {"model": {}, "num_steps": 2_000_000, "compute_dtype": "float32"}}
     half = estimate_plan(plan=release(), root=tmp_path, device="H200")
     full = estimate_plan(plan=release(procedures=procedures), root=tmp_path, device="H200")
+    assert half.device_hours == pytest.approx(108, abs=0.6)
     assert full.device_hours == pytest.approx(2 * half.device_hours, rel=0.01)
 
 
 def test_seeds_go_on_side_by_side(tmp_path: Path) -> None:
     plan = release(pretrain_seeds=range(5))
-    one = estimate_plan(plan=plan, root=tmp_path, device="v4-8")
-    three = estimate_plan(plan=plan, root=tmp_path, device="v4-8", workers=3)
-    many = estimate_plan(plan=plan, root=tmp_path, device="v4-8", workers=100)
+    one, three, many = (
+        estimate_plan(plan=plan, root=tmp_path, device="v4-8", workers=workers)
+        for workers in (1, 3, 100)
+    )
     seed = estimate_plan(plan=release(), root=tmp_path, device="v4-8").least_seconds
     assert one.least_seconds == pytest.approx(5 * seed, rel=1e-3)
     assert three.least_seconds == pytest.approx(5 / 3 * seed, rel=1e-3)
@@ -105,20 +86,19 @@ def test_spot_capacity_costs_less(tmp_path: Path) -> None:
 
 
 def test_done_runs_cost_nothing_more(tmp_path: Path) -> None:
-    plan = small()
+    plan = small_plan()
     before = estimate_plan(plan=plan, root=tmp_path)
     assert set(before.runs) == {run.path for run in plan}
-    for run in plan[:-1]:
-        finish(tmp_path, run)
+    mark_done(tmp_path, *plan[:-1])
     after = estimate_plan(plan=plan, root=tmp_path)
     assert set(after.runs) == {plan[-1].path}
-    finish(tmp_path, plan[-1])
+    mark_done(tmp_path, plan[-1])
     done = estimate_plan(plan=plan, root=tmp_path)
     assert (done.runs, done.device_hours, done.least_seconds, done.bytes) == ({}, 0, 0, 0)
 
 
 def test_a_running_seed_tells_how_long_all_seeds_take(tmp_path: Path) -> None:
-    plan = small()
+    plan = small_plan()
     first, second = of_stage(plan, "pretrain")
     rates = [{"step": step, "steps_per_second": 4.0} for step in (200, 300, 400)]
     log(tmp_path, first, [{"step": 100, "steps_per_second": 0.1}, *rates])
@@ -131,18 +111,18 @@ def test_a_running_seed_tells_how_long_all_seeds_take(tmp_path: Path) -> None:
 
 
 def test_another_shape_is_not_measured_by_it(tmp_path: Path) -> None:
-    plan = small()
+    plan = small_plan()
     log(tmp_path, of_stage(plan, "pretrain")[0], [{"step": 1, "steps_per_second": 1e-6}])
     procedures = {"base": {**release()[1].parameters, "batch_size": 4, "model": {}}}
     for name in ("corpus", "pretrain_seed", "initial_checkpoint"):
         procedures["base"].pop(name)
-    other = small(procedures=procedures)
+    other = small_plan(procedures=procedures)
     estimate = estimate_plan(plan=other, root=tmp_path)
     assert not any(run.measured for run in estimate.runs.values())
 
 
 def test_times_of_one_device_say_nothing_of_another(tmp_path: Path) -> None:
-    plan = small()
+    plan = small_plan()
     run = of_stage(plan, "pretrain")[0]
     log(tmp_path, run, [{"step": 500, "steps_per_second": 4.0}])
     begin_attempt(tmp_path, run.path, engine="skypilot", device="v4-8")
@@ -160,11 +140,11 @@ def test_times_of_one_device_say_nothing_of_another(tmp_path: Path) -> None:
 
 
 def test_attempts_and_examples_of_fine_tuning_tell(tmp_path: Path) -> None:
-    plan = small()
+    plan = small_plan()
     runs = of_stage(plan, "finetune")
     attempt = begin_attempt(tmp_path, runs[0].path, engine="local", device="cpu")
     end_attempt(tmp_path, attempt, "done", ended=attempt.started + 42)
-    finish(tmp_path, runs[0])
+    mark_done(tmp_path, runs[0])
     told = {"num_train_examples": 10, "evaluation_sets": {"dev": {"examples": 5}}}
     (tmp_path / runs[0].path / "run.json").write_text(json.dumps(told))
     estimate = estimate_plan(plan=plan, root=tmp_path)
@@ -183,7 +163,7 @@ def test_a_plan_above_its_budget_is_refused(tmp_path: Path) -> None:
     assert sum(run.dollars for run in seed.runs.values()) == pytest.approx(1525, abs=1)
     assert {run.device for run in seed.runs.values()} == {"v4-8", "cpu"}
     # A machine of your own costs nothing more.
-    refuse_above(estimate_plan(plan=small(), root=tmp_path, device="cpu"), 0)
+    refuse_above(estimate_plan(plan=small_plan(), root=tmp_path, device="cpu"), 0)
 
 
 def test_what_is_not_known_is_named(tmp_path: Path) -> None:
@@ -193,7 +173,7 @@ def test_what_is_not_known_is_named(tmp_path: Path) -> None:
     for name in ("train.tsv", "dev.tsv"):
         (tmp_path / name).write_text("")
     tasks = {"mine": {"data_dir": str(tmp_path), "labels": ["a", "b"]}}
-    plan = small(tasks=tasks)
+    plan = small_plan(tasks=tasks)
     estimate = estimate_plan(plan=plan, root=tmp_path)
     assert estimate.runs[of_stage(plan, "finetune")[0].path].assumed == ("mine has 5,000 examples",)
 
@@ -206,9 +186,8 @@ def test_stages_of_others_are_estimated_too(tmp_path: Path) -> None:
 
 def test_of_many_runs_those_that_are_done_are_left_out(tmp_path: Path) -> None:
     """How long it takes with many more: `make bench-launch`."""
-    plan = small(pretrain_seeds=range(5), finetune_seeds=range(200))
-    for run in of_stage(plan, "finetune")[:400]:
-        finish(tmp_path, run)
+    plan = small_plan(pretrain_seeds=range(5), finetune_seeds=range(200))
+    mark_done(tmp_path, *of_stage(plan, "finetune")[:400])
     estimate = estimate_plan(plan=plan, root=tmp_path)
     assert len(estimate.runs) == len(plan) - 400 > 600
 
@@ -229,6 +208,6 @@ def test_the_least_time_is_that_of_the_longest_chain_or_of_all_workers_together(
     assert least(plan, 1) == 6 * each
     assert least(plan, 2) == least(plan, 100) == 3 * each
     # What is done takes no time, also in a chain.
-    finish(tmp_path, first)
+    mark_done(tmp_path, first)
     assert (least(plan, 1), least(plan, 2)) == (5 * each, 2.5 * each)
     assert least(plan, 100) == 2 * each

@@ -3,58 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from multiberts.launch.plan.experiment import Experiment, make_plan
-from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.status.plan_report import folders_text, show_plan, size
 from multiberts.runs.errors import UserError
+from multiberts.tests.launch.launchers import mark_done, small_plan
 
 pytestmark = pytest.mark.seconds
 
-MODEL = {"hidden_size": 64, "num_attention_heads": 2, "num_hidden_layers": 2}
 
-
-def planned(**changes: Any) -> list[PlannedRun]:
-    arguments: dict[str, Any] = {
-        "world": {},
-        "corpora": {"text": {"sources": ["world:corpus.txt"], "source_format": "sentences"}},
-        "procedures": {"base": {"model": MODEL, "num_steps": 1000, "batch_size": 8}},
-        "pretrain_seeds": [0, 1],
-        "tasks": {"facts": {"data_dir": "world:facts"}},
-        "learning_rates": [1e-3],
-        "finetune_seeds": [0, 1, 2],
-    }
-    return make_plan(Experiment(**{**arguments, **changes}))
-
-
-def mark_done(root: Path, run: PlannedRun) -> None:
-    (root / run.path).mkdir(parents=True)
-    (root / run.path / "DONE").write_text("{}")
-
-
-def test_runs_are_listed_by_folder(tmp_path: Path) -> None:
-    plan = planned()
-    lines = folders_text(plan, tmp_path, {plan[0].path}).splitlines()
-    assert lines[0] == f"{tmp_path}: {len(plan)} runs, 1 done"
+def test_runs_are_listed_by_folder_and_those_of_several_are_one_line(tmp_path: Path) -> None:
+    plan = small_plan(finetune_seeds=range(1000))
+    tuned = [run.path for run in plan if run.stage == "finetune"]
+    lines = folders_text(plan, tmp_path, {plan[0].path, *tuned[:3]}).splitlines()
+    assert lines[0] == f"{tmp_path}: {len(plan)} runs, 4 done" and len(lines) < 12
     assert f"  {plan[0].path}  (done)" in lines and f"  {plan[-1].path}" in lines
-    assert "  finetune/facts/: 6 runs, 0 done" in lines
-
-
-def test_folders_of_several_runs_are_one_line(tmp_path: Path) -> None:
-    plan = planned(finetune_seeds=range(1000))
-    runs = [run for run in plan if run.stage == "finetune"]
-    text = folders_text(plan, tmp_path, [run.path for run in runs[:3]])
-    assert len(text.splitlines()) < 10
-    assert "finetune/facts/: 2000 runs, 3 done" in text
+    assert "  finetune/facts/: 2000 runs, 3 done" in lines
 
 
 def test_the_plan_begins_with_an_estimate_and_writes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    show_plan(plan=planned(), root=tmp_path / "root", device="v4-8", budget=1000)
+    show_plan(plan=small_plan(), root=tmp_path / "root", device="v4-8", budget=1000)
     shown = capsys.readouterr().out
     assert "on 1 x v4-8 (TPU v4) at 12.88 dollars per hour" in shown
     for stage, runs in (("prepare", 1), ("pretrain", 2), ("finetune", 6), ("evaluate", 1)):
@@ -64,12 +35,12 @@ def test_the_plan_begins_with_an_estimate_and_writes_nothing(
     assert "32.9% of the peak" in shown
     lines = shown.splitlines()
     assert "of disk" in lines[1] and lines[2].startswith("  at least ")
-    assert f"{tmp_path / 'root'}: {len(planned())} runs, 0 done" in lines
+    assert f"{tmp_path / 'root'}: {len(small_plan())} runs, 0 done" in lines
     assert not (tmp_path / "root").exists()
 
 
 def test_measured_times_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    plan = planned()
+    plan = small_plan()
     mark_done(tmp_path, plan[0])
     run = next(run for run in plan if run.stage == "pretrain")
     (tmp_path / run.path).mkdir(parents=True)
@@ -85,9 +56,8 @@ def test_measured_times_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFix
 def test_a_finished_plan_has_nothing_left(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plan = planned()
-    for run in plan:
-        mark_done(tmp_path, run)
+    plan = small_plan()
+    mark_done(tmp_path, *plan)
     show_plan(plan=plan, root=tmp_path, budget=0)
     assert capsys.readouterr().out.startswith("nothing is left to do\n")
 
@@ -96,7 +66,7 @@ def test_a_budget_is_kept_after_the_plan_is_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(UserError, match=r"budget of 0\.00 dollars"):
-        show_plan(plan=planned(), root=tmp_path, device="v4-8", budget=0.001)
+        show_plan(plan=small_plan(), root=tmp_path, device="v4-8", budget=0.001)
     assert "estimate of what is left" in capsys.readouterr().out
 
 
@@ -105,7 +75,7 @@ def test_a_disk_that_is_too_small_is_told(
 ) -> None:
     model = {"hidden_size": 2**14, "num_attention_heads": 128, "intermediate_size": 2**16}
     procedures = {"base": {"model": model, "num_steps": 10**8, "checkpoint_steps": range(10**4)}}
-    show_plan(plan=planned(procedures=procedures, tasks={}), root=tmp_path, device="v4-8")
+    show_plan(plan=small_plan(procedures=procedures, tasks={}), root=tmp_path, device="v4-8")
     # Ten thousand checkpoints of 159 GB, twice.
     assert "3.18e+03 TB of disk, MORE" in capsys.readouterr().out
 

@@ -10,6 +10,7 @@ from multiberts.pretrain.batches.masking import Masking
 from multiberts.pretrain.corpus.description import check_corpus, read_description
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
+from multiberts.tests.pretrain.corpus.test_preparation import OUTPUTS
 
 
 @pytest.fixture
@@ -24,13 +25,7 @@ def test_a_whole_corpus_says_what_it_holds(copied):
     assert facts["counts"]["documents"] == 40
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("vocab.txt", "tokens.npy", "sentence_offsets.npy", "document_offsets.npy"),
-        *("instances.npy", "corpus.json"),
-    ],
-)
+@pytest.mark.parametrize("name", OUTPUTS)
 def test_one_bit_of_any_file_is_noticed(copied, name):
     content = bytearray((copied / name).read_bytes())
     content[len(content) // 2] ^= 1
@@ -44,19 +39,17 @@ def test_one_bit_of_any_file_is_noticed(copied, name):
 
 def test_an_edited_description_is_noticed_before_anything_is_trained(copied):
     """Other masks, or no checksums, under the fingerprint of the corpus as it was made."""
+
+    def batches(folder):
+        masking = Masking(sequence_length=32, max_predictions_per_sequence=5)
+        return Batches(folder, masking, data_seed=0, batch_size=8)
+
     facts = json.loads((copied / "corpus.json").read_text())
     for change in ({"instance_seed": 7}, {"sha256": {}}, {"fresh_masks": True}):
         (copied / "corpus.json").write_text(json.dumps({**facts, **change}, indent=1) + "\n")
-        for reader in (check_corpus, read_description):
+        for reader in (check_corpus, read_description, batches):
             with pytest.raises(UserError, match=r"corpus.json does not have the checksum that"):
                 reader(copied)
-        with pytest.raises(UserError, match=r"corpus.json does not have the checksum that"):
-            Batches(
-                copied,
-                Masking(sequence_length=32, max_predictions_per_sequence=5),
-                data_seed=0,
-                batch_size=8,
-            )
 
 
 def test_a_marker_that_states_no_checksums_is_refused(copied):

@@ -29,37 +29,20 @@ def _hold_out(text: Path, run_dir: Path, **changes: object) -> list[list[list[st
     return [_documents(run_dir / name) for name in (TRAINED, HELD_OUT)]
 
 
-def test_every_document_is_on_one_side(text: Path, tmp_path: Path) -> None:
-    trained, held_out = _hold_out(text, tmp_path / "run")
+def test_every_document_is_on_one_side_which_the_seed_chooses(text: Path, tmp_path: Path) -> None:
+    trained, held_out = one = _hold_out(text, tmp_path / "run")
     everything = _documents(text)
     assert sorted(trained + held_out) == sorted(everything)
     # In their order, and about the share: 40 expected, standard deviation 6.
     assert trained == [document for document in everything if document in trained]
     assert 22 <= len(held_out) <= 58
+    assert one == _hold_out(text, tmp_path / "again")
+    assert one != _hold_out(text, tmp_path / "other", hold_out_seed=1)
 
 
-def test_the_choice_is_the_seed_s(text: Path, tmp_path: Path) -> None:
-    one, again, other = (
-        _hold_out(text, tmp_path / name, hold_out_seed=seed)
-        for name, seed in [("one", 0), ("again", 0), ("other", 1)]
-    )
-    assert one == again
-    assert one != other
-
-
-def test_no_sources_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"hold_out.sources is \[\], expected a list"):
-        hold_out(run_dir=str(tmp_path / "run"), sources=[], source_format="sentences")
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"share": 0.0}, "hold_out.share 0.0 of 400 documents holds out 0"),
-        ({"share": 1e-9}, "of 400 documents holds out 0, expected at least two"),
-    ],
-)
-def test_refusals(text: Path, tmp_path: Path, changes: dict, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        _hold_out(text, tmp_path / "run", **changes)
+def test_a_share_of_which_nothing_is_held_out_is_refused(text: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"hold_out.share 1e-09 of 400 documents holds out 0, expec"
+    ):
+        _hold_out(text, tmp_path / "run", share=1e-9)
     assert not (tmp_path / "run").exists()

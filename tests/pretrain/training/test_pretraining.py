@@ -24,16 +24,12 @@ from multiberts.tests.pretrain.conftest import MODEL
 from multiberts.tests.pretrain.training.breaking_off import pretrain_until
 from multiberts.tests.tools.fake_hub import FakeHub, hub_command
 
-ROOT = Path(__file__).resolve().parent.parent.parent.parent
 Arguments = Callable[..., dict[str, Any]]
 SHORT = {"num_steps": 2}
 SCHEDULE = {
-    "num_steps": 120,
-    "warmup_steps": 20,
-    "checkpoint_steps": [0, 30, 60],
-    "save_state_every_steps": 25,
-    "log_every_steps": 2,
-}
+    "num_steps": 120, "warmup_steps": 20, "checkpoint_steps": [0, 30, 60],
+    "save_state_every_steps": 25, "log_every_steps": 2,
+}  # fmt: skip
 
 
 def test_it_learns_and_keeps_its_schedule(arguments: Arguments, tmp_path: Path) -> None:
@@ -41,10 +37,8 @@ def test_it_learns_and_keeps_its_schedule(arguments: Arguments, tmp_path: Path) 
     run, before = tmp_path / "run", live_bytes()
     pretrain(**arguments(run, **SCHEDULE))
     assert live_bytes() <= before, "the trainer's weights are still in memory"
-    steps = [0, 30, 60, 120]
-    assert sorted(p.name for p in (run / "checkpoints").iterdir()) == sorted(
-        f"step_{step}" for step in steps
-    )
+    kept = {path.name for path in (run / "checkpoints").iterdir()}
+    assert kept == {f"step_{step}" for step in (0, 30, 60, 120)}
     lines = (run / "metrics.jsonl").read_text().splitlines()
     losses = [json.loads(line)["masked_lm_loss"] for line in lines]
     assert np.mean(losses[-10:]) < 0.75 * np.mean(losses[:5])
@@ -116,29 +110,24 @@ def test_a_further_phase_starts_from_the_first_as_the_refusal_says(
         assert read_checkpoint(last).provenance["parent"]["step"] == 4
 
 
-def test_another_experiment_does_not_start_from_this_one(
+def test_another_experiment_does_not_start_from_this_one_nor_any_without_its_last_checkpoint(
     arguments: Arguments, tmp_path: Path
 ) -> None:
-    pretrain(**arguments(tmp_path / "run", **SHORT))
+    run, given = tmp_path / "run", {**SHORT, "checkpoint_steps": [0]}
+    pretrain(**arguments(run, **given))
+    refused = "; choose another run_dir or give the same parameters"
     for change in (
         {"pretrain_seed": 4},
         {"learning_rate": 1e-3},
         {"batch_size": 4},
         {"num_steps": 6, "dropout_seed": 1},
     ):
-        with pytest.raises(UserError, match="; choose another run_dir or give the same parameters"):
-            pretrain(**arguments(tmp_path / "run", **SHORT | change))
-
-
-def test_without_a_trained_checkpoint_there_is_none_to_start_from(
-    arguments: Arguments, tmp_path: Path
-) -> None:
-    run = tmp_path / "run"
-    pretrain(**arguments(run, **SHORT, checkpoint_steps=[0]))
+        with pytest.raises(UserError, match=refused):
+            pretrain(**arguments(run, **given | change))
     shutil.rmtree(checkpoint_path(run, 2))
     (run / "DONE").unlink()
-    with pytest.raises(UserError, match="; choose another run_dir or give the same parameters"):
-        pretrain(**arguments(run, **SHORT | {"num_steps": 3}, checkpoint_steps=[0]))
+    with pytest.raises(UserError, match=refused):
+        pretrain(**arguments(run, **given | {"num_steps": 3}))
 
 
 def test_seeds_of_continued_training_are_paired_by_their_parent(
@@ -208,10 +197,6 @@ def test_seeds_of_continued_training_are_paired_by_their_parent(
     assert pairing("base_elsewhere", 2) == pairing("other", 2) == "seed number"
 
 
-def _numbers_of(text: str) -> str:
-    return text.replace(",", "")
-
-
 def test_a_checkpoint_tells_its_training_and_data_wherever_it_lies(
     arguments: Arguments, corpus: Path, tmp_path: Path
 ) -> None:
@@ -221,18 +206,12 @@ def test_a_checkpoint_tells_its_training_and_data_wherever_it_lies(
     shutil.copytree(checkpoint_path(run, 2), alone / "checkpoint")
     shutil.rmtree(run)
     directory, _ = convert_checkpoint(alone / "checkpoint", tmp_path / "card", "hugging_face")
-    card = _numbers_of((directory / "README.md").read_text())
+    card = (directory / "README.md").read_text().replace(",", "")
     facts = json.loads((corpus / "corpus.json").read_text())
-    for name, value in {
-        "batch_size": 8,
-        "learning_rate": 0.002,
-        "num_steps": 2,
-        "warmup_steps": 1,
-        "gradient_shards": 2,
-        "documents": facts["counts"]["documents"],
-        "tokens": facts["counts"]["tokens"],
-        "dupe_factor": 2,
-    }.items():
+    expected = {"batch_size": 8, "learning_rate": 0.002, "num_steps": 2, "warmup_steps": 1}
+    expected |= {"gradient_shards": 2, "dupe_factor": 2}
+    expected |= {name: facts["counts"][name] for name in ("documents", "tokens")}
+    for name, value in expected.items():
         assert f"| {name} | {value} |" in card
     assert facts["sources"][0]["sha256"] in card
     assert "Unknown" not in card

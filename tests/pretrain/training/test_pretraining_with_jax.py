@@ -41,12 +41,9 @@ from multiberts.runs.command_line.command import main
 main(sys.argv[1:])
 """
 SCHEDULE = {
-    "num_steps": 60,
-    "checkpoint_steps": [0, 20],
-    "save_state_every_steps": 10,
-    "log_every_steps": 1,
-    "gradient_shards": 4,
-}
+    "num_steps": 60, "checkpoint_steps": [0, 20], "save_state_every_steps": 10,
+    "log_every_steps": 1, "gradient_shards": 4,
+}  # fmt: skip
 
 
 def command_line(arguments: Arguments, run_dir: Path) -> list[str]:

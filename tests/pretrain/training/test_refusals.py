@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +23,13 @@ Arguments = Callable[..., dict[str, Any]]
 ROWS: list[tuple[dict[str, Any], str]] = [
     ({"num_steps": 1e5}, r"num_steps is 100000\.0, expected int at least 1"),
     ({"gradient_shards": 0}, "gradient_shards is 0, expected int at least 1"),
-    ({"checkpoint_steps": [0.5]}, r"checkpoint_steps is \[0\.5\], expected list of int at least 0"),
     ({"checkpoint_steps": [0, 500]}, r"checkpoint_steps is \[500\], expected steps in 0..2"),
     ({"learning_rate": float("nan")}, "learning_rate is nan, expected float above 0"),
-    ({"learning_rate": 0.0}, "expected float above 0"),
     ({"masked_lm_probability": 15}, "probability is 15, expected float above 0 and below 1"),
-    ({"weight_decay_rate": -0.01}, r"weight_decay_rate is -0\.01, expected float at least 0"),
     ({"batch_size": 7}, "batch_size is 7, expected a multiple of pretrain.gradient_shards 2"),
     ({"batch_size": 10**6}, "batch_size is 1000000, expected at most"),
     ({"sequence_length": 64}, "sequence_length 64 exceeds the model's 32 positions"),
     ({"warmup_steps": 9}, "warmup_steps is 9, expected 0 to"),
-    ({"pretrain_seed": -1}, "pretrain_seed is -1, expected int at least 0"),
     ({"save_state_every_steps": 0}, "save_state_every_steps is 0, expected int at least 1"),
     ({"log_every_steps": 0}, "log_every_steps is 0, expected int at least 1"),
     ({"evaluate_every_steps": 0}, "evaluate_every_steps is 0, expected int at least 1"),
@@ -80,6 +76,7 @@ def test_bad_numbers_are_refused_before_anything_is_written(
 
 def start_of(folder: Path, pieces: list[str], **fields: Any) -> str:
     """Writes a checkpoint of a model with this vocabulary."""
+    folder.mkdir()
     (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
     config = BertConfig.from_mapping({**MODEL, "vocab_size": len(pieces), **fields}, "test")
     vocabulary = Vocabulary.open(folder / "vocab.txt")
@@ -89,25 +86,17 @@ def start_of(folder: Path, pieces: list[str], **fields: Any) -> str:
     return str(folder / "start")
 
 
-@pytest.mark.parametrize(
-    ("last_piece", "fields", "message"),
-    [
-        (None, {"hidden_size": 64}, r"another model .*: hidden_size 64, expected 32; give"),
-        ("other", {}, r"vocab\.txt differ"),
-    ],
-)
 def test_a_start_of_other_sizes_or_pieces_is_refused_by_name(
-    arguments: Arguments,
-    corpus: Path,
-    tmp_path: Path,
-    last_piece: str | None,
-    fields: Mapping[str, Any],
-    message: str,
+    arguments: Arguments, corpus: Path, tmp_path: Path
 ) -> None:
     *pieces, last = (corpus / "vocab.txt").read_text().split()
-    start = start_of(tmp_path, [*pieces, last_piece or last], **fields)
-    with pytest.raises(UserError, match=message):
-        pretrain(**arguments(tmp_path / "run", num_steps=2, initial_checkpoint=start))
+    for name, fields, message in (
+        (last, {"hidden_size": 64}, "another model .*: hidden_size 64, expected 32; give"),
+        ("other", {}, r"vocab\.txt differ"),
+    ):
+        start = start_of(tmp_path / name, [*pieces, name], **fields)
+        with pytest.raises(UserError, match=message):
+            pretrain(**arguments(tmp_path / "run", num_steps=2, initial_checkpoint=start))
     assert not (tmp_path / "run").exists()
 
 

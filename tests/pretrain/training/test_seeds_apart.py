@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -62,17 +62,19 @@ def test_a_seed_changes_its_source_and_no_other(arguments: Arguments, tmp_path: 
     assert record["mask_seed"] == 4 and record["dropout_seed"] is None
 
 
-def test_such_seeds_identify_a_run() -> None:
-    settings: dict[str, Any] = {
-        "run_dir": "run",
-        "corpus": "corpus",
-        "model": {},
-        "pretrain_seed": 3,
-    }
-    plain, _ = IDENTITY.of(vars(PretrainingSettings(**settings, num_steps=5)))
-    for name in ("initialisation_seed", "mask_seed", "dropout_seed"):
-        changed, _ = IDENTITY.of(vars(PretrainingSettings(**settings, num_steps=5, **{name: 3})))
-        assert changed == {**plain, name: 3} != plain
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("initialisation_seed", 3), ("mask_seed", 3), ("dropout_seed", 3)),
+        # From scratch, too: with `constant` the rate does not decay after the warm-up.
+        *(("learning_rate_treatment", "constant"), ("whole_word_masks", True)),
+    ],
+)
+def test_what_changes_the_numbers_identifies_a_run(name: str, value: object) -> None:
+    given = PretrainingSettings(run_dir="r", corpus="c", model={}, pretrain_seed=3, num_steps=5)
+    plain, _ = IDENTITY.of(vars(given))
+    changed, _ = IDENTITY.of(vars(dataclasses.replace(given, **{name: value})))
+    assert changed == {**plain, name: value} != plain
 
 
 @pytest.mark.parametrize("fresh_masks", [False, True])

@@ -12,6 +12,7 @@ import pytest
 
 from multiberts.bert.checkpoint.checkpoint import read_checkpoint
 from multiberts.bert.model.heads import pretraining_loss
+from multiberts.bert.training.engine import Trainer
 from multiberts.bert.training.log import read_metrics
 from multiberts.pretrain.batches.corpus_batches import EVALUATION_DATA_SEED, Batches
 from multiberts.pretrain.batches.masking import Masking
@@ -22,24 +23,18 @@ from multiberts.runs.errors import UserError
 from multiberts.tests.pretrain.training.breaking_off import pretrain_until
 
 Arguments = Callable[..., dict[str, Any]]
+MASKING = Masking(sequence_length=32, max_predictions_per_sequence=5)
 HELD_OUT = {
-    "held_out_masked_lm_loss",
-    "held_out_masked_lm_accuracy",
-    "held_out_next_sentence_loss",
-    "held_out_next_sentence_accuracy",
+    f"held_out_{task}_{measure}"
+    for task in ("masked_lm", "next_sentence")
+    for measure in ("loss", "accuracy")
 }
+# Updates in blocks, which end where something is told or kept.
 SHORT = {
-    "num_steps": 40,
-    "checkpoint_steps": [0, 20],
-    "save_state_every_steps": 10,
-    "log_every_steps": 5,
-    "evaluate_every_steps": 15,
-    "evaluation_batches": 3,
-    # Updates in blocks, which end where something is told or kept.
-    "compile_step": True,
-    "steps_per_dispatch": 4,
-    "gradient_shards": 1,
-}
+    "num_steps": 40, "checkpoint_steps": [0, 20], "save_state_every_steps": 10,
+    "log_every_steps": 5, "evaluate_every_steps": 15, "evaluation_batches": 3,
+    "compile_step": True, "steps_per_dispatch": 4, "gradient_shards": 1,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -72,9 +67,11 @@ def held_out(corpus: Path) -> str:
     return str(corpus.parent / "held_out")
 
 
-def test_held_out_evaluation(arguments: Arguments, held_out: str, tmp_path: Path) -> None:
+def test_evaluation_is_recorded_and_changes_no_weight(
+    arguments: Arguments, held_out: str, tmp_path: Path
+) -> None:
     """The only comparison of what a run records with a product over all words by itself."""
-    run = tmp_path / "run"
+    run, without = tmp_path / "run", tmp_path / "without"
     pretrain(**arguments(run, **SHORT, evaluation_corpus=held_out))
     lines = read_metrics(run / "metrics.jsonl")
     evaluated = {line["step"]: line for line in lines if line.keys() >= HELD_OUT}
@@ -83,29 +80,24 @@ def test_held_out_evaluation(arguments: Arguments, held_out: str, tmp_path: Path
 
     # The same by one product over all words and pairs, without compiling, from the checkpoint.
     checkpoint = read_checkpoint(checkpoint_path(run, 20))
-    batches = Batches(
-        held_out,
-        Masking(sequence_length=32, max_predictions_per_sequence=5),
-        data_seed=EVALUATION_DATA_SEED,
-        batch_size=24,
-    )
+    batches = Batches(held_out, MASKING, data_seed=EVALUATION_DATA_SEED, batch_size=24)
     _, whole = pretraining_loss(checkpoint.parameters, checkpoint.config, batches.batch(0), None)
     recorded = json.loads((checkpoint_path(run, 20) / "checkpoint.json").read_text())["evaluation"]
     assert recorded == {name: evaluated[20][name] for name in HELD_OUT}
     for name in HELD_OUT:
-        assert recorded[name] == pytest.approx(
-            float(whole[name.removeprefix("held_out_")]), abs=2e-5
-        )
+        expected = float(whole[name.removeprefix("held_out_")])
+        assert recorded[name] == pytest.approx(expected, abs=2e-5)
 
-
-def test_evaluation_changes_no_weight(arguments: Arguments, held_out: str, tmp_path: Path) -> None:
-    with_it, without = tmp_path / "with", tmp_path / "without"
-    pretrain(**arguments(with_it, **SHORT, evaluation_corpus=held_out))
-    pretrain(**arguments(without, **SHORT))
-    one, other = (read_checkpoint(checkpoint_path(run, 40)) for run in (with_it, without))
-    assert all(
-        np.array_equal(one.parameters[name], other.parameters[name]) for name in one.parameters
-    )
+    pretrain(**arguments(without, **SHORT, tensorboard=False))
+    assert not (without / "tensorboard").exists()
+    one, other = (read_checkpoint(checkpoint_path(each, 40)).parameters for each in (run, without))
+    assert all(np.array_equal(one[name], other[name]) for name in one)
+    lines = read_metrics(without / "metrics.jsonl")
+    assert [line["step"] for line in lines] == list(range(5, 41, 5))
+    for line in lines:
+        assert line["sequences_per_second"] == pytest.approx(8 * line["steps_per_second"], abs=0.01)
+        # The peak of a CPU is not known.
+        assert "mfu" not in line or 0 < line["mfu"] < 1
 
 
 @pytest.mark.slow
@@ -151,22 +143,8 @@ def test_tensorboard_shows_every_step_once_after_a_resumption(
     assert [step for step, _ in shown["held_out/masked_lm_accuracy"]] == [0, 15, 20, 30, 40]
 
 
-def test_log_tells_speed(arguments: Arguments, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    pretrain(**arguments(run, **SHORT, tensorboard=False))
-    lines = read_metrics(run / "metrics.jsonl")
-    assert [line["step"] for line in lines] == list(range(5, 41, 5))
-    for line in lines:
-        assert line["sequences_per_second"] == pytest.approx(8 * line["steps_per_second"], abs=0.01)
-        # The peak of a CPU is not known.
-        assert "mfu" not in line or 0 < line["mfu"] < 1
-    assert not (run / "tensorboard").exists()
-
-
 def _with_losses(patch: pytest.MonkeyPatch, changed: dict[int, float]) -> None:
     """Makes training report other losses after some numbers of updates."""
-    from multiberts.bert.training.engine import Trainer
-
     real = Trainer.steps
 
     def reporting(self: Trainer, *given: Any) -> Any:
@@ -189,8 +167,7 @@ def test_loss_that_is_not_finite_stops_the_run(
         _with_losses(patch, {23: float("nan")})
         with pytest.raises(UserError) as stopped:
             pretrain(**arguments(run, **SHORT))
-    masking = Masking(sequence_length=32, max_predictions_per_sequence=5)
-    batches = Batches(corpus, masking, data_seed=3, batch_size=8)
+    batches = Batches(corpus, MASKING, data_seed=3, batch_size=8)
     ids = " ".join(str(number) for number in batches.instance_ids(22))
     message = str(stopped.value)
     assert message.startswith("step 23: training is not finite (loss nan, ")
@@ -203,7 +180,6 @@ def test_loss_that_is_not_finite_stops_the_run(
 
 def test_learning_rate_far_too_high_stops_the_run(arguments: Arguments, tmp_path: Path) -> None:
     """A real divergence, not a made one."""
-    with pytest.raises(
-        UserError, match=r"step \d+: training is not finite \(loss nan, .*instances"
-    ):
+    message = r"step \d+: training is not finite \(loss nan, .*instances"
+    with pytest.raises(UserError, match=message):
         pretrain(**arguments(tmp_path / "run", **SHORT, learning_rate=1e30))
