@@ -116,16 +116,10 @@ class Launcher:
             plain = {name: value for name, value in run.parameters.items() if name != "inputs"}
             runs.append((run.stage, run.path, plain, [parent.path for parent in run.parents]))
         content = json.dumps({"runs": runs, "root": str(root), "workers": 2, **settings})
-        self.process = warm.Process(
-            f"{__name__}:launch",
-            [content],
-            environment={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]),
-                "TMPDIR": str(self.scratch),
-            },
-            max_bytes_of_file=max_bytes_of_file,
-        )
+        path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+        given = {**os.environ, "PYTHONPATH": path, "TMPDIR": str(self.scratch)}
+        limit = {"max_bytes_of_file": max_bytes_of_file}
+        self.process = warm.Process(f"{__name__}:launch", [content], environment=given, **limit)
 
     def wait_for(self, *runs: PlannedRun) -> None:
         """Waits until these runs have begun (once more, if they had) as they say in their logs."""

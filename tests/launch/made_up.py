@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import os
 import socket
@@ -53,23 +54,16 @@ class MadeUp:
         parents: tuple[PlannedRun, ...] = (),
         **parameters: Any,
     ) -> PlannedRun:
-        """Plans a run."""
         identity = hashlib.sha256(path.encode()).hexdigest()
         run = PlannedRun(stage, name, parameters, parents, identity, f"{path}-{identity[:8]}")
         self.plan.append(run)
         return run
 
     def add_seed(self, seed: int, num_steps: int = NUM_STEPS) -> PlannedRun:
-        """Plans a pre-training."""
-        return self.add(
-            "pretrain",
-            f"pretrain/base/seed_{seed}",
-            f"pretrain base seed {seed}",
-            procedure="base",
-            pretrain_seed=seed,
-            num_steps=num_steps,
-            checkpoint_steps=[num_steps],
-        )
+        known = {"procedure": "base", "pretrain_seed": seed}
+        steps = {"num_steps": num_steps, "checkpoint_steps": [num_steps]}
+        path, name = f"pretrain/base/seed_{seed}", f"pretrain base seed {seed}"
+        return self.add("pretrain", path, name, **known, **steps)
 
     def add_trial(
         self, parent: PlannedRun, task: str, learning_rate: float, finetune_seed: int
@@ -89,7 +83,6 @@ class MadeUp:
         )
 
     def finish(self, run: PlannedRun) -> None:
-        """Makes a run done."""
         (self.root / run.path).mkdir(parents=True, exist_ok=True)
         (self.root / run.path / "DONE").write_text('{"stage": "made up", "outputs": {}}\n')
 
@@ -120,10 +113,8 @@ class MadeUp:
         """Metrics up to a step, the last written so many seconds ago."""
         directory = self.root / run.path
         directory.mkdir(parents=True, exist_ok=True)
-        steps = [
-            *range(20_000, step - 20_000, 20_000),
-            *range(max(1000, step - 20_000), step + 1, 1000),
-        ]
+        last = range(max(1000, step - 20_000), step + 1, 1000)
+        steps = [*range(20_000, step - 20_000, 20_000), *last]
         lines: list[dict[str, float]] = []
         for at in steps:
             time = self.now - age - (step - at) / STEPS_PER_SECOND
@@ -136,21 +127,13 @@ class MadeUp:
         self, process: int, host: str | None = None, since: float = 86400.0, owner: str = "made-up"
     ) -> None:
         """The lease of a launcher that started so many seconds ago."""
-        holder = Holder(
-            owner=owner,
-            host=host or socket.gethostname(),
-            machine=boot_id(),
-            pid=process,
-            created=None,
-            started=self.now - since,
-            renewed=self.now,
-            seconds_until_stale=90.0,
-        )
+        times = {"started": self.now - since, "renewed": self.now, "seconds_until_stale": 90.0}
+        where = {"host": host or socket.gethostname(), "machine": boot_id()}
+        holder = Holder(owner=owner, pid=process, created=None, **where, **times)
         (self.root / "launch").mkdir(parents=True, exist_ok=True)
         (self.root / LEASE).write_text(holder.to_json())
 
     def write_plan(self) -> None:
-        """Writes the marker of the plan."""
         write_plan(self.root, self.plan)
 
 
@@ -160,11 +143,8 @@ def make_sweep(root: Path, now: float) -> MadeUp:
     made.finish(made.add("prepare", "corpora/wikipedia_and_books", "prepare wikipedia_and_books"))
     seeds = [made.add_seed(seed) for seed in range(25)]
     trials = [
-        made.add_trial(seed, task, learning_rate, finetune_seed)
-        for seed in seeds
-        for task in TASKS
-        for learning_rate in LEARNING_RATES
-        for finetune_seed in FINETUNE_SEEDS
+        made.add_trial(*facts)
+        for facts in itertools.product(seeds, TASKS, LEARNING_RATES, FINETUNE_SEEDS)
     ]
     made.add("score", "scores", "scores", tuple(trials))
     made.add("report", "report", "report", tuple(trials))
@@ -212,10 +192,9 @@ def _finetune(made: MadeUp, trials: list[PlannedRun]) -> None:
             message = "ResourceExhaustedError: OOM when allocating <tensor>"
             (made.root / log).write_text("\n".join([*lines, message]))
             error = {"kind": "ResourceExhaustedError", "message": message}
+            failed = {"outcome": "failed", "silent": 500, "error": error, "log": log}
             for _ in range(3):
-                made.attempt(
-                    trial, 0.3, outcome="failed", silent=500, error=error, log=log, **ON_SLURM
-                )
+                made.attempt(trial, 0.3, **failed, **ON_SLURM)
         elif seed < 8:
             made.finish(trial)
         elif seed == 8 and trial.parameters["task"] == "MNLI":

@@ -29,11 +29,8 @@ FIGURES = {
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE = {
-    "hidden_size": 768,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "intermediate_size": 3072,
-}
+    "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072
+}  # fmt: skip
 
 
 def launch(*arguments: str) -> str:
@@ -219,9 +216,8 @@ def test_with_the_base_alone_the_other_procedures_tasks_are_left_out(tmp_path: P
     )
     output = plan_of_paper(tmp_path, checkpoints)
     assert _counts(output)["finetune"] == 8 * 2 * 4 * 5 + 2 * 2 * 5 + 2 * 5
-    assert (
-        "note: left out, as no checkpoint fits launch.finetune_steps: coreference_extra" in output
-    )
+    said = "note: left out, as no checkpoint fits launch.finetune_steps: coreference_extra"
+    assert said in output
 
 
 def test_from_the_published_predictions_nothing_is_trained(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -176,20 +175,6 @@ def test_what_is_not_known_is_named(tmp_path: Path) -> None:
     plan = small_plan(tasks=tasks)
     estimate = estimate_plan(plan=plan, root=tmp_path)
     assert estimate.runs[of_stage(plan, "finetune")[0].path].assumed == ("mine has 5,000 examples",)
-
-
-def test_stages_of_others_are_estimated_too(tmp_path: Path) -> None:
-    run = PlannedRun("somewhere:function", "a run", {}, (), "identity", "somewhere/run")
-    estimate = estimate_plan(plan=[run], root=tmp_path)
-    assert math.isfinite(estimate.least_seconds) and estimate.least_seconds > 0
-
-
-def test_of_many_runs_those_that_are_done_are_left_out(tmp_path: Path) -> None:
-    """How long it takes with many more: `make bench-launch`."""
-    plan = small_plan(pretrain_seeds=range(5), finetune_seeds=range(200))
-    mark_done(tmp_path, *of_stage(plan, "finetune")[:400])
-    estimate = estimate_plan(plan=plan, root=tmp_path)
-    assert len(estimate.runs) == len(plan) - 400 > 600
 
 
 def test_the_least_time_is_that_of_the_longest_chain_or_of_all_workers_together(

@@ -118,12 +118,8 @@ def test_a_damaged_line_of_a_journal_is_named_once_and_the_others_count(
 
 def test_attempts_of_earlier_versions_are_read_and_ended(tmp_path: Path) -> None:
     file = "launch/attempts/pretrain---a/{}.json"
-    written(
-        tmp_path,
-        file.format(1),
-        json.dumps({**ATTEMPT, "ended": 2.0, "outcome": "lost"}).encode() + b"\n",
-    )
-    written(tmp_path, file.format(2), json.dumps({**ATTEMPT, "attempt": 2}).encode() + b"\n")
+    for number, change in enumerate(({"ended": 2.0, "outcome": "lost"}, {"attempt": 2}), start=1):
+        written(tmp_path, file.format(number), json.dumps({**ATTEMPT, **change}).encode() + b"\n")
     written(tmp_path, file.format(2) + ".77.unfinished", b"{")
     begin_attempt(tmp_path, "pretrain/a", engine="local", attempt=3)
     first, second, third = attempts_of(tmp_path)["pretrain/a"]

@@ -10,18 +10,10 @@ from pathlib import Path
 import pytest
 
 from multiberts.runs.plan_marker import is_done
+from multiberts.tests.launch.markers.test_damaged import ATTEMPT, FACTS, PLANNED
 from multiberts.tests.tools import warm
 
-ATTEMPT = {
-    "attempt": 1, "path": "pretrain/a", "engine": "local", "host": "elsewhere", "pid": 1, "started": 1.0,
-    "ended": 2.0, "outcome": "failed", "log": "logs/a.log",
-}  # fmt: skip
-FACTS = {"procedure": "base", "pretrain_seed": 0, "num_steps": 1, "checkpoint_steps": []}
-PLANNED = {
-    "stage": "pretrain", "name": "a run", "identity": "a" * 64, "path": "pretrain/a", "parents": [],
-    "facts": FACTS,
-}  # fmt: skip
-
+ENDED = {"ended": 2.0, "outcome": "failed"}
 KINDS: dict[str, Callable[[Path], object]] = {
     "pipe": os.mkfifo,
     "device": lambda path: path.symlink_to("/dev/zero"),
@@ -42,8 +34,8 @@ KINDS: dict[str, Callable[[Path], object]] = {
 )
 def test_status_and_reap_end_in_seconds(tmp_path: Path, kind: str, places: tuple[str, ...]) -> None:
     markers = {
-        "launch/plan.json": json.dumps({"version": 1, "runs": [PLANNED]}),
-        "launch/attempts/pretrain---a/1.json": json.dumps(ATTEMPT) + "\n",
+        "launch/plan.json": json.dumps({"version": 1, "runs": [{**PLANNED, "facts": FACTS}]}),
+        "launch/attempts/pretrain---a/1.json": json.dumps({**ATTEMPT, **ENDED}) + "\n",
     }
     for name in places:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

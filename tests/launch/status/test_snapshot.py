@@ -8,16 +8,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from multiberts.launch.markers.attempts import begin_attempt
-from multiberts.launch.markers.failures import last_lines
 from multiberts.launch.markers.lease import LOCK
 from multiberts.launch.status.command import show_status
 from multiberts.launch.status.progress import SECONDS_OF_SPEED, speed_of
 from multiberts.launch.status.snapshot import STATES, Status, collect_status
 from multiberts.runs.errors import UserError
+from multiberts.tests.launch.launchers import mark_done
 from multiberts.tests.launch.made_up import (
     FAILED_SEED,
     IN_CLOUD,
@@ -64,30 +65,27 @@ def state_of(made: MadeUp) -> str:
         ([{"outcome": "preempted"}], "waiting", "retrying"),
         ([{"outcome": "failed"}], "failed", "failed"),
         ([{"outcome": "failed"}, {"silent": 20}], "running", "running"),
-        # Said to be done, but its outputs are not there.
+        # Said to be done, but its outputs are not there; or there, which counts alone.
         ([{"outcome": "done"}], "lost", "retrying"),
+        ([{"outcome": "failed"}, "DONE"], "done", "done"),
     ],
 )
 def test_the_last_attempt_tells_the_state(
     made: MadeUp,
-    attempts: list[dict],
+    attempts: list[Any],
     expected: str,
     expected_with_launcher: str,
     is_launched: bool,
 ) -> None:
     seed = made.add_seed(0)
     for attempt in attempts:
-        made.attempt(seed, 1, **attempt, **ON_SLURM)
+        if attempt == "DONE":
+            made.finish(seed)
+        else:
+            made.attempt(seed, 1, **attempt, **ON_SLURM)
     if is_launched:
         made.lead(os.getpid(), since=7200)
     assert state_of(made) == (expected_with_launcher if is_launched else expected)
-
-
-def test_done_is_the_marker_alone(made: MadeUp) -> None:
-    seed = made.add_seed(0)
-    made.attempt(seed, 1, outcome="failed", **ON_SLURM)
-    made.finish(seed)
-    assert state_of(made) == "done"
 
 
 def test_a_process_of_this_machine_that_has_ended_is_lost_at_once(made: MadeUp) -> None:
@@ -137,9 +135,6 @@ def test_the_counts_of_a_made_up_experiment(sweep: Status) -> None:
     assert (counts["score"]["blocked"], counts["report"]["blocked"]) == (1, 1)
     assert sweep.total == 1 + 25 + 25 * len(TASKS) * 20 + 2
     assert sum(sweep.counts.values()) == sweep.total and set(sweep.counts) == set(STATES)
-
-
-def test_each_stage_has_its_time(sweep: Status) -> None:
     hours = {stage.stage: stage.hours for stage in sweep.stages}
     assert hours["prepare"] == 0 and hours["finetune"] > 1
     assert hours["pretrain"] == pytest.approx(sum(row.hours for row in sweep.pretraining))
@@ -180,16 +175,6 @@ def test_speed_counts_the_last_minutes_and_only_this_attempt(made: MadeUp) -> No
     assert row.step == 50_000 and row.steps_per_second is None
 
 
-def test_a_line_that_is_being_written_is_passed_over(made: MadeUp) -> None:
-    seed = made.add_seed(0)
-    made.log(seed, 3000)
-    with (made.root / seed.path / "metrics.jsonl").open("a") as log:
-        log.write('{"step": 4000, "lo')
-    made.write_plan()
-    (row,) = collect_status(made.root, made.now).pretraining
-    assert row.step == 3000
-
-
 def test_failures_come_with_the_last_lines_of_their_log(sweep: Status) -> None:
     assert [failure.state for failure in sweep.failures] == ["lost", *["failed"] * 3]
     assert [failure.attempts for failure in sweep.failures] == [1, 1, 3, 3]
@@ -202,10 +187,6 @@ def test_failures_come_with_the_last_lines_of_their_log(sweep: Status) -> None:
     assert sweep.failures[2].log_lines[-1].startswith("ResourceExhaustedError")
 
 
-def test_a_missing_log_is_no_trouble(tmp_path: Path) -> None:
-    assert last_lines(tmp_path / "none.log", 5) == ()
-
-
 def test_a_log_that_is_a_link_out_of_the_root_is_not_shown(tmp_path: Path, made: MadeUp) -> None:
     (tmp_path / "secret").write_text("a private key\n")
     seed = made.add_seed(0)
@@ -214,6 +195,7 @@ def test_a_log_that_is_a_link_out_of_the_root_is_not_shown(tmp_path: Path, made:
     made.write_plan()
     (made.root / "logs").mkdir()
     log = made.root / "logs" / "a.log"
+    assert collect_status(made.root).failures[0].log_lines == ()  # there is none
     log.write_text("ours\n")
     assert collect_status(made.root).failures[0].log_lines == ("ours",)
     log.unlink()
@@ -269,10 +251,8 @@ def test_a_thousand_runs_are_counted_without_heavy_imports(made: MadeUp) -> None
         for number in range(2)
     ]
     made.write_plan()
-    for number, trial in enumerate(trials):
-        if number % 2:
-            (made.root / trial.path).mkdir(parents=True)
-            (made.root / trial.path / "DONE").write_text("{}")
+    mark_done(made.root, *trials[1::2])
+    for trial in trials:
         begin_attempt(made.root, trial.path, **ON_SLURM)
     printed = subprocess.run(
         [sys.executable, "-c", LOOK, str(made.root)], capture_output=True, check=True, text=True

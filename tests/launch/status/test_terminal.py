@@ -73,15 +73,8 @@ def test_every_width_shows_what_counts(status: Status, width: int) -> None:
 def test_a_table_has_stages_and_below_pretraining_the_seeds_that_have_begun(status: Status) -> None:
     lines = table_of(shown(status, 120))
     first = [line.split()[0] for line in lines]
-    assert first == [
-        "stage",
-        "prepare",
-        "pretrain",
-        *["base"] * 12,
-        "finetune",
-        "evaluate",
-        "stats",
-    ]
+    stages = ["finetune", "evaluate", "stats"]
+    assert first == ["stage", "prepare", "pretrain", *["base"] * 12, *stages]
     (nine,) = [line for line in lines if line.startswith("  base 9 ")]
     facts = "1.98M of 2M", "8.00 steps/s, 42 min left, attempt 2, skypilot · tpu-v4-8", "2.9 d"
     for fact in facts:
@@ -160,17 +153,6 @@ def test_no_terminal_no_control_characters(root: Path) -> None:
     assert "\x1b" not in done.stdout and "813 of 2,528" in done.stdout
 
 
-def test_brackets_in_names_are_no_markup(tmp_path: Path) -> None:
-    root = tmp_path / "[bold]experiment[/bold]"
-    made = MadeUp(root, time.time())
-    made.add_seed(0)
-    made.write_plan()
-    console = Console(width=200, color_system=None)
-    with console.capture() as capture:
-        print_status(collect_status(root), console)
-    assert "[bold]experiment[/bold]: 0 of 1" in capture.get()
-
-
 # Ends markup that was not opened, a tag, an emoji; clears the screen, rings, turns the line round, hides
 # half a character, and begins a new line.
 HOSTILE = "[/x] [red] :smile: \x1b[2J\x07\u202e\u2067\u2028\udc80\nerror: forged"
@@ -197,14 +179,19 @@ def hostile_experiment(root: Path) -> None:
 
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_names_neither_steer_the_terminal_nor_end_the_view(tmp_path: Path, width: int) -> None:
-    hostile_experiment(tmp_path)
-    text = shown(collect_status(tmp_path), width)
+    root = tmp_path / "[bold]experiment[/bold]"
+    hostile_experiment(root)
+    console = Console(width=width, color_system=None, highlight=False)
+    with console.capture() as capture:
+        print_status(collect_status(root), console)
+    text = capture.get()
     assert all(character == "\n" or character.isprintable() for character in text)
     assert not any(line.startswith("error: forged") for line in text.splitlines())
     joined = "".join(text.split())
+    assert "[bold]experiment[/bold]:0of2" in joined
     for fact in ("[/x][red]:smile:", r"\x1b[2J\x07\u202e\u2067\u2028\udc80\nerror:", "[/x]"):
         assert fact in joined, fact
-    page = render_status_page(collect_status(tmp_path))
+    page = render_status_page(collect_status(root))
     page.encode()
     assert all(character in "\n\t" or character.isprintable() for character in page)
 

@@ -54,30 +54,19 @@ def slurm_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("slurm_is_there")
 def test_scripts_of_slurm_s_jobs_say_what_was_asked_for(tmp_path: Path) -> None:
     options = {
-        "partition": "p",
-        "qos": "q",
-        "gpus": 2,
-        "cores": 8,
-        "memory_gb": 7,
-        "walltime": "01:00:00",
-        "scheduler_options": "#SBATCH --mail-type=END\n--nice=5",
-        "exclusive": True,
+        "partition": "p", "qos": "q", "gpus": 2, "cores": 8, "memory_gb": 7, "walltime": "01:00:00",
+        "scheduler_options": "#SBATCH --mail-type=END\n--nice=5", "exclusive": True,
         "worker_init": 'echo "$OMP_NUM_THREADS|$ODD|$PYTHONPATH"; exit 3',
-    }
+    }  # fmt: skip
     engine = make_engine("slurm", options, None, 1)
     assert isinstance(engine.options, SlurmOptions)
     assert (engine.workers_per_node, engine.threads) == (2, 4)
+    environment = {**environment_of_workers(3), "ODD": 'it\'s "this" $HOME'}
     script = script_of_jobs(
-        engine.options,
-        "tls://10.0.0.1:2",
-        name="name",
-        workers=2,
-        environment={**environment_of_workers(3), "ODD": 'it\'s "this" $HOME'},
+        engine.options, "tls://10.0.0.1:2", name="name", workers=2, environment=environment,
         folder=str(tmp_path),
-        security=Security(
-            require_encryption=True, tls_ca_file="ca", tls_worker_cert="cert", tls_worker_key="key"
-        ),
-    )
+        security=Security(tls_ca_file="ca", tls_worker_cert="cert", tls_worker_key="key"),
+    )  # fmt: skip
     asked = {line.removeprefix("#SBATCH ") for line in script.splitlines() if "#SBATCH" in line}
     assert asked == {
         *("--partition=p", "--ntasks=1", "--cpus-per-task=8", "--mem=7G", "--time=01:00:00"),
@@ -86,12 +75,8 @@ def test_scripts_of_slurm_s_jobs_say_what_was_asked_for(tmp_path: Path) -> None:
         f"--error={tmp_path}/name-%j.err",
     }
     assert "tls://10.0.0.1:2 --name $SLURM_JOB_ID --nworkers 2 --nthreads 1" in script
-    said = subprocess.run(
-        ["bash", "-c", script],
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": "/more"},
-        capture_output=True,
-        text=True,
-    )
+    given = {"PATH": os.environ["PATH"], "PYTHONPATH": "/more"}
+    said = subprocess.run(["bash", "-c", script], env=given, capture_output=True, text=True)
     assert (said.stdout, said.returncode) == ('3|it\'s "this" $HOME|/more\n', 3)
 
 

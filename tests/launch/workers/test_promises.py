@@ -13,11 +13,8 @@ from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.workers.worker import Call, LaunchContext, Outcome, carry_out_calls
 from multiberts.runs.identity import opened_code
 from multiberts.tests import good_files
+from multiberts.tests.launch.plan.test_inputs import PAIRS
 
-PAIRS = "example_id\tsentence1\tsentence2\tlabel\n" + "".join(
-    f"{number}\ta cake\ta good cake\t{('entailment', 'not_entailment')[number % 2]}\n"
-    for number in range(8)
-)
 TASK = """
 from multiberts.finetune.text.user_tasks import user_task
 import dataclasses
@@ -36,15 +33,10 @@ def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlannedRun:
     monkeypatch.delitem(sys.modules, "their_task", raising=False)
     opened_code.cache_clear()
     arguments = {
-        "checkpoint": str(tmp_path / "start"),
-        "task": "theirs",
-        "task_modules": ["their_task"],
-        "data_dir": str(tmp_path),
-        "num_epochs": 1,
-        "batch_size": 8,
-        "sequence_length": 16,
+        "checkpoint": str(tmp_path / "start"), "task": "theirs", "task_modules": ["their_task"],
+        "data_dir": str(tmp_path), "num_epochs": 1, "batch_size": 8, "sequence_length": 16,
         "compile_step": False,
-    }
+    }  # fmt: skip
     return Graph().add("finetune", "theirs", "theirs", arguments)
 
 

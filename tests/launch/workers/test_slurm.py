@@ -14,6 +14,7 @@ import pytest
 from distributed import Security
 
 from multiberts.launch.markers.attempts import Attempt, attempts_of
+from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.running import run_plan
 from multiberts.launch.workers import slurm as slurm_jobs
 from multiberts.launch.workers.engines import SlurmOptions
@@ -35,6 +36,15 @@ def jobs_of(slurm: SlurmCluster) -> list[str]:
 def attempts_at_waits(root: Path) -> list[Attempt]:
     found = attempts_of(root)
     return [attempt for path in sorted(found) if "wait" in path for attempt in found[path]]
+
+
+def carry_out(
+    tmp_path: Path, *plan: PlannedRun, silent_seconds: float = 90, **options: Any
+) -> None:
+    """Carries a plan out to its end on Slurm."""
+    engine = {"engine": "slurm", "engine_options": {**OPTIONS, **options}}
+    root = str(tmp_path / "root")
+    assert run_plan(plan=[*plan], root=root, silent_seconds=silent_seconds, **engine) == []
 
 
 @pytest.mark.usefixtures("quick_stages")
@@ -60,12 +70,9 @@ def test_a_cancelled_block_is_replaced_and_every_run_finishes(
 
     canceller = threading.Thread(target=cancel_the_first_block)
     canceller.start()
-    failures = run_plan(
-        plan=[*waits, *notes], root=str(root), engine="slurm", engine_options=OPTIONS
-    )
+    carry_out(tmp_path, *waits, *notes)
     canceller.join()
 
-    assert failures == []
     assert all(run.done(root) for run in (*waits, *notes))
     attempts = attempts_at_waits(root)
     assert len(cancelled) == 1
@@ -97,16 +104,11 @@ def test_a_block_that_nobody_needs_is_given_back(
 
     releaser = threading.Thread(target=release_one_after_the_other)
     releaser.start()
-    options = {**OPTIONS, "gpus": 1, "cores": 1, "max_blocks": 2}
-    failures = run_plan(
-        plan=[*first, last], root=str(tmp_path / "root"), engine="slurm", engine_options=options
-    )
+    carry_out(tmp_path, *first, last, gpus=1, cores=1, max_blocks=2)
     releaser.join()
-    assert failures == [] and seen == [2, 1]
-    assert {attempt.device for attempt in attempts_at_waits(tmp_path / "root")} == {
-        "gpu 0",
-        "gpu 1",
-    }
+    assert seen == [2, 1]
+    devices = {attempt.device for attempt in attempts_at_waits(tmp_path / "root")}
+    assert devices == {"gpu 0", "gpu 1"}
 
 
 def test_blocks_leave_with_a_killed_launcher(
@@ -159,35 +161,20 @@ def test_a_stopped_worker_of_a_block_is_ended_and_its_run_is_tried_again(tmp_pat
 
     stopper = threading.Thread(target=stop_the_worker)
     stopper.start()
-    options = {"engine": "slurm", "engine_options": OPTIONS, "silent_seconds": 2}
-    assert run_plan(plan=[waits], root=str(root), **options) == []
+    carry_out(tmp_path, waits, silent_seconds=2)
     stopper.join()
     assert [attempt.outcome for attempt in attempts_at_waits(root)] == ["lost", "done"]
 
 
 @pytest.mark.usefixtures("quick_stages", "slurm")
 def test_blocks_that_cannot_work_are_told_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="refuses to start workers.*invalid partition"):
-        run_plan(
-            plan=[quick_run("note", "note")],
-            root=str(tmp_path / "root"),
-            engine="slurm",
-            engine_options={**OPTIONS, "partition": "nowhere"},
-        )
-    with pytest.raises(UserError, match=r"whether run.engine_options\['address'\], '192.0.2.1'"):
-        run_plan(
-            plan=[quick_run("note", "note")],
-            root=str(tmp_path / "root"),
-            engine="slurm",
-            engine_options={**OPTIONS, "address": "192.0.2.1"},
-        )
-    with pytest.raises(UserError, match="ended its workers"):
-        run_plan(
-            plan=[quick_run("note", "note")],
-            root=str(tmp_path / "root"),
-            engine="slurm",
-            engine_options={**OPTIONS, "worker_init": "exit 3"},
-        )
+    for option, message in (
+        ({"partition": "nowhere"}, "refuses to start workers.*invalid partition"),
+        ({"address": "192.0.2.1"}, r"whether run.engine_options\['address'\], '192.0.2.1'"),
+        ({"worker_init": "exit 3"}, "ended its workers"),
+    ):
+        with pytest.raises(UserError, match=message):
+            carry_out(tmp_path, quick_run("note", "note"), **option)
 
 
 def wait_for_line(launcher: Launcher, part: str) -> None:
@@ -243,12 +230,7 @@ def test_a_controller_that_stays_silent_is_given_up(
     monkeypatch.setattr(slurm_jobs, "SECONDS_OF_PATIENCE", 5.0)
     slurm.kill_controller()
     with pytest.raises(UserError, match="Slurm has not answered for 5 s"):
-        run_plan(
-            plan=[quick_run("note", "note")],
-            root=str(tmp_path / "root"),
-            engine="slurm",
-            engine_options=OPTIONS,
-        )
+        carry_out(tmp_path, quick_run("note", "note"))
     slurm.start_controller()
 
 

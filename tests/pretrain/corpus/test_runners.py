@@ -4,7 +4,6 @@ import functools
 import math
 import os
 import signal
-import sys
 
 import pytest
 
@@ -34,14 +33,6 @@ def test_a_worker_that_dies_is_told():
     kill = functools.partial(signal.raise_signal)
     with pytest.raises(UserError, match="a worker process died while making shards"):
         LocalRunner(num_workers=2).run(kill, [signal.SIGKILL, signal.SIGKILL], "shards")
-
-
-def test_without_dask_the_way_out_is_said(monkeypatch):
-    monkeypatch.setitem(sys.modules, "distributed", None)  # as if it were not there
-    with pytest.raises(
-        UserError, match=r"distributed is not installed; install multiberts\[launch\]"
-    ):
-        DaskRunner("tls://127.0.0.1:1")
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """Shards tile the sources, and word counts add up within bounded memory."""
 
-import functools
 import itertools
 from collections import Counter
 
@@ -8,14 +7,13 @@ import numpy as np
 import pytest
 
 from multiberts.bert.tokenization import SPECIAL_TOKENS
-from multiberts.pretrain.corpus.documents import Piece, PieceCounts
+from multiberts.pretrain.corpus.documents import Piece
 from multiberts.pretrain.corpus.shards import (
     Shard,
     Text,
     count_words_of_shard,
     cut_into_shards,
     most_frequent_words,
-    number_shards,
     tokenise_shard,
     tokens_path,
     words_path,
@@ -50,17 +48,6 @@ def test_what_is_no_file_is_refused(tmp_path, name):
         cut_into_shards([Piece(str(tmp_path / name), "raw")], TEXT)
 
 
-def test_documents_are_numbered_through():
-    a, b, c, d = (Piece(name, "raw") for name in "abcd")
-    shards = [(a, b), (c,), (d,)]
-    counts = [
-        [PieceCounts(2, 2, 1), PieceCounts(3, 1, 1)],
-        [PieceCounts(0, 0, 0)],
-        [PieceCounts(4, 4, 4)],
-    ]
-    assert [shard.first_document for shard in number_shards(shards, counts)] == [0, 5, 5]
-
-
 def test_the_most_frequent_words_of_all_shards_are_kept(tmp_path):
     draws = np.random.default_rng(0)
     total: Counter[str] = Counter()
@@ -83,22 +70,14 @@ def test_what_is_there_is_not_made_again(tmp_path):
     """A shard of a file that is not there can only be kept."""
     shard = Shard(2, (Piece(str(tmp_path / "absent.txt"), "raw"),), 0, True)
     (tmp_path / "vocab.txt").write_text("\n".join(SPECIAL_TOKENS))
-    makers = {
-        words_path(tmp_path, 2): functools.partial(
-            count_words_of_shard, shard, text=TEXT, directory=tmp_path, lower_case=True
-        ),
-        tokens_path(tmp_path, 2): functools.partial(
-            tokenise_shard,
-            shard,
-            text=TEXT,
-            vocabulary_path=tmp_path / "vocab.txt",
-            directory=tmp_path,
-        ),
-    }
-    for path, make in makers.items():
+    given = {"text": TEXT, "directory": tmp_path}
+    for path, make, more in (
+        (words_path(tmp_path, 2), count_words_of_shard, {"lower_case": True}),
+        (tokens_path(tmp_path, 2), tokenise_shard, {"vocabulary_path": tmp_path / "vocab.txt"}),
+    ):
         with pytest.raises(UserError, match="absent.txt does not exist"):
-            make()
-        assert [file.name for file in tmp_path.iterdir() if file.name.startswith(path.name)] == []
+            make(shard, **given, **more)
+        assert not list(tmp_path.glob(f"{path.name}*"))
         path.write_text("kept")
-        make()
+        make(shard, **given, **more)
         assert path.read_text() == "kept"

@@ -349,13 +349,8 @@ def test_a_bucket_that_cannot_be_had_is_one_line(
 def test_commands_exit_with_two_and_write_nothing(cloud_storage: Any, tmp_path: Path) -> None:
     sources = tmp_path / "text.txt"
     sources.write_text("The cat sees the dog .\n")
-    flags = [
-        "prepare.run_dir = 'gs://nowhere/x'",
-        f"prepare.sources = ['{sources}']",
-        "prepare.source_format = 'sentences'",
-        "prepare.vocabulary_size = 60",
-    ]
-    process = warm.run(["prepare", *(f"--gin_param={flag}" for flag in flags)])
+    flags = ["--run_dir=gs://nowhere/x", f"--sources={sources}", "--source_format=sentences"]
+    process = warm.run(["prepare", *flags])
     assert process.returncode == 2
     assert process.stderr.startswith("error: gs://nowhere does not exist")
     assert process.stderr.count("\n") == 1
@@ -477,42 +472,27 @@ def test_real_stages_from_bucket_to_bucket(
     """A text becomes a corpus, and that a checkpoint, by the plain commands; training is taken away once."""
     sentences = "".join(f"The {a} sees the {b} .\n" for a in NOUNS for b in NOUNS)
     Bucket("gs://ours/text").write("a.txt", f"{sentences}\n{sentences}".encode())
-    prepared = run_stage(
-        "prepare",
-        prepare={
-            "run_dir": "gs://ours/corpus",
-            "sources": ["gs://ours/text/a.txt"],
-            "source_format": "sentences",
-            "vocabulary_size": 60,
-            "sequence_length": 32,
-        },
-    )
-    assert prepared.wait(PATIENCE) == 0
+    prepare = {
+        "run_dir": "gs://ours/corpus", "sources": ["gs://ours/text/a.txt"],
+        "source_format": "sentences", "vocabulary_size": 60, "sequence_length": 32,
+    }  # fmt: skip
+    assert run_stage("prepare", prepare).wait(PATIENCE) == 0
     assert {"corpus/DONE", "corpus/vocab.txt", f"corpus/{MANIFEST}"} <= set(cloud_storage.names())
     pretrain = {
-        "run_dir": "gs://ours/run",
-        "corpus": "gs://ours/corpus",
-        "model": MODEL,
-        "pretrain_seed": 1,
-        "num_steps": 1000,
-        "batch_size": 8,
-        "sequence_length": 32,
-        "max_predictions_per_sequence": 5,
-        "gradient_shards": 2,
-        "warmup_steps": 0,
-        "log_every_steps": 1,
-        "save_state_every_steps": 50,
-        "compile_step": False,
-    }
+        "run_dir": "gs://ours/run", "corpus": "gs://ours/corpus", "model": MODEL,
+        "pretrain_seed": 1, "num_steps": 1000, "batch_size": 8, "sequence_length": 32,
+        "max_predictions_per_sequence": 5, "gradient_shards": 2, "warmup_steps": 0,
+        "log_every_steps": 1, "save_state_every_steps": 50, "compile_step": False,
+    }  # fmt: skip
     on_another_machine(tmp_path, monkeypatch, "the first")
     monkeypatch.setenv("RUNS_PUSH_SECONDS", "0.2")
-    first = run_stage("pretrain", pretrain=pretrain)
+    first = run_stage("pretrain", pretrain)
     until_pushed(cloud_storage, "run/state/")
     first.terminate()
     assert first.wait(PATIENCE) == 75
     assert "run/DONE" not in cloud_storage.names() and "run/LEASE.json" not in cloud_storage.names()
     on_another_machine(tmp_path, monkeypatch, "the second")
-    assert run_stage("pretrain", pretrain=pretrain).wait(PATIENCE) == 0
+    assert run_stage("pretrain", pretrain).wait(PATIENCE) == 0
     copy = fetch("gs://ours/run")
     steps = [json.loads(line)["step"] for line in (copy / "metrics.jsonl").read_text().splitlines()]
     assert steps == list(range(1, 1001))
@@ -526,13 +506,9 @@ def test_real_stages_from_bucket_to_bucket(
 NOUNS = ["cat", "dog", "house", "tree", "river", "king"]
 
 
-def run_stage(command: str, **stages: dict[str, Any]) -> warm.Process:
-    flags = [
-        f"--gin_param={stage}.{name} = {value!r}"
-        for stage, given in stages.items()
-        for name, value in given.items()
-    ]
-    return warm.Process(warm.COMMAND, [[command, *flags]], kind=warm.TENSORFLOW)
+def run_stage(stage: str, given: dict[str, Any]) -> warm.Process:
+    flags = [f"--gin_param={stage}.{name} = {value!r}" for name, value in given.items()]
+    return warm.Process(warm.COMMAND, [[stage, *flags]], kind=warm.TENSORFLOW)
 
 
 def until_pushed(storage: Any, prefix: str) -> None:
