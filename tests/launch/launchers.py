@@ -88,7 +88,6 @@ def launch(content: str) -> None:
 
 
 def quick_run(stage: str, path: str, *parents: PlannedRun, **parameters: Any) -> PlannedRun:
-    """A run of a stage of `quick_stages.py`."""
     if parents and stage == "note":
         parameters["inputs"] = [Output(parent) for parent in parents]
     return PlannedRun(f"quick_stages:{stage}", path, parameters, parents, path, path)
@@ -153,7 +152,6 @@ class Launcher:
         return found
 
     def worker_of(self, run: PlannedRun) -> psutil.Process:
-        """The process that carries out a run."""
         return psutil.Process(attempts_of(self.root)[run.path][-1].pid)
 
 
@@ -167,7 +165,6 @@ def files_with_times(folder: Path) -> dict[str, int]:
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = PATIENCE) -> bool:
-    """Whether the condition comes true in time."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if condition():

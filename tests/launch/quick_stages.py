@@ -86,14 +86,12 @@ def _wait(run_dir: str, release: str) -> None:
 
 
 def change(*, run_dir: str, file: str) -> None:
-    """Appends a line to a file of code."""
     with open(file, "a") as stream:
         stream.write("# another version\n")
     note(run_dir=run_dir)
 
 
 def fill(*, run_dir: str, size: int) -> None:
-    """Writes a file of so many bytes."""
     run = RunDirectory(run_dir, stage="fill", parameters={"size": size})
     if run.done:
         return

@@ -129,7 +129,6 @@ def test_every_table_and_figure_from_checkpoints_of_others(
 
 
 def _counts(output: str) -> dict[str, int]:
-    """Runs by stage in a printed plan."""
     found = re.findall(r"^  ([a-z-]+) +([\d,]+) +[\d,]+ +[\d.,]+ ", output, flags=re.MULTILINE)
     return {stage: int(number.replace(",", "")) for stage, number in found}
 

@@ -49,8 +49,6 @@ def engine(name: str, workers: int | None = None, **options: Any) -> Call:
 
 
 def plan_of(content: str) -> Call:
-    """Reads a marker of a plan."""
-
     def call(folder: Path) -> object:
         (folder / "launch").mkdir()
         (folder / "launch" / "plan.json").write_text(content)

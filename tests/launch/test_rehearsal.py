@@ -23,7 +23,6 @@ _LIMIT = 870.0  # seconds
 
 @pytest.fixture
 def rehearsal(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A rehearsal that has begun."""
     if missing_programs():
         pytest.skip(f"needs {', '.join(missing_programs())}")
     python = os.environ.get(VARIABLE, str(_INSTALLED))

@@ -108,7 +108,6 @@ class Settings:
 
 @takes_fields_of(Settings)
 def entry(settings: Settings) -> int:
-    """Returns how many there are."""
     return len(settings.kept)
 
 

@@ -113,7 +113,6 @@ def test_inputs_count_by_what_they_hold(tmp_path: Path) -> None:
 
 
 def prepared(sources: list[str], **changes: Any) -> PlannedRun:
-    """The run of `prepare` for such sources."""
     corpora = {"base": {**SOURCES, "sources": sources, **changes}}
     plan = planned(corpora=corpora, procedures={"base": BASE})
     return next(run for run in plan if run.stage == "prepare")

@@ -48,7 +48,6 @@ def made(tmp_path: Path) -> MadeUp:
 
 
 def state_of(made: MadeUp) -> str:
-    """The state of the only run."""
     made.write_plan()
     (row,) = collect_status(made.root, made.now).pretraining
     return row.state

@@ -48,7 +48,6 @@ def shown(status: Status, width: int, seeds: int | None = None) -> str:
 
 
 def table_of(text: str) -> list[str]:
-    """The lines of the table."""
     return text.split("\n\n")[1].splitlines()
 
 

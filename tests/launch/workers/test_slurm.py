@@ -29,7 +29,6 @@ OPTIONS = {"partition": "test", "gpus": 2, "cores": 2, "walltime": "00:10:00", "
 
 
 def jobs_of(slurm: SlurmCluster) -> list[str]:
-    """The jobs that wait or run."""
     return slurm.command("squeue", "--noheader", "--format=%i").split()
 
 
@@ -41,7 +40,6 @@ def attempts_at_waits(root: Path) -> list[Attempt]:
 def carry_out(
     tmp_path: Path, *plan: PlannedRun, silent_seconds: float = 90, **options: Any
 ) -> None:
-    """Carries a plan out to its end on Slurm."""
     engine = {"engine": "slurm", "engine_options": {**OPTIONS, **options}}
     root = str(tmp_path / "root")
     assert run_plan(plan=[*plan], root=root, silent_seconds=silent_seconds, **engine) == []
@@ -178,7 +176,6 @@ def test_blocks_that_cannot_work_are_told_in_one_line(tmp_path: Path) -> None:
 
 
 def wait_for_line(launcher: Launcher, part: str) -> None:
-    """Waits until the launcher has said so."""
     stream = launcher.process.stderr
     assert stream is not None
     said: list[str] = []

@@ -71,7 +71,6 @@ def run_prepare(run_dir, source, *, shard_bytes=SHARD_BYTES, **changes):
 
 
 def check_same(one, other, names=OUTPUTS):
-    """Compares two corpora byte for byte."""
     for name in names:
         assert (one / name).read_bytes() == (other / name).read_bytes(), name
 

@@ -273,7 +273,6 @@ def test_resuming_on_another_machine_is_reported(
 
 
 def _said(capsys: pytest.CaptureFixture[str]) -> str:
-    """Returns what was printed, in one line."""
     captured = capsys.readouterr()
     return " ".join((captured.out + captured.err).split())
 

@@ -57,7 +57,6 @@ def steps(seconds: float, num_steps: int, then: str) -> subprocess.Popen[str]:
 
 
 def wait_for(process: subprocess.Popen[str], line: str) -> None:
-    """Waits until it has printed a line."""
     assert process.stdout is not None
     assert line + "\n" in iter(process.stdout.readline, "")
 

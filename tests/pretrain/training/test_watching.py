@@ -113,7 +113,6 @@ def test_bfloat16_stays_near(arguments: Arguments, tmp_path: Path) -> None:
 
 
 def _scalars(run: Path) -> dict[str, list[tuple[int, float]]]:
-    """What TensorBoard would show."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(run / "tensorboard"), size_guidance={"scalars": 0})

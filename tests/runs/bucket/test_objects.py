@@ -512,7 +512,6 @@ def run_stage(stage: str, given: dict[str, Any]) -> warm.Process:
 
 
 def until_pushed(storage: Any, prefix: str) -> None:
-    """Waits for a first object below a prefix."""
     end = time.monotonic() + PATIENCE
     while not storage.names(prefix):
         assert time.monotonic() < end
