@@ -48,6 +48,14 @@ TINY: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+def gin_lines(**stages: dict[str, Any]) -> str:
+    return "".join(
+        f"{stage}.{name} = {value!r}\n"
+        for stage, given in stages.items()
+        for name, value in given.items()
+    )
+
+
 def small_plan(**changes: Any) -> list[PlannedRun]:
     """A plan of two seeds of a small model, each fine-tuned three times."""
     model = {"hidden_size": 64, "num_attention_heads": 2, "num_hidden_layers": 2}

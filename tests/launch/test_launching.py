@@ -14,30 +14,23 @@ import pytest
 
 from multiberts.bert.training.log import read_metrics
 from multiberts.launch.markers.attempts import attempts_of
-from multiberts.tests.launch.launchers import files_with_times, wait_until
+from multiberts.tests.launch.launchers import MODEL, TINY, files_with_times, gin_lines, wait_until
 from multiberts.tests.tools import warm
 from multiberts.tests.tools.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 
 # A world and its corpus: two stages that take a second and need no TensorFlow.
-WORLD_ONLY = """
-launch.root = {root!r}
-launch.corpora = ['base']
-launch.procedures = []
-launch.tasks = []
-launch.pretrain_seeds = []
-make_world.num_documents = {documents}
-prepare.sources = ['world:corpus.txt']
-prepare.source_format = 'sentences'
-prepare.vocabulary_size = 300
-prepare.sequence_length = 32
-"""
+EXPERIMENT = {"corpora": ["base"], "procedures": [], "tasks": [], "pretrain_seeds": []}
 
 
-def write_config(folder: Path, documents: int = 30, more: str = "") -> Path:
+def write_config(folder: Path, more: str = "") -> Path:
     path = folder / "experiment.gin"
-    path.write_text(WORLD_ONLY.format(root=str(folder / "root"), documents=documents) + more)
+    given = {
+        "launch": {"root": str(folder / "root"), **EXPERIMENT},
+        "make_world": {"num_documents": 30},
+    }
+    path.write_text(gin_lines(**given, prepare=TINY["prepare"]) + more)
     return path
 
 
@@ -52,9 +45,8 @@ def test_what_is_done_stays_what_is_lost_is_made_again_and_what_failed_is_told(
     bad = tmp_path / "bad.txt"
     bad.write_bytes(b"A sentence.\n\xff\xfe\n")
     os.utime(bad, (1e9, 1e9))
-    more = (
-        f"run.workers = 1\nlaunch.corpora = ['base', 'bad']\nbad/prepare.sources = [{str(bad)!r}]\n"
-    )
+    more = gin_lines(run={"workers": 1}, launch={"corpora": ["base", "bad"]})
+    more += f"bad/prepare.sources = [{str(bad)!r}]\n"
     first = launch(f"--gin_file={write_config(tmp_path, more=more)}")
     assert first.returncode == 2
     assert "error: prepare bad: " in first.stderr and "bad.txt" in first.stderr
@@ -77,24 +69,14 @@ def test_what_is_done_stays_what_is_lost_is_made_again_and_what_failed_is_told(
     assert files_with_times(tmp_path) == before
 
 
-TRAINED = """
-launch.procedures = ['base']
-launch.pretrain_seeds = [0, 1]
-run.workers = 2
-pretrain.corpus = 'base'
-pretrain.model = {'hidden_size': 8, 'num_hidden_layers': 1, 'num_attention_heads': 1,
-                  'intermediate_size': 16, 'max_position_embeddings': 32}
-pretrain.num_steps = 700
-pretrain.batch_size = 8
-pretrain.gradient_shards = 1
-pretrain.sequence_length = 32
-pretrain.warmup_steps = 0
-pretrain.max_predictions_per_sequence = 5
-pretrain.log_every_steps = 1
-pretrain.save_state_every_steps = 1000000
-pretrain.compile_step = False
-pretrain.tensorboard = False
-"""
+TRAINED = gin_lines(
+    launch={"procedures": ["base"], "pretrain_seeds": [0, 1]},
+    run={"workers": 2},
+    pretrain={
+        **TINY["pretrain"], "model": MODEL, "gradient_shards": 1, "warmup_steps": 0, "num_steps": 700,
+        "log_every_steps": 1, "save_state_every_steps": 10**6,
+    },
+)  # fmt: skip
 
 
 def start_pretraining(folder: Path, num_seeds: int) -> subprocess.Popen[str]:

@@ -55,6 +55,13 @@ def look(tmp_path: Path, plan: list[PlannedRun], attempts: int = 3) -> list[Fail
     return run_plan(plan=plan, root=str(tmp_path / "root"), attempts=attempts, **engine)
 
 
+def look_while_they_train(
+    tmp_path: Path, plan: list[PlannedRun], said: str = " under way", attempts: int = 3
+) -> None:
+    with pytest.raises(PreemptedError, match=said):
+        look(tmp_path, plan, attempts)
+
+
 def finish(run_dir: Path) -> Path:
     run = RunDirectory(str(run_dir), stage="pretrain", parameters={}, inputs={})
     with run:
@@ -75,8 +82,7 @@ def test_a_look_submits_each_seed_once_and_later_ones_fetch_what_is_done(
     tmp_path: Path, sky: Sky, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = [seed(0), seed(1)]
-    with pytest.raises(PreemptedError, match="0 of 2 .* 2 jobs .* under way; the same command"):
-        look(tmp_path, plan)
+    look_while_they_train(tmp_path, plan, "0 of 2 .* 2 jobs .* under way; the same command")
     assert [row["job_name"] for row in sky.queue] == [
         f"mb-{sky.queue[0]['job_name'][3:11]}-pretrain-base-seed_{number}-{number:08x}"
         for number in (1, 0)
@@ -87,12 +93,10 @@ def test_a_look_submits_each_seed_once_and_later_ones_fetch_what_is_done(
     machine = "1x[spot](gpus=tpu-v6e-8:1, TPU-VM, ...)"
     sky.set(1, status="RUNNING", cluster_resources=machine, infra="GCP (us-east1-d)")
     sky.set(2, status="RECOVERING", recovery_count=7, details="In backoff, waiting for resources")
-    with pytest.raises(PreemptedError):
-        look(tmp_path, plan)
+    look_while_they_train(tmp_path, plan)
     assert "\njob 2: In backoff, waiting for resources\n" in capsys.readouterr().out
     finish_in_bucket(tmp_path, plan[1])
-    with pytest.raises(PreemptedError, match="1 of 2 .* 1 job "):
-        look(tmp_path, plan)
+    look_while_they_train(tmp_path, plan, "1 of 2 .* 1 job ")
     shown = capsys.readouterr().out.splitlines()
     where = rf"{re.escape(machine)} +GCP \(us-east1-d\)"
     assert re.fullmatch(rf"pretrain base seed 0 +1 +RUNNING +0 +{where} +-", shown[1])
@@ -138,12 +142,10 @@ def test_a_failed_job_is_followed_by_others_and_a_cancelled_one_does_not_count(
     ]  # fmt: skip
     assert states(tmp_path) == ["failed"]
     assert len(sky.queue) == 4
-    with pytest.raises(PreemptedError, match="0 of 2 .* 1 job "):
-        look(tmp_path, [seed(0), seed(1)])
+    look_while_they_train(tmp_path, [seed(0), seed(1)], "0 of 2 .* 1 job ")
     assert f"warning: {seed(0).name}: {failed.message}" in capsys.readouterr().err
     sky.set(5, status="CANCELLED")
-    with pytest.raises(PreemptedError):  # the cure
-        look(tmp_path, [seed(0)], attempts=4)
+    look_while_they_train(tmp_path, [seed(0)], attempts=4)  # the cure
     assert len(sky.queue) == 6
 
 
@@ -163,14 +165,12 @@ def test_a_seed_waits_for_the_one_that_it_builds_on_and_fails_with_it(
 ) -> None:
     first = seed(0)
     second = seed(1, first, initial_checkpoint=Output(first, "checkpoints/step_200"))
-    with pytest.raises(PreemptedError, match="0 of 2 .* 1 job "):
-        look(tmp_path, [first, second])
+    look_while_they_train(tmp_path, [first, second], "0 of 2 .* 1 job ")
     sky.set(1, status="FAILED")
     failed = look(tmp_path, [first, second], attempts=1)
     assert [each.run for each in failed] == [first, second]
     finish_in_bucket(tmp_path, first)
-    with pytest.raises(PreemptedError, match="1 of 2 .* 1 job "):
-        look(tmp_path, [first, second])
+    look_while_they_train(tmp_path, [first, second], "1 of 2 .* 1 job ")
     flags = json.loads((sky.folder / "2.json").read_text())["envs"]["FLAGS"]
     checkpoint = f"file://{tmp_path}/bucket/{first.path}/checkpoints/step_200"
     assert f"initial_checkpoint = '\"'\"'{checkpoint}'\"'\"'" in flags
@@ -181,8 +181,7 @@ def test_inputs_are_made_here_and_put_into_the_bucket(tmp_path: Path, sky: Sky) 
     """A launch here, then a job there: the only test of both in one look."""
     corpus, held_out = quick_run("note", "corpora/text"), finish(tmp_path / "held_out")
     run = seed(0, corpus, corpus=Output(corpus), evaluation_corpus=str(held_out))
-    with pytest.raises(PreemptedError):
-        look(tmp_path, [corpus, run])
+    look_while_they_train(tmp_path, [corpus, run])
     bucket = tmp_path / "bucket"
     assert (bucket / "corpora/text/total").read_text() == "0"
     (copied,) = (bucket / "inputs").iterdir()
@@ -194,12 +193,10 @@ def test_a_checkpoint_by_itself_is_put_into_the_bucket_and_a_name_is_passed_on(
 ) -> None:
     checkpoint = tmp_path / "multiberts-seed_0"
     good_files.checkpoint(checkpoint)
-    with pytest.raises(PreemptedError):
-        look(tmp_path, [seed(0, initial_checkpoint=str(checkpoint))])
+    look_while_they_train(tmp_path, [seed(0, initial_checkpoint=str(checkpoint))])
     (copied,) = (tmp_path / "bucket" / "inputs").iterdir()
     assert Checkpoint.open(fetch(f"file://{copied}")) == Checkpoint.open(checkpoint)
-    with pytest.raises(PreemptedError):
-        look(tmp_path, [seed(1, initial_checkpoint="hub:google/multiberts-seed_0")])
+    look_while_they_train(tmp_path, [seed(1, initial_checkpoint="hub:google/multiberts-seed_0")])
     flags = json.loads((sky.folder / "2.json").read_text())["envs"]["FLAGS"]
     assert "hub:google/multiberts-seed_0" in flags
 
@@ -207,8 +204,7 @@ def test_a_checkpoint_by_itself_is_put_into_the_bucket_and_a_name_is_passed_on(
 def test_reaping_cancels_the_jobs_of_this_experiment_alone(
     tmp_path: Path, sky: Sky, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(PreemptedError):
-        look(tmp_path, [seed(0), seed(1)])
+    look_while_they_train(tmp_path, [seed(0), seed(1)])
     sky.save([{**sky.queue[0], "job_id": 3, "job_name": "mb-00000000-pretrain"}, *sky.queue])
     sky.set(2, status="FAILED")
     reap_experiment(tmp_path / "root", "skypilot", {"bucket": f"file://{tmp_path}/bucket"})
@@ -240,8 +236,7 @@ def test_an_error_of_sky_is_passed_on(
 
 def test_before_the_first_job_there_is_no_controller_to_ask(tmp_path: Path, sky: Sky) -> None:
     sky.refuse("jobs queue", "sky.exceptions.ClusterNotUpError: No in-progress managed jobs.")
-    with pytest.raises(PreemptedError):
-        look(tmp_path, [seed(0)])
+    look_while_they_train(tmp_path, [seed(0)])
     assert len(sky.queue) == 1
 
 
@@ -249,8 +244,7 @@ def test_jobs_of_others_may_have_any_facts_and_what_is_no_list_of_jobs_is_refuse
     tmp_path: Path, sky: Sky
 ) -> None:
     sky.save([{"job_id": None, "job_name": None, "status": 7, "recovery_count": "-"}])
-    with pytest.raises(PreemptedError, match="1 job "):
-        look(tmp_path, [seed(0)])
+    look_while_they_train(tmp_path, [seed(0)], "1 job ")
     make_executable(sky.folder / "sky", "#!/bin/sh\necho '{\"jobs\": 3}'\n")
     with pytest.raises(UserError, match=r"printed '\{\"jobs\": 3\}', expected a list of jobs"):
         look(tmp_path, [seed(0)])
@@ -272,8 +266,7 @@ def test_the_shipped_task_trains_a_planned_seed(
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", LINK, prepend=os.pathsep)
     plan = make_plan(PLAN)
-    with pytest.raises(PreemptedError):
-        look(tmp_path, plan)
+    look_while_they_train(tmp_path, plan)
     node = {"PYTHON": sys.executable, "JAX_PLATFORMS": "cpu", "RUNS_MIRROR": f"{tmp_path}/mirror"}
     assert sky.carry_out(1, **node) == 0, (sky.folder / "node-1/run.log").read_text()
     assert look(tmp_path, plan) == []
@@ -284,13 +277,11 @@ def test_the_shipped_task_trains_a_planned_seed(
 def test_jobs_that_cost_money_for_nothing_are_named_with_the_command_that_cancels_them(
     tmp_path: Path, sky: Sky, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(PreemptedError):
-        look(tmp_path, [seed(0), seed(1)])
+    look_while_they_train(tmp_path, [seed(0), seed(1)])
     # The second seed's job is of a plan that changed, and the first seed's was submitted twice.
     sky.save([{**sky.queue[1], "job_id": 3}, *sky.queue])
     assert "cancels them" not in capsys.readouterr().err
-    with pytest.raises(PreemptedError):
-        look(tmp_path, [seed(0)])
+    look_while_they_train(tmp_path, [seed(0)])
     assert re.search(
         r"2 jobs .* does not need .*: 2 \(mb-\S+-00000001, PENDING\), 3 \(mb-\S+, PENDING\); "
         r"`sky jobs cancel -y 2 3` cancels them",
@@ -298,8 +289,7 @@ def test_jobs_that_cost_money_for_nothing_are_named_with_the_command_that_cancel
     )
     sky.set(2, status="CANCELLED")
     sky.set(3, status="CANCELLING")
-    with pytest.raises(PreemptedError):
-        look(tmp_path, [seed(0)])
+    look_while_they_train(tmp_path, [seed(0)])
     assert "cancels them" not in capsys.readouterr().err
     outcomes = [attempts[-1].outcome for attempts in attempts_of(tmp_path / "root").values()]
     assert outcomes == [None, "preempted"]
@@ -310,8 +300,7 @@ def test_jobs_that_cost_money_for_nothing_are_named_with_the_command_that_cancel
 
 
 def test_another_engine_does_not_train_what_a_job_trains(tmp_path: Path, sky: Sky) -> None:
-    with pytest.raises(PreemptedError):
-        look(tmp_path, [seed(0)])
+    look_while_they_train(tmp_path, [seed(0)])
     with pytest.raises(UserError, match="seed 0 is under way as job 1 of engine skypilot"):
         run_plan(plan=[seed(0)], root=str(tmp_path / "root"))
     assert not (tmp_path / "root" / seed(0).path).exists()

@@ -51,12 +51,9 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("release")
     make_world(run_dir=str(folder / "world"), world_seed=0, num_documents=100)
     prepare(
-        run_dir=str(folder / "corpus"),
-        sources=[str(folder / "world" / "corpus.txt")],
-        source_format="sentences",
-        vocabulary_size=500,
-        sequence_length=32,
-    )
+        run_dir=str(folder / "corpus"), sources=[str(folder / "world" / "corpus.txt")],
+        source_format="sentences", vocabulary_size=500, sequence_length=32,
+    )  # fmt: skip
     vocabulary = folder / "corpus" / "vocab.txt"
     config = BertConfig(
         vocab_size=len(vocabulary.read_text().splitlines()), hidden_size=16, num_hidden_layers=1,
@@ -145,17 +142,10 @@ def plan_of_paper(folder: Path, checkpoints: dict[str, str], *more: str) -> str:
 def release(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """All checkpoints of the paper, of BERT base in their configuration."""
     folder, million = tmp_path_factory.mktemp("whole"), 1_000_000
-    checkpoints = write_checkpoints(
-        folder,
-        [
-            *(("base", seed, 2 * million) for seed in range(25)),
-            *(("base", seed, million) for seed in range(5)),
-            *(("cda_incr", seed, 2_050_000) for seed in range(25)),
-            *(("cda_full", seed, 2 * million) for seed in range(25)),
-            ("original", None, None),
-        ],
-        BASE,
-    )
+    last = {"base": 2 * million, "cda_incr": 2_050_000, "cda_full": 2 * million}
+    seeds = [(name, seed, step) for name, step in last.items() for seed in range(25)]
+    early = [("base", seed, million) for seed in range(5)]
+    checkpoints = write_checkpoints(folder, [*seeds, *early, ("original", None, None)], BASE)
     return {**checkpoints, "base_extra_seeds": checkpoints["base"]}
 
 

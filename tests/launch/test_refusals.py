@@ -70,9 +70,7 @@ def import_outside(folder: Path) -> object:
 ROWS: list[tuple[Call, str]] = [
     (run(engine="abacus"), "run.engine is 'abacus'"),
     (run(workers=0), "run.workers is 0"),
-    (run(workers_per_accelerator=0), "run.workers_per_accelerator is 0"),
     (run(attempts=0), "run.attempts is 0"),
-    (run(silent_seconds=0), "run.silent_seconds is 0"),
     (run(engine="dask", dashboard=True), "run.dashboard is set, .*'dask'"),
     (run(engine_options={"partition": "a"}), "'partition', .*'local'"),
     (skypilot(), "is not a file"),

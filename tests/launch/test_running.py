@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ from multiberts.tests.launch.launchers import (
     quick_run,
     wait_until,
 )
+from multiberts.tests.runs.conftest import own_disk
 from multiberts.tests.tools.counted_calls import counted_calls
 
 StartLauncher = Callable[..., Launcher]
@@ -325,19 +326,6 @@ def test_a_drawing_of_the_bar_takes_two_calls_per_chunk_however_many_runs_it_has
     assert 0 < sum(calls.values()) <= 20, calls
 
 
-def full_disk(tmp_path: Path, size: str) -> Iterator[Path]:
-    """Yields a folder on a disk of its own, which is unmounted afterwards."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
-    if os.geteuid() or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("needs the right to mount a disk")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
 @pytest.mark.parametrize(
     "kind", ["limit of a file's size", pytest.param("disk", marks=pytest.mark.slow)]
 )
@@ -350,7 +338,7 @@ def test_a_full_disk_is_one_line_and_the_same_command_resumes(
         root = tmp_path / "root"
         if kind == "disk":
             limit = {}
-            disk = stack.enter_context(contextlib.contextmanager(full_disk)(tmp_path, "1m"))
+            disk = stack.enter_context(contextlib.contextmanager(own_disk)(tmp_path, "1m"))
             root.symlink_to(disk)
         waits = quick_run("wait", "wait", release=str(tmp_path / "release"))
         fills = quick_run("fill", "fill", size=2**21)

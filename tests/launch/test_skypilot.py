@@ -22,7 +22,7 @@ from distributed import Client, Security
 import multiberts
 from multiberts.launch.workers.pool import make_keys
 from multiberts.runs.preemption import EXIT_PREEMPTED
-from multiberts.tests.launch.launchers import TINY, wait_until
+from multiberts.tests.launch.launchers import TINY, gin_lines, wait_until
 from multiberts.tests.launch.test_headers import CONFIGS, command_of, make_inputs
 from multiberts.tests.tools import warm
 from multiberts.tests.tools.patience import PATIENCE
@@ -235,19 +235,8 @@ def test_a_node_that_lost_what_setup_found_trains_on_no_device_of_jax_s_choice(
     assert not (node.folder / "sky_workdir/trained").exists()
 
 
-GIN = "".join(
-    f"{stage}.{name} = {value!r}\n"
-    for stage, given in {
-        "launch": {
-            "corpora": ["base"],
-            "procedures": ["base"],
-            "tasks": [],
-            "pretrain_seeds": [0, 1, 2],
-        },
-        **TINY,
-    }.items()
-    for name, value in given.items()
-)
+EXPERIMENT = {"corpora": ["base"], "procedures": ["base"], "tasks": [], "pretrain_seeds": [0, 1, 2]}
+GIN = gin_lines(launch=EXPERIMENT, **TINY)
 
 
 def workers_seen(address: str, keys: Security | None) -> int | None:

@@ -66,15 +66,10 @@ def test_runs_of_a_sweep_are_those_of_single_calls_to_the_byte(
         name = "{procedure}-seed_{pretrain_seed}-step_{step}".format(**record)
         for rate in (1e-3, 2e-3):
             for seed in (0, 3):
-                finetune(
-                    run_dir=str(tmp_path / f"single/pair/{name}/lr_{rate:g}-ft_seed_{seed}"),
-                    checkpoint=str(path),
-                    task="pair",
-                    data_dir=str(pair_data),
-                    learning_rate=rate,
-                    finetune_seed=seed,
-                    **SMALL,
-                )
+                run_dir = tmp_path / f"single/pair/{name}/lr_{rate:g}-ft_seed_{seed}"
+                given = {"checkpoint": str(path), "task": "pair", "data_dir": str(pair_data)}
+                changed = {"learning_rate": rate, "finetune_seed": seed, **SMALL}
+                finetune(run_dir=str(run_dir), **given, **changed)
     single = outputs(tmp_path / "single")
     assert len(single) == 3 * 8
     for workers in (1, 2):

@@ -61,15 +61,10 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sizes = {"prepared": (0, 40), "held_out": (1, 20)}
     for name, (text_seed, num_documents) in sizes.items():
         write_sentences(folder / f"{name}.txt", text_seed, num_documents)
-        prepare(
-            run_dir=str(folder / name),
-            sources=[str(folder / f"{name}.txt")],
-            source_format="sentences",
-            vocabulary=None if name == "prepared" else str(folder / "prepared" / "vocab.txt"),
-            vocabulary_size=60,
-            sequence_length=32,
-            dupe_factor=2,
-        )
+        vocabulary = None if name == "prepared" else str(folder / "prepared" / "vocab.txt")
+        sizes = {"vocabulary_size": 60, "sequence_length": 32, "dupe_factor": 2}
+        text = {"sources": [str(folder / f"{name}.txt")], "source_format": "sentences"}
+        prepare(run_dir=str(folder / name), **text, vocabulary=vocabulary, **sizes)
     return folder / "prepared"
 
 

@@ -6,7 +6,9 @@ import base64
 import hashlib
 import importlib.util
 import json
+import os
 import re
+import subprocess
 import threading
 import urllib.parse
 import uuid
@@ -200,6 +202,19 @@ class Handler(BaseHTTPRequestHandler):
             "metageneration": "1",
             "md5Hash": base64.b64encode(hashlib.md5(data).digest()).decode(),
         }
+
+
+def own_disk(folder: Path, size: str) -> Iterator[Path]:
+    """Yields a folder on a disk of its own, which is unmounted afterwards."""
+    disk = folder / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(disk)]
+    if os.geteuid() or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("needs the right to mount a disk")
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 @pytest.fixture

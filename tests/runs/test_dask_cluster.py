@@ -90,13 +90,8 @@ def own_address() -> str:
 @pytest.mark.parametrize(
     ("protocol", "host", "is_told"),
     [
-        ("tcp://", "", True),
-        ("", "", True),
-        ("ws://", "", True),
-        ("tls://", "", False),
-        ("tcp://", "127.0.0.1", False),
-        ("ws://", "localhost", False),
-        ("", "localhost", False),
+        *(("tcp://", "", True), ("", "", True), ("ws://", "", True), ("tls://", "", False)),
+        *(("tcp://", "127.0.0.1", False), ("ws://", "localhost", False), ("", "localhost", False)),
     ],
 )
 def test_a_scheduler_without_tls_on_the_network_is_told_of_once(
@@ -109,17 +104,9 @@ def test_a_scheduler_without_tls_on_the_network_is_told_of_once(
         "distributed.comm.tls.client.cert": keys.tls_client_cert,
         "distributed.comm.tls.client.key": keys.tls_client_key,
     }
-    with (
-        dask.config.set(settings),
-        LocalCluster(
-            n_workers=0,
-            host=host,
-            protocol=protocol or "tcp://",
-            security=keys,
-            dashboard_address="127.0.0.1:0",
-            silence_logs=logging.CRITICAL,
-        ) as cluster,
-    ):
+    local = {"n_workers": 0, "dashboard_address": "127.0.0.1:0", "silence_logs": logging.CRITICAL}
+    named = {"host": host, "protocol": protocol or "tcp://", "security": keys}
+    with dask.config.set(settings), LocalCluster(**local, **named) as cluster:
         address = f"{protocol}{host}:{cluster.scheduler_address.rpartition(':')[2]}"
         for _ in range(2):
             connect(address, "prepare.scheduler").close()

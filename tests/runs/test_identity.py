@@ -74,12 +74,8 @@ def code_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], str
 @pytest.mark.parametrize(
     ("file", "counts"),
     [
-        ("their_tasks/reviews.py", True),
-        ("their_tasks/words.py", True),
-        ("their_tasks/deep.py", True),
-        ("their_tasks/__init__.py", True),
-        ("beside.py", True),
-        ("their_tasks/stray.py", False),
+        *((f"their_tasks/{name}.py", True) for name in ("reviews", "words", "deep", "__init__")),
+        *(("beside.py", True), ("their_tasks/stray.py", False)),
     ],
 )
 def test_code_counts_with_what_it_imports(

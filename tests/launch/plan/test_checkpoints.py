@@ -18,11 +18,11 @@ from multiberts.launch.plan.experiment import Experiment, make_plan
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
-from multiberts.tests.launch.launchers import MODEL
+from multiberts.tests.launch.launchers import MODEL, gin_lines
 from multiberts.tests.tools.fake_hub import FakeHub, hub_command
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##c"]
-Make = Callable[..., Path]
+SEED_2 = "models--google--multiberts-seed_2/snapshots/0a1b"
 
 
 @pytest.fixture(scope="session")
@@ -61,7 +61,7 @@ def release(tmp_path: Path, weights: Callable[[str, int], Path]) -> Path:
         ("multiberts-seed_0", "tf1", 0),
         ("multiberts-seed_0-step_1000k", "tf1", 1),
         ("multiberts-seed_1", "tf1", 2),
-        ("models--google--multiberts-seed_2/snapshots/0a1b", "hugging_face", 3),
+        (SEED_2, "hugging_face", 3),
     ):
         shutil.copytree(weights(layout, seed), folder / name)
     return folder
@@ -101,12 +101,8 @@ def test_a_procedure_may_have_a_part_of_the_seeds_under_another_name(
         run.finish(["checkpoints/step_40/checkpoint.json"])
     original = tmp_path / "uncased_L-12_H-768_A-12"
     shutil.copytree(weights("tf1", 6), original)
-    checkpoints = {
-        "cda_full": str(tmp_path / "own"),
-        "original": str(original),
-        "base": str(release),
-        "base_extra_seeds": str(release),
-    }
+    checkpoints = {"cda_full": str(tmp_path / "own"), "original": str(original)}
+    checkpoints |= {"base": str(release), "base_extra_seeds": str(release)}
     starts = find_starts(checkpoints, {"base_extra_seeds": [0]})
     assert facts(starts) == [
         ("base", 0, 1_000_000), ("base", 0, 2_000_000), ("base", 1, 2_000_000),
@@ -165,24 +161,15 @@ def _cut(name: str) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("name", "damage", "message"),
     [
-        ("multiberts-seed_1", _removed("bert.ckpt.data-00000-of-00001"), "has no bert.ckpt.data-0000"),
-        ("multiberts-seed_1", _removed("bert.ckpt.index"), r"seed_1 has no bert\.ckpt\.index"),
-        ("multiberts-seed_1", _removed("vocab.txt"), r"seed_1 has no vocab\.txt"),
-        ("multiberts-seed_1", _removed("bert_config.json"), r"seed_1 has no bert_config\.json"),
-        (
-            "multiberts-seed_1",
-            lambda place: (place / "bert.ckpt.index").rename(place / "bert.ckpt.index.part"),
-            r"holds bert\.ckpt\.index\.part",
+        *(
+            ("multiberts-seed_1", _removed(name), f"seed_1 has no {name}")
+            for name in ("bert.ckpt.data-00000-of-00001", "bert.ckpt.index", "vocab.txt", "bert_config.json")
         ),
+        ("multiberts-seed_1", lambda place: (place / "bert.ckpt.index").rename(
+            place / "bert.ckpt.index.part"), r"holds bert\.ckpt\.index\.part"),
         ("multiberts-seed_1", lambda place: [file.unlink() for file in place.iterdir()], "seed_1 has no"),
-        (
-            "models--google--multiberts-seed_2/snapshots/0a1b", _removed("model.safetensors"),
-            r"bert\.ckpt\.index .*model\.safetensors",
-        ),
-        (
-            "models--google--multiberts-seed_2/snapshots/0a1b", _cut("model.safetensors"),
-            "model.safetensors",
-        ),
+        (SEED_2, _removed("model.safetensors"), r"bert\.ckpt\.index .*model\.safetensors"),
+        (SEED_2, _cut("model.safetensors"), "model.safetensors"),
     ],
 )  # fmt: skip
 def test_what_is_not_whole_is_refused_in_one_line(
@@ -318,20 +305,16 @@ def test_checkpoints_of_the_hub_are_planned_from(tmp_path: Path, release: Path) 
     folder = next(release.glob("models--google*/snapshots/*"))
     hub = FakeHub(tmp_path, {f"models/{name}": {"1" * 40: folder}})
     home, root = tmp_path / "home", tmp_path / "root"
-    experiment = [
-        f"launch.root = {str(root)!r}",
-        "launch.corpora = ['text']",
-        f"text/prepare.sources = [{str(tmp_path / 'text.txt')!r}]",
-        "text/prepare.source_format = 'sentences'",
-        "launch.procedures = ['more']",
-        "launch.pretrain_seeds = [0]",
-        f"more/pretrain.initial_checkpoint = 'hub:{name}'",
-        "pretrain.model = {}",
-        "pretrain.num_steps = 5",
-        "launch.tasks = []",
-    ]
+    experiment = gin_lines(
+        launch={
+            "root": str(root), "corpora": ["text"], "procedures": ["more"], "pretrain_seeds": [0],
+            "tasks": [],
+        },
+        prepare={"sources": [str(tmp_path / "text.txt")], "source_format": "sentences"},
+        pretrain={"model": {}, "num_steps": 5, "initial_checkpoint": f"hub:{name}"},
+    )  # fmt: skip
     with hub.serve() as endpoint:
-        bindings = [f"--gin_param={binding}" for binding in experiment]
+        bindings = [f"--gin_param={binding}" for binding in experiment.splitlines()]
         planned = hub_command(endpoint, home, "launch", "plan", *bindings)
         assert planned.returncode == 0, planned.stderr
         assert "more" in planned.stdout

@@ -49,21 +49,11 @@ def test_a_cluster_gives_the_same_and_the_first_refusal_in_order(cluster, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_worker_without_the_project_gets_no_task_and_tasks_that_kill_workers_are_told(
-    tmp_path, capsys
-):
-    broken = tmp_path / "before" / "multiberts"
-    broken.mkdir(parents=True)
-    (broken / "__init__.py").write_text("raise ImportError('not here')")
+def test_tasks_that_kill_workers_are_told(tmp_path):
     with DaskCluster(tmp_path, 1) as started, keys_in_place(started):
-        started.add_worker(PYTHONPATH=str(broken.parent))
-        runner = DaskRunner(started.address)
-        numbers = list(range(12))
-        assert runner.run(math.factorial, numbers, "numbers") == [*map(math.factorial, numbers)]
-        assert capsys.readouterr().err.count("gets no work: ImportError: not here") == 1
         kill = functools.partial(signal.raise_signal)
         with pytest.raises(UserError, match="workers of the cluster died while making shards"):
-            runner.run(kill, [signal.SIGKILL], "shards")
+            DaskRunner(started.address).run(kill, [signal.SIGKILL], "shards")
 
 
 @pytest.mark.slow

@@ -1,14 +1,18 @@
-"""Pre-training that breaks off at a step, in this process."""
+"""Pre-training that breaks off at a step, in this process or in one that a test stops."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from multiberts.bert.training.engine import Trainer
 from multiberts.pretrain.training.pretraining import pretrain
+from multiberts.tests.tools import warm
+from multiberts.tests.tools.stress_resume import last_logged_step
 
 
 class Broken(Exception):
@@ -33,3 +37,15 @@ def pretrain_until(step: int, call: dict[str, Any]) -> None:
         patch.setattr(Trainer, "steps", breaking)
         with pytest.raises(Broken):
             pretrain(**call)
+
+
+def start(call: dict[str, Any]) -> warm.Process:
+    """Starts the command with these arguments of `pretrain`."""
+    flags = [f"--gin_param=pretrain.{name} = {value!r}" for name, value in call.items()]
+    return warm.Process(warm.COMMAND, [["pretrain", *flags]], kind=warm.TENSORFLOW)
+
+
+def wait_for_step(process: warm.Process, run: Path, step: int) -> None:
+    """Waits until a run has logged a step, or has ended."""
+    while process.poll() is None and last_logged_step(run) < step:
+        time.sleep(0.01)

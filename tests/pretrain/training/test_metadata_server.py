@@ -13,9 +13,9 @@ from multiberts.pretrain.training.pretraining import pretrain
 from multiberts.runs.bucket.mirror import local_copy, read_manifest
 from multiberts.runs.bucket.objects import Bucket
 from multiberts.runs.preemption import EXIT_PREEMPTED
-from multiberts.tests.tools import warm
+from multiberts.tests.pretrain.training.breaking_off import start, wait_for_step
 from multiberts.tests.tools.http_server import Answer, serving
-from multiberts.tests.tools.stress_resume import differing_files, last_logged_step
+from multiberts.tests.tools.stress_resume import differing_files
 
 Arguments = Callable[..., dict[str, Any]]
 
@@ -37,11 +37,6 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
         yield values
 
 
-def start(call: dict[str, Any]) -> warm.Process:
-    flags = [f"--gin_param=pretrain.{name} = {value!r}" for name, value in call.items()]
-    return warm.Process(warm.COMMAND, [["pretrain", *flags]], kind=warm.TENSORFLOW)
-
-
 @pytest.mark.slow
 def test_a_machine_that_will_be_taken_away_saves_and_pushes_at_once(
     arguments: Arguments, answers: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -52,8 +47,7 @@ def test_a_machine_that_will_be_taken_away_saves_and_pushes_at_once(
     bucket = Bucket(f"file://{tmp_path}/bucket/run")
     schedule = {"num_steps": 10**6, "save_state_every_steps": 10**6, "log_every_steps": 1}
     process = start({**arguments(tmp_path, **schedule), "run_dir": bucket.url})
-    while process.poll() is None and last_logged_step(local_copy(bucket)) < 5:
-        time.sleep(0.01)
+    wait_for_step(process, local_copy(bucket), 5)
     answers["instance/preempted"] = "TRUE"
     _, errors = process.communicate()
     assert process.returncode == EXIT_PREEMPTED, errors

@@ -150,23 +150,15 @@ def test_seeds_of_continued_training_are_paired_by_their_parent(
         for step in finetuned_steps:
             finetune(
                 run_dir=str(tmp_path / "finetuned" / f"{name}_{seed}_{step}"),
-                checkpoint=str(checkpoint_path(run, step)),
-                task="sentences",
-                options={"text_columns": ["sentence"]},
-                train_files=[str(tmp_path / "train.tsv")],
-                dev_files=[str(tmp_path / "dev.tsv")],
-                labels=["0", "1"],
-                sequence_length=16,
-                batch_size=2,
-                num_epochs=1,
-                compile_step=False,
-            )
+                checkpoint=str(checkpoint_path(run, step)), task="sentences", labels=["0", "1"],
+                options={"text_columns": ["sentence"]}, data_dir=str(tmp_path), sequence_length=16,
+                batch_size=2, num_epochs=1, compile_step=False,
+            )  # fmt: skip
         return checkpoint_path(run, 2)
 
     def pairing(base: str, step: int) -> str | None:
         names = [
-            [f"{base}_{seed}_{step}" for seed in (0, 1)],
-            [f"more_{seed}_2" for seed in (0, 1)],
+            [f"{arm}_{seed}_{of}" for seed in (0, 1)] for arm, of in ((base, step), ("more", 2))
         ]
         base_side, experiment_side = (
             read_predictions([tmp_path / "finetuned" / name for name in side], "dev")

@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,8 +29,8 @@ from multiberts.bert.training.state import (
 from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import EXIT_PREEMPTED
-from multiberts.tests.pretrain.training.breaking_off import pretrain_until
-from multiberts.tests.tools import warm
+from multiberts.tests.pretrain.training.breaking_off import pretrain_until, start, wait_for_step
+from multiberts.tests.runs.conftest import own_disk
 from multiberts.tests.tools.patience import PATIENCE
 from multiberts.tests.tools.stress_resume import differing_files, last_logged_step, run_with_stops
 
@@ -87,10 +86,8 @@ def test_sigterm_finishes_the_step_saves_and_exits_with_75(
     """The only real signal to the real command before each commit."""
     run = tmp_path / "run"
     endless = arguments(run, **{**SCHEDULE, "num_steps": 10**6, "save_state_every_steps": 10**6})
-    flags = [f"--gin_param=pretrain.{name} = {value!r}" for name, value in endless.items()]
-    process = warm.Process(warm.COMMAND, [["pretrain", *flags]], kind=warm.TENSORFLOW)
-    while process.poll() is None and last_logged_step(run) < 5:
-        time.sleep(0.01)
+    process = start(endless)
+    wait_for_step(process, run, 5)
     process.send_signal(signal.SIGTERM)
     _, message = process.communicate()
     assert process.returncode == EXIT_PREEMPTED == 75
@@ -108,13 +105,7 @@ def test_sigterm_finishes_the_step_saves_and_exits_with_75(
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 450 kB, which a few states of the tiny model fill."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=450k", "tmpfs", str(disk)]
-    if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode:
-        pytest.skip("a file system can only be mounted by root")
-    yield disk
-    subprocess.run(["umount", str(disk)], check=True)
+    yield from own_disk(tmp_path, "450k")
 
 
 # Before the others: a run that cannot begin does not give its trainer back, whose program would be lost.

