@@ -32,6 +32,7 @@ def test_without_a_network_a_dataset_is_refused_before_anything_is_fetched(
 
 _EVIL = {"pythonClassName": "evil_features.Evil", "text": {}}
 _OLD_EVIL = {"type": "evil_features.Evil", "content": {}}
+_INFO = {"name": "stranger", "version": "1.0.0", "fileFormat": "tfrecord"}
 _EVIL_IN_DICT = json.dumps({"features": {"a": _EVIL}})
 _DICT = "tensorflow_datasets.core.features.features_dict.FeaturesDict"
 _PROTO = "tensorflow_datasets.FeaturesDict"
@@ -48,7 +49,7 @@ def _folder(root: Path) -> Path:
 @pytest.mark.parametrize("template", ["/etc/{SPLIT}", "../other-{SHARD_X_OF_Y}"])
 def test_a_prepared_dataset_is_read_within_its_folder(tmp_path: Path, template: str) -> None:
     split = {"name": "train", "filepathTemplate": template, "shardLengths": ["5"]}
-    info = {"name": "stranger", "version": "1.0.0", "fileFormat": "tfrecord", "splits": [split]}
+    info = {**_INFO, "splits": [split]}
     features = {"pythonClassName": _DICT, "featuresDict": {"features": {}}}
     dataset = _folder(tmp_path)
     (dataset / "dataset_info.json").write_text(json.dumps(info))
@@ -58,34 +59,30 @@ def test_a_prepared_dataset_is_read_within_its_folder(tmp_path: Path, template: 
 
 
 @pytest.mark.parametrize(
-    ("file", "features"),
+    "features",
     [
-        ("features.json", _EVIL),
-        ("features.json", {"python_class_name": "evil_features.Evil", "text": {}}),
-        ("features.json", {"pythonClassName": _DICT, "featuresDict": {"features": {"a": _EVIL}}}),
-        ("features.json", _OLD_EVIL),
-        ("features.json", {"type": _DICT, "content": {"a": _OLD_EVIL}}),
-        (
-            "features.json",
-            {"pythonClassName": _DICT, "jsonFeature": {"json": json.dumps({"a": _OLD_EVIL})}},
-        ),
-        ("features.json", {"type": _DICT, "proto_cls": _PROTO, "content": _EVIL_IN_DICT}),
-        ("features.json", {"pythonClassName": f"{_PATH_CHANGER}.Any", "text": {}}),
-        ("dataset_info.json", _EVIL),
+        {"python_class_name": "evil_features.Evil", "text": {}},
+        {"pythonClassName": _DICT, "featuresDict": {"features": {"a": _EVIL}}},
+        _OLD_EVIL,
+        {"type": _DICT, "content": {"a": _OLD_EVIL}},
+        {"pythonClassName": _DICT, "jsonFeature": {"json": json.dumps({"a": _OLD_EVIL})}},
+        {"type": _DICT, "proto_cls": _PROTO, "content": _EVIL_IN_DICT},
+        {"pythonClassName": f"{_PATH_CHANGER}.Any", "text": {}},
+        _EVIL,
+        {**_INFO, "features": _EVIL},
     ],
 )
 def test_a_prepared_dataset_imports_no_module_that_its_files_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, features: dict[str, Any]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, features: dict[str, Any]
 ) -> None:
     for module in (evil := "evil_features"), _PATH_CHANGER:
         monkeypatch.delitem(sys.modules, module, raising=False)
     (tmp_path / f"{evil}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     monkeypatch.syspath_prepend(tmp_path)
     dataset = _folder(tmp_path)
-    info: dict[str, Any] = {"name": "stranger", "version": "1.0.0", "fileFormat": "tfrecord"}
-    contents = {"features.json": {}, "dataset_info.json": info}
-    contents[file] = features if file == "features.json" else {**info, "features": features}
-    for name, content in contents.items():
+    is_info = "name" in features
+    contents = ({}, features) if is_info else (features, _INFO)
+    for name, content in zip(("features.json", "dataset_info.json"), contents, strict=True):
         (dataset / name).write_text(json.dumps(content))
     with pytest.raises(UserError) as refused:
         open_builder("stranger", str(tmp_path), parameter="finetune.data_dir")

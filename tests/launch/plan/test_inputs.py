@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 from collections.abc import Callable
@@ -68,15 +69,9 @@ def _pretrained(folder: Path, layout: str, *, is_ours: bool) -> dict[str, Any]:
     _corpus(folder / "corpus")
     _corpus(folder / "held_out")
     _start(folder, layout, is_ours=is_ours)
-    return {
-        "corpus": str(folder / "corpus"),
-        "evaluation_corpus": str(folder / "held_out"),
-        "initial_checkpoint": str(folder / "start"),
-        "model": MODEL,
-        "pretrain_seed": 0,
-        "num_steps": 20,
-        "warmup_steps": 2,
-    }
+    inputs = {"corpus": "corpus", "evaluation_corpus": "held_out", "initial_checkpoint": "start"}
+    given = {name: str(folder / path) for name, path in inputs.items()}
+    return {**given, "model": MODEL, "pretrain_seed": 0, "num_steps": 20, "warmup_steps": 2}
 
 
 def _finetuned(folder: Path, layout: str, *, is_ours: bool) -> dict[str, Any]:
@@ -84,12 +79,8 @@ def _finetuned(folder: Path, layout: str, *, is_ours: bool) -> dict[str, Any]:
     (folder / "data").mkdir()
     for number, name in enumerate(("train.tsv", "dev.tsv", "more.tsv")):
         (folder / "data" / name).write_text(PAIRS.replace("cake", f"cake {number}"))
-    return {
-        "checkpoint": str(folder / "start"),
-        "task": "pair",
-        "data_dir": str(folder / "data"),
-        "evaluation_files": {"more": str(folder / "data" / "more.tsv")},
-    }
+    given = {"checkpoint": str(folder / "start"), "task": "pair", "data_dir": str(folder / "data")}
+    return {**given, "evaluation_files": {"more": str(folder / "data" / "more.tsv")}}
 
 
 def _start(folder: Path, layout: str, *, is_ours: bool) -> None:
@@ -109,15 +100,13 @@ SETTINGS: dict[str, tuple[str, Callable[[Path], dict[str, Any]]]] = {
     "prepare": ("prepare", _prepared),
     "import": ("import_predictions", _imported),
     **{
-        f"{stage}, {layout}, {'ours' if is_ours else 'published'}": (
+        f"{stage}, {layout}, {whose}": (
             stage,
-            lambda folder, make=make, layout=layout, is_ours=is_ours: make(
-                folder, layout, is_ours=is_ours
-            ),
+            functools.partial(make, layout=layout, is_ours=whose == "ours"),
         )
         for stage, make in (("pretrain", _pretrained), ("finetune", _finetuned))
         for layout in ("tf1", "hugging_face")
-        for is_ours in (True, False)
+        for whose in ("ours", "published")
     },
 }
 

@@ -12,20 +12,19 @@ from multiberts.runs.command_line.commands import COMMANDS
 from multiberts.tests.tools import warm
 
 PROGRAM = """
+import sys
 from multiberts.runs.command_line.command import run_main
 
 def main(arguments):
-    for number in range(100_000):
-        print(number)
+    exec(arguments[1])
 
 run_main(main)
 """
 
 
 def test_a_reader_that_stops_early_is_no_error():
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    command = [sys.executable, "-c", PROGRAM, "for number in range(100_000): print(number)"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout.readline() == b"0\n"
     process.stdout.close()
     assert process.stderr.read() == b""
@@ -45,17 +44,6 @@ def test_ctrl_c_ends_a_command_with_one_line():
     assert process.returncode == 130
 
 
-OUT_OF_MEMORY = """
-import sys
-from multiberts.runs.command_line.command import run_main
-
-def main(arguments):
-    exec(arguments[1])
-
-run_main(main)
-"""
-
-
 @pytest.mark.parametrize(
     ("statement", "told"),
     [
@@ -67,9 +55,8 @@ run_main(main)
     ],
 )
 def test_too_little_memory_is_one_line(statement: str, told: str):
-    done = subprocess.run(
-        [sys.executable, "-c", OUT_OF_MEMORY, statement], capture_output=True, text=True
-    )
+    command = [sys.executable, "-c", PROGRAM, statement]
+    done = subprocess.run(command, capture_output=True, text=True)
     *_, line = done.stderr.splitlines()  # JAX warns before
     assert re.fullmatch(rf"error: this command needs more memory .*{told}.*; give it less .*", line)
     assert done.returncode == 2 and "Traceback" not in done.stderr
