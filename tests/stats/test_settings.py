@@ -48,4 +48,4 @@ def test_a_generator_gives_the_number_of_the_draws():
     assert first == again and first.rng != 42
     other = np.random.default_rng(5)
     pair = [stats.compare(*scores, rng=other, n_resamples=50) for _ in range(2)]
-    assert pair[0] == first != pair[1] and (pair[1].samples != first.samples).any()
+    assert pair[0] == first != pair[1] != "text" and (pair[1].samples != first.samples).any()
