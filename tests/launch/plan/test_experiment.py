@@ -68,7 +68,7 @@ def test_the_plan_has_every_run_after_its_parents() -> None:
     }  # fmt: skip
     for number, run in enumerate(plan):
         assert all(parent in plan[:number] for parent in run.parents)
-        # The root is no part of a path.
+        # The root does not count.
         assert run.arguments("one/place")["run_dir"] == f"one/place/{run.path}"
         if run.stage == "pretrain" and run.parameters["procedure"] == "cda_incr":
             start = run.arguments("root")["initial_checkpoint"]
