@@ -64,7 +64,7 @@ def batch_with(store, table, tokenizer, **changes):
 @pytest.fixture(scope="module")
 def batch_of(corpus, tokenizer):
     def make(step, **changes):
-        return batch_with(*corpus, tokenizer, step=step, **changes)
+        return batch_with(*corpus, tokenizer=tokenizer, step=step, **changes)
 
     return make
 
