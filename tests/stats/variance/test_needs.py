@@ -47,24 +47,17 @@ def test_numbers_are_only_given_where_more_are_needed_for_a_difference_that_is_t
     assert answers.seeds_needed > 6
 
 
-# Of one sample test_the_chance_by_hand tells.
-@pytest.mark.parametrize("sizes", [pytest.param((5,), marks=pytest.mark.slow), (3, 8)])
-def test_one_random_seed_has_the_opposite_sign_as_often_as_predicted(sizes):
-    """Differences between -5 and 5 standard deviations of a seed are as likely; 10,000 studies."""
-    random = np.random.default_rng(0)
-    predicted, opposite = [], []
-    for _ in range(10_000):
-        effect = random.uniform(-5, 5)
+@pytest.mark.parametrize("sizes", [(5,), (3, 8)])
+def test_a_new_seed_is_as_far_from_the_estimate_as_often_as_predicted(sizes):
+    """The chance to lie beyond a number that is itself drawn as new seeds are is uniform up to a half."""
+    random, chances = np.random.default_rng(0), []
+    for _ in range(4000):
         samples = [random.normal(size=size) for size in sizes]
-        estimate = effect + sum(sample.mean() for sample in samples)
-        one_seed = effect + sum(random.normal() for _ in sizes)
-        predicted.append(opposite_chance(estimate, samples))
-        opposite.append(one_seed * estimate < 0)
-    assert np.mean(predicted) == pytest.approx(np.mean(opposite), abs=0.012)
-    near = np.array(predicted) > 0.3
-    assert np.mean(np.array(opposite)[near]) == pytest.approx(
-        np.mean(np.array(predicted)[near]), abs=0.03
-    )
+        away = sum(random.normal() - sample.mean() for sample in samples)
+        chances.append(opposite_chance(away, samples))
+    for limit in (0.01, 0.05, 0.1, 0.2, 0.4):
+        error = np.sqrt(2 * limit * (1 - 2 * limit) / len(chances))
+        assert np.mean(np.array(chances) < limit) == pytest.approx(2 * limit, abs=4 * error)
 
 
 def test_the_chance_by_hand():
