@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from multiberts.report.compare_command import compare_files
+from multiberts.runs import console
 from multiberts.runs.command_line.commands import COMMANDS, load
 from multiberts.runs.errors import UserError, in_flags
 from multiberts.runs.parameters import annotations_of, value_of_flag
@@ -94,6 +95,7 @@ def answered(command: str, folder: Path) -> str:
       UserError: it was refused.
     """
     words = shlex.split(command)
+    console.note_once.cache_clear()  # what this process has said, a new command would say again
     if words[0] == "compare":
         return compared(command, folder)
     if words[0] == "checkpoint":  # in this process, which may have imported PyTorch
