@@ -173,6 +173,7 @@ def test_a_head_that_googles_scripts_trained_is_read(
     outputs: int,
     slots: tuple[str, ...],
 ) -> None:
+    """Alone has fine-tuned checkpoints with the names that Google's own scripts give."""
     transformers = pytest.importorskip("transformers")
     shapes = {f"{scope}output_weights": (outputs, 16), f"{scope}output_bias": (outputs,)}
     values = _by_google(tmp_path, shapes, slots)
