@@ -37,7 +37,7 @@ from multiberts.report.selection import (
 from multiberts.runs.errors import UserError
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.errors import UndefinedScore
-from multiberts.stats.metric_names import metric_name
+from multiberts.stats.score import metric_name
 from multiberts.stats.settings import ComparisonSettings
 
 Truths = Mapping[str, Mapping[str, float]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -203,12 +203,28 @@ def _wanted_sets(
     return sets
 
 
+@dataclass(frozen=True, kw_only=True)
+class ToldSense:
+    """Flags that tell which way scores are better."""
+
+    less_is_better: bool = False
+    more_is_better: bool = False
+
+    @property
+    def sense(self) -> bool | None:
+        """Returns whether more is better, or less (False), as the user says; None without a flag."""
+        if self.less_is_better and self.more_is_better:
+            raise UserError("found --less_is_better and --more_is_better; give one of them")
+        return self.more_is_better if self.more_is_better or self.less_is_better else None
+
+
 def tasks_of(
     paths: Sequence[str],
     task: str | None,
     columns: Mapping[str, str | None],
     seeds: SeedKind = "pretrain",
     steps: Sequence[int] = (),
+    told: ToldSense | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Returns the arms of all paths by task ("" for a single one), as for `stats.compare`, the base first.
 
@@ -219,9 +235,11 @@ def tasks_of(
       seeds: training stage whose seeds count, for finished runs; other files have a column of seeds.
       columns: names of columns by role, one for all paths or one per path, separated by commas.
       steps: pre-training steps of finished runs; empty: the last step of each procedure.
+      told: flags on the sense of scores, if any.
     """
     if len(set(paths)) < len(paths):
         raise UserError(f"found a path twice among {', '.join(paths)}; give each once")
+    sense = told.sense if told else None
     groups = [[path] for path in paths]
     if are_seeds_of_arms(paths) and not any(map(holds_runs, paths)):
         groups = [[*paths]]
@@ -233,7 +251,7 @@ def tasks_of(
     by_group = [
         {
             printable(task_name, ""): {
-                printable(arm or of_all, ""): data for arm, data in arms.items()
+                printable(arm or of_all, ""): _with_sense(data, sense) for arm, data in arms.items()
             }
             for task_name, arms in by_task.items()
         }
@@ -258,6 +276,14 @@ def tasks_of(
                 data = data.rename({names["by"]: by})
             tasks.setdefault(task_name, {})[name] = data
     return tasks
+
+
+def _with_sense(data: Any, sense: bool | None) -> Any:
+    if sense is None:
+        return data
+    if isinstance(data, ArmTable):
+        return replace(data, read=replace(data.read, more_is_better=sense))
+    return data.assign_attrs(more_is_better=sense)
 
 
 def with_labels(

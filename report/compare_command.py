@@ -17,6 +17,7 @@ from multiberts.evaluate.readers.rows import BY_TIME, ArmTable
 from multiberts.report.analysis import ReportContent
 from multiberts.report.answers.listed import ANSWERS, asked
 from multiberts.report.arms_of_files import (
+    ToldSense,
     columns_of_each,
     metric_of_arms,
     tasks_of,
@@ -50,7 +51,7 @@ from multiberts.stats.settings import ComparisonSettings, Design, Missing, Resam
 
 
 @dataclass(frozen=True, kw_only=True)
-class FileComparison(SliceNames):
+class FileComparison(SliceNames, ToldSense):
     """Settings of `compare_files`.
 
     Attributes:
@@ -82,6 +83,9 @@ class FileComparison(SliceNames):
       task: one of several tasks in the files; by default all, and their mean.
       task_name: name of the task in text, page and LaTeX.
       missing: `omit` leaves a missing prediction out of its run's score, as if missing at random.
+      less_is_better: less of the scores is better. By default the name of their column tells it (`test_loss`,
+        `latency_ms`, `accuracy`); without a telling name nothing is called better.
+      more_is_better: more of the scores is better.
       confidence_level: level of the intervals.
       margin: largest irrelevant difference, in points for scores in per cent; each arm is tested for
         non-inferiority and for equality within this margin.
@@ -163,7 +167,14 @@ def compare_files(settings: FileComparison) -> str:
         if path is not None:
             check_output(path)
     paths = [settings.results, *settings.experiment]
-    read_tasks = partial(tasks_of, paths, settings.task, seeds=settings.seeds, steps=settings.step)
+    read_tasks = partial(
+        tasks_of,
+        paths,
+        settings.task,
+        seeds=settings.seeds,
+        steps=settings.step,
+        told=settings,
+    )
     tasks = read_tasks(settings.columns)
     if known_name(settings.metric or "") == "loss" and settings.score is None:
         # Columns of scores are ignored by default if there are predictions and labels.

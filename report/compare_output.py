@@ -30,7 +30,7 @@ from multiberts.runs import console
 from multiberts.runs.errors import counted
 from multiberts.stats.compare.checks import are_repeats
 from multiberts.stats.compare.result import Comparison, arms_of
-from multiberts.stats.metric_names import metric_name
+from multiberts.stats.score import metric_name
 
 _MOST_TOLD = 5
 _MOST_TASKS = 8  # listed with their numbers of examples
@@ -68,6 +68,8 @@ def what_was_read(
         if {*measured} & {"mean", "share"} and scores
         else ""
     )
+    if any(item.score.more_is_better is False for item in rows) and of_column:
+        of_column += ", of which less is better"
     named = " and ".join(sorted({read.task for read in reads if read.task}))
     called = f"task {task or named or f'not named ({Path(base).name})'}"
     if len(tasks) > 1:

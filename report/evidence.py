@@ -28,7 +28,7 @@ from multiberts.stats.compare.result import Comparison, arms_of
 from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.compare.tasks import CountedArms, mean_over_tasks, rank_means
 from multiberts.stats.errors import DataError, UndefinedScore, as_data_errors
-from multiberts.stats.metric_names import may_be_averaged, metric_name
+from multiberts.stats.score import may_be_averaged, metric_name
 from multiberts.stats.settings import ComparisonSettings
 
 # Reason why three or more arms are not ranked.

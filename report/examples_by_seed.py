@@ -21,8 +21,8 @@ from multiberts.stats.compare.comparison_spec import ComparisonSpec
 from multiberts.stats.compare.prepared_arms import TaskData, prepare_arms
 from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.errors import DataError
-from multiberts.stats.metric_names import metric_name
 from multiberts.stats.runs_table import Arm, align, pair
+from multiberts.stats.score import Score, metric_name
 from multiberts.stats.settings import ComparisonSettings
 
 # Number of rows on a page without its script.
@@ -222,7 +222,7 @@ def _measure_of_examples(predictions: PredictionSet) -> str | None:
     """Returns the first metric that is a mean of example scores, or accuracy."""
     measures = [name for name in predictions.measures if name in METRICS]
     for name in measures:
-        if METRICS[name].mean_of is not None and METRICS[name].higher_is_better:
+        if Score.of(name).is_mean and Score.of(name).more_is_better:
             return name
     sizes = getattr(predictions.data, "sizes", {})
     has_classes = sizes.get("class", 0) > 1 and any(

@@ -47,7 +47,7 @@ from multiberts.runs.files import replaced, write_atomically
 from multiberts.runs.web_page.rendering import render
 from multiberts.stats.compare.result import Comparison, Readable, arms_of
 from multiberts.stats.errors import DataError
-from multiberts.stats.metric_names import metric_name
+from multiberts.stats.score import metric_name
 from multiberts.stats.settings import ComparisonSettings
 
 if TYPE_CHECKING:

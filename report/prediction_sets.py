@@ -30,9 +30,9 @@ from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.compare.two_arms import compare_task
 from multiberts.stats.errors import DataError, as_data_errors
 from multiberts.stats.intervals import Interval
-from multiberts.stats.metric_names import may_be_averaged
 from multiberts.stats.reading import table_of
 from multiberts.stats.runs_table import Arm, align, pair, sorted_seeds
+from multiberts.stats.score import Score, may_be_averaged
 from multiberts.stats.settings import ComparisonSettings, Missing
 from multiberts.stats.variance.components import (
     VarianceComponents,
@@ -340,5 +340,5 @@ def curve_of_prediction_sets(
         seed: np.array([table.get(seed, np.nan) for table in tables]) for seed in seeds
     }
     steps = np.array([predictions.steps_in_all for predictions in ordered])
-    bounds = ordered[0].measured(measure)[1].bounds
-    return Curve(procedures[0], steps, scores_of_seeds, bounds)
+    ends = Score.of(ordered[0].measured(measure)[1]).ends
+    return Curve(procedures[0], steps, scores_of_seeds, ends)

@@ -33,8 +33,8 @@ from multiberts.stats.compare.checks import calibrated_scores, undefined_seeds
 from multiberts.stats.compare.prepared_arms import named_notes
 from multiberts.stats.compare.ranking import ArmComparisons
 from multiberts.stats.compare.result import Comparison, arms_of
-from multiberts.stats.metric_names import metric_name
 from multiberts.stats.results import Readable, seed_names
+from multiberts.stats.score import metric_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

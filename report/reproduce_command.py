@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from multiberts.evaluate.readers.columns import RowNames
 from multiberts.evaluate.readers.log_folders import only_task
 from multiberts.report.answers.published_number import reproduce
-from multiberts.report.arms_of_files import metric_of_arms, tasks_of, with_labels
+from multiberts.report.arms_of_files import ToldSense, metric_of_arms, tasks_of, with_labels
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.parameters import takes_fields_of
 from multiberts.stats.compare.two_arms import compare
@@ -17,7 +17,7 @@ from multiberts.stats.settings import Missing
 
 
 @dataclass(frozen=True, kw_only=True)
-class FileReproduction(RowNames):
+class FileReproduction(RowNames, ToldSense):
     """Settings of `reproduce_files`.
 
     Attributes:
@@ -31,6 +31,8 @@ class FileReproduction(RowNames):
       labels: table of ids and labels, which replace the labels in the files; `example` and `label` may name
         its columns.
       missing: `omit` leaves a missing prediction out of its run's score, as if missing at random.
+      less_is_better: less of the scores is better, so that the best is the lowest; see `multiberts compare`.
+      more_is_better: more of the scores is better.
       arm: column of the model, method or condition of each row.
       seed: column of seeds.
       run: column that distinguishes several runs of one seed, which are averaged.
@@ -68,7 +70,7 @@ def reproduce_files(settings: FileReproduction) -> str:
     columns = {field.name: getattr(settings, field.name) for field in fields(RowNames)}
     if settings.labels is not None:
         columns["label"] = None  # of the table of labels
-    tasks = tasks_of([settings.results], settings.task, columns)
+    tasks = tasks_of([settings.results], settings.task, columns, told=settings)
     only_task([*tasks], settings.results)
     [arms] = tasks.values()
     name = settings.name or next(iter(arms))

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
-from multiberts.evaluate.metrics.register import METRICS
 from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.evaluate.prediction_files.run_file import (
     RUN_COORDINATES,
@@ -28,6 +27,7 @@ from multiberts.runs import console
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.plan_marker import FILE as PLAN
 from multiberts.runs.plan_marker import read_plan
+from multiberts.stats.score import Score
 
 if TYPE_CHECKING:
     import xarray
@@ -406,12 +406,12 @@ def choose_learning_rate(
     )
     for evaluation_set in names:
         for measure in sets.get(evaluation_set, ()):
-            better = METRICS[measure].higher_is_better if measure in METRICS else None
-            if better is None:
+            score = Score.of(measure)
+            if score.more_is_better is None:
                 continue
             scores = reader(voters, evaluation_set).scores_of_runs(measure)
             means = {rate: float(scores[rate_of_run == rate].mean()) for rate in rates}
-            best = max(rates, key=lambda rate: (means[rate] if better else -means[rate], -rate))
+            best = max(rates, key=lambda rate: (score.sign * means[rate], -rate))
             kept = tuple(run for run in group.runs if run.facts["learning_rate"] == best)
             choice = LearningRateChoice(group, best, evaluation_set, measure, means, rule)
             return replace(group, runs=kept), choice

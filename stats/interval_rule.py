@@ -31,7 +31,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
+from multiberts.evaluate.metrics.column_metric import UNBOUNDED
 from multiberts.stats.intervals import ConfidenceInterval, Interval, PValues
+from multiberts.stats.score import Score
 from multiberts.stats.settings import Resample
 from multiberts.stats.variance.crossing import Crossing, VarianceEstimate
 from multiberts.stats.variance.score_tables import TablePart, summed_table
@@ -40,28 +42,6 @@ from multiberts.stats.variance.score_tables import TablePart, summed_table
 _ROUNDING = 1e-12
 # If two arms differ on fewer examples, their difference is not close to normal.
 FEW_DISCORDANT = 30
-_UNBOUNDED = (-math.inf, math.inf)
-
-
-@dataclass(frozen=True)
-class ScoreKind:
-    """Properties of a metric that intervals need.
-
-    Attributes:
-      is_correlation: whether the metric is a correlation.
-      is_mean: whether the metric is a mean of example scores.
-      higher_is_better: direction of the metric; None if neither is better or it is unknown.
-    """
-
-    metric: str
-    is_correlation: bool = False
-    bounds: tuple[float, float] = _UNBOUNDED
-    is_mean: bool = False
-    higher_is_better: bool | None = None
-
-    @property
-    def width(self) -> float:
-        return self.bounds[1] - self.bounds[0]
 
 
 class ScoredArm(Protocol):
@@ -114,7 +94,7 @@ class Scored(NamedTuple):
 
 
 def interval_of_score(
-    crossing: Crossing, estimate: float, level: float, kind: ScoreKind, units: float = 1
+    crossing: Crossing, estimate: float, level: float, score: Score, units: float = 1
 ) -> ConfidenceInterval:
     """Computes the recommended interval of one arm's score, the mean of the crossing.
 
@@ -125,13 +105,13 @@ def interval_of_score(
     error, freedom = spread_of(crossing)
     tails = crossing.tail_freedom() if error else math.inf
     drawn = bool(crossing.seeds or crossing.examples)
-    return interval_of_mean((estimate, error, freedom), level, kind, units, tails, drawn)
+    return interval_of_mean((estimate, error, freedom), level, score, units, tails, drawn)
 
 
 def interval_of_mean(
     spread: tuple[float, float, float],
     level: float,
-    kind: ScoreKind,
+    score: Score,
     units: float,
     tail_freedom: float = math.inf,
     drawn: bool = True,
@@ -145,24 +125,24 @@ def interval_of_mean(
       drawn: whether any units are drawn; otherwise the score is exact and its interval a point.
     """
     estimate, error, freedom = spread
-    at_bound = estimate in kind.bounds and math.isfinite(kind.width)
-    if drawn and error == 0 and (kind.is_correlation or not at_bound):
-        return _range(kind.bounds, level)
-    if kind.is_correlation:
+    at_bound = estimate in score.ends and math.isfinite(score.width)
+    if drawn and error == 0 and (score.is_correlation or not at_bound):
+        return _range(score.ends, level)
+    if score.is_correlation:
         ends, method = fisher_t_interval(estimate, error, freedom, level), "Fisher z"
-    elif is_near_bounds(estimate, error, freedom, level, kind.bounds):
-        ends = score_interval(estimate, error, freedom, level, kind.bounds, units, tail_freedom)
+    elif is_near_bounds(estimate, error, freedom, level, score.ends):
+        ends = score_interval(estimate, error, freedom, level, score.ends, units, tail_freedom)
         method = "Wilson" if error else "Clopper-Pearson"
     else:
         ends, method = t_interval(estimate, error, freedom, level), "t"
-    return ConfidenceInterval(*clipped_interval(ends, kind.bounds), level, method)
+    return ConfidenceInterval(*clipped_interval(ends, score.ends), level, method)
 
 
 def interval_of_difference(
     arms: Sequence[ScoredArm],
     crossing: Crossing,
     pairs: AnswerPairs | None,
-    kind: ScoreKind,
+    score: Score,
     resample: Resample,
     level: float,
     null: float = 0.0,
@@ -180,27 +160,27 @@ def interval_of_difference(
     error = math.sqrt(variance.variance)
     if error <= _ROUNDING * max(abs(base.estimate), abs(experiment.estimate)):
         variance, error = VarianceEstimate(0.0, math.inf, math.inf), 0.0
-    if math.isfinite(kind.width) and not kind.is_correlation and resample != "seeds":
+    if math.isfinite(score.width) and not score.is_correlation and resample != "seeds":
         units = min(arm.num_scored for arm in arms)
-        if pairs is not None and (kind.is_mean or estimate == error == 0):
+        if pairs is not None and (score.is_mean or estimate == error == 0):
             # Use gained and lost answers, because the arms' intervals include the variance common to paired
             # seeds, which made paired intervals up to fifteen times too wide.
-            if shares := _few_gained_and_lost(pairs, error, units, kind.width, level):
-                return _near_bounds(shares, estimate, variance, (0.0, kind.width), level, null)
+            if shares := _few_gained_and_lost(pairs, error, units, score.width, level):
+                return _near_bounds(shares, estimate, variance, (0.0, score.width), level, null)
         # Use the error from examples with fixed seeds: true for about sixteen wrong answers or fewer.
         elif (pairs is None or pairs.few) and all(
-            is_near_bounds(arm.estimate, arm.example_error, math.inf, level, kind.bounds)
+            is_near_bounds(arm.estimate, arm.example_error, math.inf, level, score.ends)
             for arm in arms
         ):
-            return _near_bounds(arms, estimate, variance, kind.bounds, level, null)
-    return interval_of_sum(estimate, variance, level, (-kind.width, kind.width), null)
+            return _near_bounds(arms, estimate, variance, score.ends, level, null)
+    return interval_of_sum(estimate, variance, level, (-score.width, score.width), null)
 
 
 def interval_of_sum(
     estimate: float,
     variance: VarianceEstimate,
     level: float,
-    span: tuple[float, float] = _UNBOUNDED,
+    span: tuple[float, float] = UNBOUNDED,
     null: float = 0.0,
 ) -> tuple[ConfidenceInterval, PValues]:
     """Computes the t interval and test of a sum of means; the range and p = 1 if nothing varies.

@@ -49,6 +49,7 @@ class FunctionMetric:
     is_correlation: bool = False
     uses_labels: bool = True
     bounds: tuple[float, float] = UNBOUNDED
+    higher_is_better: bool | None = None
 
     @property
     def name(self) -> str:

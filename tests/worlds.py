@@ -13,6 +13,7 @@ from multiberts.evaluate.prediction_files.prediction_file import write_predictio
 from multiberts.report.prediction_sets import PredictionSet
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.results import with_values
+from multiberts.stats.score import Score
 
 NUM_OCCUPATIONS = 30
 ORIGINAL = "original"
@@ -53,6 +54,8 @@ def changed(comparison: Comparison, **values: Any) -> Comparison:
     if "p_values" in values:
         recommended = values["p_values"].get("t")
         values["p_value"] = None if recommended is None else recommended.two_sided
+    if "metric" in values:
+        values["score"] = Score.of(values["metric"])
     return with_values(pickle.loads(pickle.dumps(comparison)), **values)
 
 

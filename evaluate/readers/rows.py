@@ -120,6 +120,7 @@ class ReadAs:
       logged_metric: a log's name of the metric; empty if the files name none.
       one_checkpoint: whether the seeds are fine-tuning seeds of one checkpoint.
       chosen: step and learning rate of the selected runs, in words.
+      more_is_better: whether more or less of the scores is better, as the user or a log says.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -130,6 +131,7 @@ class ReadAs:
     logged_metric: str = ""
     one_checkpoint: bool = False
     chosen: str = ""
+    more_is_better: bool | None = None
 
     def attributes(self) -> dict[str, Any]:
         """Returns the fields that differ from the defaults, as attributes of a Dataset."""

@@ -32,7 +32,7 @@ from multiberts.stats.compare.prepared_arms import TaskData
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.compare.tasks import TaskComparisons
 from multiberts.stats.errors import DataError
-from multiberts.stats.metric_names import metric_name
+from multiberts.stats.score import metric_name
 from multiberts.stats.settings import ComparisonSettings, Design, Resample
 from multiberts.stats.variance.components import VarianceComponents
 

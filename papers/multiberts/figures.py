@@ -25,8 +25,8 @@ from multiberts.runs.errors import counted
 from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS, canvas
 from multiberts.stats.compare.tasks import TaskComparisons
 from multiberts.stats.errors import DataError
-from multiberts.stats.metric_names import metric_name
 from multiberts.stats.runs_table import sorted_seeds
+from multiberts.stats.score import metric_name
 from multiberts.stats.variance.components import VarianceComponents
 from multiberts.stats.variance.plan import Plan
 

@@ -62,7 +62,7 @@ from multiberts.runs.identity import Identity, Values, opened
 from multiberts.runs.parameters import NonNegativeInt, PositiveInt, Seed, takes_fields_of
 from multiberts.stats.compare.result import Comparison, arms_of
 from multiberts.stats.errors import DataError
-from multiberts.stats.metric_names import metric_name
+from multiberts.stats.score import metric_name
 from multiberts.stats.settings import ComparisonSettings
 
 if TYPE_CHECKING:

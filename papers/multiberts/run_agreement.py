@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 from multiberts.runs.errors import counted
 from multiberts.stats.errors import DataError, check_choice
 from multiberts.stats.interval_rule import (
-    ScoreKind,
     interval_of_difference,
     interval_of_score,
     scored,
@@ -34,6 +33,7 @@ from multiberts.stats.interval_rule import (
 from multiberts.stats.intervals import ConfidenceInterval
 from multiberts.stats.reading import arm_of, table_of
 from multiberts.stats.runs_table import Arm
+from multiberts.stats.score import Score
 from multiberts.stats.variance.crossing import Crossing
 from multiberts.stats.variance.score_tables import TablePart, score_table
 
@@ -215,8 +215,8 @@ def _estimates(
     values: Mapping[str, Array], kind: Kind, confidence_level: float
 ) -> dict[str, Estimate]:
     """Estimates the mean of each array of values [examples], and the difference if there are two."""
-    bounds = (0.0, 1.0) if kind == "classes" else (-1.0, 1.0)
-    score = ScoreKind("agreement", is_correlation=kind == "correlation", bounds=bounds)
+    ends = (0.0, 1.0) if kind == "classes" else (-1.0, 1.0)
+    score = Score("agreement", kind == "correlation", ends)
 
     def crossing(cells: Array) -> Crossing:
         return Crossing([TablePart(score_table(cells[None]), 1.0, None, "examples")])

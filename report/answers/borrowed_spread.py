@@ -213,7 +213,7 @@ def one_seed(
         raise DataError(
             "found seeds that pairing left out, expected design='unpaired', which keeps them; compare so"
         )
-    scaled = spread.in_unit_of(spec.metric.name, source.kind.width)
+    scaled = spread.in_unit_of(spec.metric.name, result.score.width)
     design = "unpaired" if result.design == "paired" else result.design
     settings = replace(spec.settings, design=design, resample=resample)
     drawing = ComparisonSpec.of(spec.prepared, settings, prior=(scaled.sd**2, scaled.df))

@@ -20,8 +20,8 @@ from multiberts.stats.compare.result import Comparison
 from multiberts.stats.errors import DataError
 from multiberts.stats.interval_rule import clipped_interval, interval_of_sum
 from multiberts.stats.intervals import ConfidenceInterval, Interval
-from multiberts.stats.metric_names import metric_name
 from multiberts.stats.results import plain_value
+from multiberts.stats.score import metric_name
 from multiberts.stats.variance.crossing import VarianceEstimate
 
 _FORM = re.compile(r"(mean|best|median)(?::([1-9]\d{0,5}))?")
@@ -78,7 +78,8 @@ class Reproduction(FurtherAnswer):
         spread = f"standard deviation {spread}"
         if self.borrowed is not None:
             spread += f", borrowed: {self.borrowed.origin}"
-        new = f"the {self.of} of {self.num_published} new runs"
+        less = self.of == "best" and self.comparison.score.more_is_better is False
+        new = f"the {self.of}{' (lowest)' * less} of {self.num_published} new runs"
         if self.num_published == 1:
             new = "one new run"
         low, high, mean, published = (
@@ -151,7 +152,7 @@ def reproduce(
             "design='single')"
         )
     kind, count = form.group(1), int(form.group(2) or len(result.base.seeds))
-    low, high = bounds = result.computed_from().kind.bounds
+    low, high = bounds = result.score.ends
     if not (math.isfinite(published) and low <= published <= high):
         cure = (
             f"; {published:g} % is {published / 100:g}"
@@ -195,6 +196,14 @@ def reproduce(
         p = tests.two_sided
     else:
         drawn = standard_draws(kind, count, number, df, result.rng)
+        if kind == "best" and result.score.more_is_better is None:
+            raise DataError(
+                "found of='best', but neither the name of the scores nor a flag tells whether more or less "
+                "is better; give --less_is_better or --more_is_better (in Python, "
+                "compare(..., less_is_better=True) or False)"
+            )
+        if kind == "best" and result.score.more_is_better is False:
+            drawn = -drawn[::-1]
         tail = max(1, round((1 - level) / 2 * (NUM_DRAWS + 1)))
         ends = Interval(*(centre + sd * float(drawn[end]) for end in (tail - 1, -tail)))
         interval = ConfidenceInterval(*clipped_interval(ends, bounds), level, "simulation")

@@ -101,7 +101,7 @@ class Sameness(FurtherAnswer):
         return self._better_side(self.p_lower, self.p_upper)
 
     def _better_side(self, lower: float, upper: float) -> float | None:
-        return {True: lower, False: upper, None: None}[self.higher_is_better]
+        return {True: lower, False: upper, None: None}[self.comparison.score.more_is_better]
 
     @property
     def _judged(self) -> tuple[float, float | None]:
@@ -208,9 +208,9 @@ class Sameness(FurtherAnswer):
         if self.not_worse:
             only = "that they are the same within it is not shown"
             return [f"{not_worse} ({ci}{one_sided}); {only}.{limit}"]
-        if self.higher_is_better is None:
+        if self.comparison.score.more_is_better is None:
             return [f"That {alike} is not shown ({ci}{two_sided})."]
-        end = self.ci.high if self.higher_is_better else -self.ci.low
+        end = self.ci.high if self.comparison.score.more_is_better else -self.ci.low
         beyond = f": it is worse by more than {margin}" * (end < -self.margin)
         less = f"{experiment} is less than {margin} worse than {base}"
         return [f"These data do not show that {less} ({ci}{one_sided}){beyond}."]
@@ -221,7 +221,7 @@ class Sameness(FurtherAnswer):
             return []
         if item.needs is None or item.needs.detectable_difference is None:
             return []
-        both = self.higher_is_better is None
+        both = self.comparison.score.more_is_better is None
         plan = self.plan(target_power=(1 + TARGET_POWER) / 2 if both else TARGET_POWER)
         margin = self._margin_text()
         experiment = arms_of(item)[-1].name
@@ -279,23 +279,23 @@ def same(result: Comparison | FurtherAnswer, margin: float) -> Sameness:
     result = finished(result)
     check_margin(margin, result.design)
     source, unit = result.computed_from(), printed_unit(result.metric)
-    kind, limit = source.kind, margin * unit
-    if limit >= kind.width / 2:
-        of_unit = "points" if unit != 1 else f"the unit of {kind.metric}, not in points"
+    score, limit = result.score, margin * unit
+    if limit >= score.width / 2:
+        of_unit = "points" if unit != 1 else f"the unit of {score.metric}, not in points"
         raise DataError(
-            f"found margin {margin:g}, half of the range of {kind.metric} or more; it is in "
-            f"{of_unit}, expected below {kind.width / 2 / unit:g}"
+            f"found margin {margin:g}, half of the range of {score.metric} or more; it is in "
+            f"{of_unit}, expected below {score.width / 2 / unit:g}"
         )
     arms = arms_of(result)
     level = 2 * result.confidence_level - 1
     (ci, below), (_, above) = (
         interval_of_difference(
-            arms, source.crossing, source.pairs, kind, result.resample, level, null=null
+            arms, source.crossing, source.pairs, score, result.resample, level, null=null
         )
         for null in (-limit, limit)
     )
     refused = result.resample != "examples" and any(arm.failed_seeds for arm in arms)
-    return Sameness(result, limit, ci, below.greater, above.less, kind.higher_is_better, refused)
+    return Sameness(result, limit, ci, below.greater, above.less, score.more_is_better, refused)
 
 
 def check_margin(margin: Any, design: str) -> None:

@@ -392,7 +392,7 @@ def _part(whole: ComparisonSpec, rows: NDArray, name: str) -> _Part:
         part.ci = summaries[0].ci
     else:
         part.ci, tests = interval_of_difference(
-            summaries, spec.crossing, spec.pairs, spec.kind, settings.drawn, level
+            summaries, spec.crossing, spec.pairs, spec.score, settings.drawn, level
         )
         part.p_value = tests.two_sided
     return part
@@ -405,7 +405,7 @@ def _against(inside: _Part, outside: _Part, spec: ComparisonSpec) -> Mapping[str
     parts = [replace(part, weight=-part.weight) for part in outside.crossing.parts]
     variance = Crossing([*inside.crossing.parts, *parts]).unbiased_variance()
     estimate, level = inside.estimate - outside.estimate, spec.settings.confidence_level
-    reach = spec.kind.width * len(inside.scores)
+    reach = spec.score.width * len(inside.scores)
     if variance.variance == 0:
         return {}
     interval, p_values = interval_of_sum(estimate, variance, level, (-reach, reach))

@@ -23,8 +23,8 @@ from multiberts.runs.errors import counted
 from multiberts.stats.compare.ranking import ArmComparisons
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.intervals import PValues
-from multiberts.stats.metric_names import metric_name
 from multiberts.stats.results import flat_values
+from multiberts.stats.score import metric_name
 
 TESTS = ("t", "percentile", "published", "sign_flip", "permutation")
 # Columns of the full table (one row per comparison): joined keys of `to_dict`, and a few counts.

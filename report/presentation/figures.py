@@ -16,7 +16,8 @@ from multiberts.report.presentation.formats import heading, metric_label, score_
 from multiberts.report.presentation.words import SOURCES, drawn_unit
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.figure_style import COLOURS, GREY, canvas
-from multiberts.stats.interval_rule import ScoreKind, interval_of_mean
+from multiberts.stats.interval_rule import interval_of_mean
+from multiberts.stats.score import Score
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,13 +35,13 @@ class Curve:
     Attributes:
       steps: pre-training steps, increasing [steps].
       scores: score at each step by seed [steps]; NaN if not scored.
-      bounds: smallest and largest possible score, which limit the bands.
+      ends: smallest and largest possible score, which limit the bands.
     """
 
     name: str
     steps: NDArray
     scores: Mapping[Any, NDArray[np.float64]]
-    bounds: tuple[float, float] = UNBOUNDED
+    ends: tuple[float, float] = UNBOUNDED
 
 
 @dataclass(frozen=True)
@@ -312,10 +313,10 @@ def _draw_band(
         scores = table[np.isfinite(table[:, step]), step]
         error = float(scores.std(ddof=1)) / np.sqrt(len(scores))
         # Seeds with equal scores have no spread, and therefore no interval.
-        kind = ScoreKind("score", bounds=curve.bounds if error else UNBOUNDED)
+        score = Score("score", ends=curve.ends if error else UNBOUNDED)
         spread = float(scores.mean()), error, len(scores) - 1
         intervals.append(
-            interval_of_mean(spread, confidence_level, kind, len(scores), drawn=bool(error))
+            interval_of_mean(spread, confidence_level, score, len(scores), drawn=bool(error))
         )
     low, high = np.array(intervals).T
     axes.fill_between(

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from multiberts.stats.intervals import Interval
-from multiberts.stats.metric_names import metric_entry, metric_name
+from multiberts.stats.score import metric_entry, metric_name
 
 Cell = str | int | float | bool | Interval | None
 # Text for a missing value.

@@ -18,7 +18,7 @@ from multiberts.report.presentation.words import (
 )
 from multiberts.runs.errors import counted
 from multiberts.stats.compare.result import arms_of
-from multiberts.stats.metric_names import metric_name
+from multiberts.stats.score import metric_name
 
 if TYPE_CHECKING:
     from multiberts.report.presentation.answer import FurtherAnswer

@@ -20,9 +20,10 @@ from multiberts.report.presentation.words import (
     names_text,
     not_empty,
     rounded_score,
+    unknown_sense,
 )
 from multiberts.runs.errors import counted
-from multiberts.stats.metric_names import metric_name
+from multiberts.stats.score import metric_name
 
 if TYPE_CHECKING:
     from multiberts.stats.compare.ranking import ArmComparisons
@@ -33,7 +34,10 @@ def ranking_lead(result: ArmComparisons) -> str:
     """Returns the sentence on the first arm of a ranking."""
     first = result.arms[0]
     score = partial(rounded_score, first.ci, result.metric)
-    comes = "comes first" if _tied_with_first(result) or result.against else "leads clearly"
+    is_alone = not (_tied_with_first(result) or result.against)
+    comes = "leads clearly" if is_alone else "comes first"
+    if result.score.more_is_better is None:
+        comes = "is clearly highest" if is_alone else "is highest"
     return (
         f"{filled('{} ', claim(result.arms, result.resample))}"
         f"{first.name} {comes} by {metric_name(result.metric)}{filled(' ({})', result.evaluation_set)}, with "
@@ -60,7 +64,7 @@ def ranking_finding(result: ArmComparisons) -> str:
     number = counted(len(result.differences), "difference")
     count = f"Among {len(result.arms)} arms with {each}, {clear} of {number}"
     if result.against is not None:
-        ways = WAYS[result.higher_is_better]
+        ways = WAYS[result.score.more_is_better]
         sides: dict[str, list[str]] = {way: [] for way in (*ways, "not clearly different")}
         for item in result.differences:
             way = ways[item.estimate <= 0] if item.clear else "not clearly different"
@@ -114,7 +118,7 @@ def ranking_notes(result: ArmComparisons) -> list[str]:
         texts += about_seeds(arm, result.metric, result.confidence_level)
     if result.pairing == "seed number":
         texts.append(f"{PAIRED_BY_NUMBER}use the unpaired design.")
-    return not_empty(*texts, about_repeats(result.arms))
+    return not_empty(*texts, about_repeats(result.arms), *unknown_sense(result.score))
 
 
 def ranking_caption(result: ArmComparisons) -> str:

@@ -11,7 +11,7 @@ from multiberts.report.presentation.answer import FurtherAnswer
 from multiberts.report.presentation.formats import NONE, interval_decimals, score_text
 from multiberts.report.presentation.sections import ReportSection
 from multiberts.stats.compare.result import Comparison
-from multiberts.stats.metric_names import higher_is_better, metric_name
+from multiberts.stats.score import metric_name
 from multiberts.stats.significance import adjusted_p_values
 
 
@@ -57,7 +57,7 @@ def judged(
         ReportedComparison(
             item,
             p,
-            NONE if p is None else words.verdict(item, p, higher_is_better(item.metric)),
+            NONE if p is None else words.verdict(item, p),
             row_answers,
             row_figures,
         )

@@ -20,7 +20,7 @@ from multiberts.runs.errors import UserError
 from multiberts.runs.figure_style import GREY, FigureKind, figure_bytes
 from multiberts.runs.files import replaced
 from multiberts.runs.web_page.rendering import render
-from multiberts.stats.metric_names import metric_name
+from multiberts.stats.score import metric_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from multiberts.evaluate.metrics.register import METRICS
-from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES
 from multiberts.report.presentation.formats import (
     difference_text,
     format_cell,
@@ -19,8 +18,8 @@ from multiberts.report.presentation.formats import (
 )
 from multiberts.runs.errors import counted
 from multiberts.stats.compare.result import arms_of
-from multiberts.stats.metric_names import higher_is_better, metric_name
 from multiberts.stats.results import seed_names
+from multiberts.stats.score import Score, metric_name
 
 if TYPE_CHECKING:
     from multiberts.report.presentation.answer import FurtherAnswer
@@ -59,7 +58,7 @@ _WHY_REPORT: Mapping[Design, str] = {
     "unpaired": "each arm has seeds of its own, so the interval is unpaired",
     "fixed_baseline": "{} is held fixed, so the interval is not about other seeds of it",
 }
-# Words for a higher and a lower score, by `higher_is_better`.
+# Words for a higher and a lower score, by `Score.more_is_better`.
 WAYS = {True: ("better", "worse"), False: ("worse", "better"), None: ("higher", "lower")}
 _TESTS = {"Newcombe": "two-sided test by Newcombe's interval"}
 
@@ -158,7 +157,7 @@ def _claim_of_scores(item: Comparison, experiment: ArmSummary, clear: bool) -> s
             f"{experiment.name} {change}: the {metric} {way} from {score(base.estimate)} to "
             f"{score(experiment.estimate)}"
         )
-    if (better := higher_is_better(item.metric)) is None:
+    if (better := item.score.more_is_better) is None:
         return (
             f"{metric_at_start(item.metric)} of {experiment.name} is {WAYS[None][item.estimate < 0]} than "
             f"that of {base.name}: {score(experiment.estimate)} against {score(base.estimate)}"
@@ -370,19 +369,18 @@ def _drawn(item: Comparison) -> str:
 
 def units_of(item: Comparison) -> str:
     """Returns the name of a comparison's examples."""
-    return "occupations" if item.metric in OCCUPATION_MEASURES else "examples"
+    return item.score.examples
 
 
-def verdict(item: Comparison, adjusted: float, better: bool | None) -> str:
+def verdict(item: Comparison, adjusted: float) -> str:
     """Returns the result in one or two words, judged by the corrected p.
 
     Args:
       adjusted: p corrected for the number of comparisons.
-      better: whether a higher score is better; None if neither direction is.
     """
     if not is_clear(item, adjusted) or item.estimate == 0:
         return "not clear"
-    return WAYS[better][item.estimate < 0]
+    return WAYS[item.score.more_is_better][item.estimate < 0]
 
 
 def is_clear(item: Comparison, p: float) -> bool:
@@ -417,8 +415,7 @@ def _judgement(item: Comparison, adjusted: float | None) -> str:
     test = f"Across {scope(item)}, {test}."
     if item.estimate == 0:
         return test  # every study shows a difference of 0 or more
-    is_named = item.metric in METRICS or item.metric in OCCUPATION_MEASURES
-    equal = "alike" if is_named and higher_is_better(item.metric) is None else "equally good"
+    equal = "alike" if item.score.more_is_better is None else "equally good"
     return (
         f"{test} If both were {equal}, a difference this large would come up in {rate_text(p)} of such "
         "studies."
@@ -547,6 +544,14 @@ def unseen_failures_of_all(items: Sequence[Comparison]) -> str:
     )
 
 
+def unknown_sense(score: Score) -> list[str]:
+    """Returns a note on a score of which nothing tells whether more or less is better, else nothing."""
+    return [
+        "Nothing is called better, as neither the name of the score nor a flag tells whether more or less of "
+        "it is: give --less_is_better or --more_is_better (in Python less_is_better=True or False)."
+    ] * score.is_unknown
+
+
 def count_text(number: int | Interval) -> str:
     if isinstance(number, int):
         return f"{number:,}"
@@ -560,7 +565,7 @@ def warnings(item: Comparison, numbers: bool = True) -> list[str]:
       numbers: whether to include the numbers of this comparison; if not, equal warnings of several
         comparisons can be shown once.
     """
-    texts = [*item.notes]
+    texts = [*item.notes, *unknown_sense(item.score)]
     if item.below_seed_floor and item.seed_floor is not None:
         texts.append(
             "With so few seeds, a small p assumes that seed effects are normally distributed: tests without "

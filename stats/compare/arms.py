@@ -33,17 +33,16 @@ from multiberts.stats.compare.checks import (
 )
 from multiberts.stats.compare.comparison_spec import (
     family_draws,
-    kind_of,
     pairing_of,
     part_of,
     summarise_arm,
 )
 from multiberts.stats.compare.prepared_arms import (
     TaskData,
-    bounded_mean,
     check_seeds,
     named_notes,
     prepare_arms,
+    scored_as_read,
 )
 from multiberts.stats.compare.ranking import ArmComparisons, corrected, level_of_each, ranked
 from multiberts.stats.compare.shared import SharedArms
@@ -54,6 +53,7 @@ from multiberts.stats.metrics import MetricLike, ScoreFunction, named_metric
 from multiberts.stats.reading import arms_in, metric_as_read, metric_of
 from multiberts.stats.results import ArmDifference, ArmSummary
 from multiberts.stats.runs_table import Arm, common_seeds, with_common_seeds
+from multiberts.stats.score import Score
 from multiberts.stats.settings import ComparisonSettings, Missing, Resample, whole_number
 from multiberts.stats.variance.crossing import Crossing, Term
 from multiberts.stats.variance.score_tables import TablePart
@@ -74,6 +74,7 @@ def compare_arms(  # noqa: PLR0913 -- users see every option with its default
     clusters: Any = None,
     missing: Missing = "refuse",
     resample: Resample | None = None,
+    less_is_better: bool | None = None,
     confidence_level: float = 0.95,
     n_resamples: int = 1000,
     rng: int | np.random.Generator = 42,
@@ -94,6 +95,7 @@ def compare_arms(  # noqa: PLR0913 -- users see every option with its default
       clusters: as in `stats.compare`; values follow the first arm's examples.
       missing: as in `stats.compare`.
       resample: as in `stats.compare`.
+      less_is_better: as in `stats.compare`.
       confidence_level: as in `stats.compare`.
       n_resamples: as in `stats.compare`.
       rng: as in `stats.compare`.
@@ -135,7 +137,7 @@ def compare_arms(  # noqa: PLR0913 -- users see every option with its default
         )
     if against is not None and against not in by_name:
         raise DataError(f"found no arm {against!r} to compare with, only {', '.join(by_name)}")
-    task = TaskData(None, None, metric, labels, clusters, missing)
+    task = TaskData(None, None, metric, labels, clusters, missing, less_is_better=less_is_better)
     result = compare_named_arms(by_name, task, settings, against, SharedArms(copies=True))
     return replace(result, name=name, evaluation_set=evaluation_set)
 
@@ -169,9 +171,8 @@ def compare_named_arms(
         name: summarise_arm(arm.job, Crossing([arm.part]), name, settings, draws, column)
         for column, (name, arm) in enumerate(scored.items())
     }
-    higher = getattr(metric, "higher_is_better", True)
-    sign = 1 if higher is False else -1
-    order = sorted(arms, key=lambda name: sign * summaries[name].estimate)
+    known = Score.of(metric)
+    order = sorted(arms, key=lambda name: -known.sign * summaries[name].estimate)
     pairs = [(worse, better) for better, worse in itertools.combinations(order, 2)]
     if against is not None:
         pairs = [(against, arm_name) for arm_name in order if arm_name != against]
@@ -180,11 +181,11 @@ def compare_named_arms(
         name="",
         evaluation_set="",
         metric=metric.name,
-        higher_is_better=higher,
+        higher_is_better=known.more_is_better,
         design=settings.design,
         resample=settings.drawn,
         against=against,
-        arms=ranked([summaries[name] for name in order], differences, higher is not False),
+        arms=ranked([summaries[name] for name in order], differences, known.sign),
         differences=differences,
         confidence_level=settings.confidence_level,
         shared_degrees_of_freedom=weight,
@@ -192,6 +193,7 @@ def compare_named_arms(
         n_resamples=settings.n_resamples,
         rng=settings.rng,
         data_notes=notes,
+        score=known,
         calibrated_scores=[*zip(arms, calibrated_scores(metric, [*arms.values()]), strict=False)],
     )
 
@@ -278,7 +280,7 @@ def _prepared(
     check_seeds(arms, settings)
     every = list(arms.values())
     score = named_metric(task.metric or "mean", every)
-    return arms, bounded_mean(score, every), (*dict.fromkeys(notes),)
+    return arms, scored_as_read(score, every, task.less_is_better), (*dict.fromkeys(notes),)
 
 
 def _scored_arms(
@@ -306,7 +308,7 @@ def _differences(
     """Compares pairs of (base, experiment); also returns the degrees of freedom of the prior."""
     prior = _prior(scored, settings)
     level = level_of_each(settings.confidence_level, len(pairs))
-    kind = kind_of(next(iter(scored.values())).job.score)
+    score = Score.of(next(iter(scored.values())).job.score)
     differences = []
     for base, experiment in pairs:
         pair = [summaries[base], summaries[experiment]]
@@ -315,7 +317,7 @@ def _differences(
         variance = crossing.unbiased_variance()
         answers = paired_answers(scored[base].job, scored[experiment].job)
         interval, p_values = interval_of_difference(
-            pair, crossing, answers, kind, settings.drawn, level
+            pair, crossing, answers, score, settings.drawn, level
         )
         differences.append(
             ArmDifference(

@@ -20,9 +20,9 @@ from multiberts.evaluate.readers.rows import BY_TIME, FACT_NAMES, POSITION, UNNA
 from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.replicates import ScoreJob
 from multiberts.stats.errors import DataError, UndefinedScore, as_data_errors
-from multiberts.stats.metric_names import metric_name
 from multiberts.stats.metrics import FunctionMetric, MetricLike
 from multiberts.stats.runs_table import Arm
+from multiberts.stats.score import metric_name
 from multiberts.stats.settings import ComparisonSettings
 
 # Minimum number of examples: two good models can agree on all of a few examples.

@@ -11,7 +11,6 @@ from functools import cached_property
 import numpy as np
 
 from multiberts.evaluate.metrics.answer_checks import labelled_averages
-from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.stats.bootstrap.answer_pairs import paired_answers
 from multiberts.stats.bootstrap.pseudo_values import job_table, scored_counts
@@ -21,10 +20,11 @@ from multiberts.stats.compare.failures import failures_of
 from multiberts.stats.compare.prepared_arms import PreparedArms, check_seeds
 from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.errors import DataError
-from multiberts.stats.interval_rule import AnswerPairs, ScoreKind, interval_of_score, spread_of
+from multiberts.stats.interval_rule import AnswerPairs, interval_of_score, spread_of
 from multiberts.stats.metrics import FunctionMetric, MetricLike
 from multiberts.stats.results import ArmSummary
 from multiberts.stats.runs_table import Arm
+from multiberts.stats.score import Score
 from multiberts.stats.settings import ComparisonSettings, Design, Pairing
 from multiberts.stats.variance.crossing import Crossing, Term
 from multiberts.stats.variance.score_tables import TablePart, rows_of
@@ -97,8 +97,8 @@ class ComparisonSpec:
         return self.prepared.metric
 
     @property
-    def kind(self) -> ScoreKind:
-        return kind_of(self.metric)
+    def score(self) -> Score:
+        return Score.of(self.metric)
 
     @cached_property
     def parts(self) -> list[TablePart]:
@@ -140,7 +140,7 @@ class ComparisonSpec:
     @property
     def is_defined(self) -> bool:
         """Returns whether no replicate can be 0/0: a mean over all examples always has some to divide by."""
-        return is_mean(self.metric) and all(arm.observed is None for arm in self.arms)
+        return self.score.is_mean and all(arm.observed is None for arm in self.arms)
 
     def without(self, summaries: Sequence[ArmSummary]) -> Crossing | None:
         """Returns the crossing without failed seeds; None if no seed failed or too few are left.
@@ -210,7 +210,7 @@ def family_draws(jobs: Sequence[ScoreJob], settings: ComparisonSettings) -> Draw
 
 
 def _is_finite(job: ScoreJob) -> bool:
-    is_ours = is_mean(job.score) or job.score in METRICS.values()
+    is_ours = Score.of(job.score).is_mean or job.score in METRICS.values()
     return is_ours and bool(np.isfinite(job.plain[0]).all())
 
 
@@ -235,7 +235,7 @@ def summarise_arm(
     return ArmSummary(
         name,
         estimate,
-        interval_of_score(crossing, estimate, confidence_level, kind_of(job.score), units),
+        interval_of_score(crossing, estimate, confidence_level, Score.of(job.score), units),
         arm.seeds,
         scores,
         len(arm.run_seeds),
@@ -262,7 +262,7 @@ def _num_scored(job: ScoreJob, estimate: float) -> float:
     counts = scored_counts(job)
     if not counts or isinstance(job.score, FunctionMetric):
         return job.arm.num_units
-    low, high = job.score.bounds
+    low, high = Score.of(job.score).ends
     steepness = job.score.steepness if estimate < (low + high) / 2 else 1.0
     return max(1.0, len(counts) * min(counts) / steepness)
 
@@ -277,14 +277,3 @@ def pairing_of(arms: Sequence[Arm], settings: ComparisonSettings) -> Pairing | N
         for seed in first.seeds
     )
     return "parent" if all(shared) else "seed number"
-
-
-def kind_of(metric: MetricLike) -> ScoreKind:
-    """Returns the properties of a metric for intervals."""
-    direction = getattr(metric, "higher_is_better", None)
-    return ScoreKind(metric.name, metric.is_correlation, metric.bounds, is_mean(metric), direction)
-
-
-def is_mean(metric: MetricLike) -> bool:
-    """Returns whether a score is a mean over all examples."""
-    return isinstance(metric, Metric) and metric.mean_of is not None

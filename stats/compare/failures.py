@@ -12,6 +12,7 @@ from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.stats.bootstrap.replicates import ScoreJob
 from multiberts.stats.interval_rule import clopper_pearson_interval
 from multiberts.stats.intervals import Interval
+from multiberts.stats.score import Score
 from multiberts.stats.variance.crossing import Crossing
 from multiberts.stats.variance.score_tables import Array
 
@@ -24,14 +25,16 @@ _USUAL_SPREAD, _USUAL_WEIGHT = 0.25, 2
 _FAR_APART = 25
 # A seed is constant only if a seed like the others would give equal scores with a lower probability.
 _RARE = 1e-3
+_SHARE = Score("", ends=(0.0, 1.0))
 
 
 def failures_of(
     job: ScoreJob, crossing: Crossing, scores: Array, confidence_level: float
 ) -> tuple[tuple, Interval | None, tuple]:
     """Returns the seeds whose training seems to have failed, the failure rate, and the constant seeds."""
-    metric, chance, constant = job.score, _chance(job), _constant_seeds(job)
-    flags = failed_seeds(crossing, scores, chance, constant, metric.bounds)
+    chance, constant = _chance(job), _constant_seeds(job)
+    known = Score.of(job.score)
+    flags = failed_seeds(crossing, scores, chance, constant, known)
     failed, alike = (
         tuple(seed for seed, flag in zip(job.arm.seeds, flagged, strict=True) if flag)
         for flagged in (flags, constant)
@@ -64,7 +67,9 @@ def _chance(job: ScoreJob) -> Interval | None:
 def _constant_seeds(job: ScoreJob) -> NDArray[np.bool_]:
     """Finds the seeds whose runs all give every example the same answer [R]; see `ArmSummary`."""
     arm, metric = job.arm, job.score
-    is_score = not metric.uses_labels and math.isfinite(metric.bounds[1])  # scores of answers
+    is_score = not metric.uses_labels and math.isfinite(
+        Score.of(metric).ends[1]
+    )  # scores of answers
     of_class = metric.name in CLASS_METRICS and isinstance(metric, Metric)
     if not (is_score or of_class or metric.is_correlation or metric.name == "auc"):
         return np.zeros(len(arm.seeds), dtype=bool)
@@ -72,7 +77,9 @@ def _constant_seeds(job: ScoreJob) -> NDArray[np.bool_]:
     alike = (predictions == predictions[:, :1]).reshape(len(predictions), -1).all(axis=1)  # [runs]
     # Runs with only right answers have not failed.
     if is_score:
-        alike &= predictions[:, 0] != max(1, predictions.max())
+        low, high = min(0, predictions.min()), max(1, predictions.max())
+        right = {True: (high,), False: (low,), None: (low, high)}[Score.of(metric).more_is_better]
+        alike &= ~np.isin(predictions[:, 0], right)
     elif of_class and (arm.labels == arm.labels[0]).all():
         alike &= predictions[:, 0] != arm.labels[0]
     constant: NDArray[np.bool_] = ~(of_seeds & ~alike[:, None]).any(axis=0)
@@ -93,7 +100,7 @@ def failed_seeds(
     scores: NDArray[np.float64],
     chance: Interval | None,
     constant: NDArray[np.bool_] | None = None,
-    bounds: tuple[float, float] = (0.0, 1.0),
+    known: Score = _SHARE,
 ) -> NDArray[np.bool_]:
     """Finds seeds whose training seems to have failed [R].
 
@@ -106,7 +113,7 @@ def failed_seeds(
       standard deviation is pooled with a usual one (0.25, 2 degrees of freedom), because two or three seeds
       are often close by chance.
     - No chance level is known, and the seed is among fewer than half of at least five seeds, beyond a gap of
-      more than 25 standard deviations of the other seeds.
+      more than 25 standard deviations of the other seeds, on the worse side if one is known.
 
     A standard deviation is never below a seed's standard error from examples (from the residual).
 
@@ -114,7 +121,7 @@ def failed_seeds(
       scores: score of each seed [R].
       chance: range of the scores of guessing; None if unknown.
       constant: whether a seed gives every example the same answer, bool [R].
-      bounds: smallest and largest possible score.
+      known: what is known of the score.
     """
     flagged = np.zeros(len(scores), dtype=bool)
     if constant is not None and not constant.all():
@@ -124,14 +131,14 @@ def failed_seeds(
         return flagged
     if chance is None:
         if others.sum() >= 5:
-            flagged[others] = _beyond_a_gap(scores[others], noise)
+            flagged[others] = _beyond_a_gap(scores[others], noise, known.more_is_better)
         return flagged
     at_chance = np.maximum(chance.low - scores, scores - chance.high) <= _AT_CHANCE * noise
     failed, trained = others & at_chance, others & ~at_chance
     middle, number = float(np.median(scores[others])), int(trained.sum())
     far = max(chance.low - middle, middle - chance.high) > _FAR_FROM_CHANCE * noise
     if far and failed.any() and failed.sum() < number:
-        logits, slope = _logits(scores, bounds, len(crossing.deviations[0].example))
+        logits, slope = _logits(scores, known.ends, len(crossing.deviations[0].example))
         variance = float(logits[trained].var(ddof=1))
         pooled = _USUAL_WEIGHT * _USUAL_SPREAD**2 + (number - 1) * variance
         spread = math.sqrt(pooled / (_USUAL_WEIGHT + number - 1))
@@ -142,13 +149,17 @@ def failed_seeds(
     return flagged
 
 
-def _beyond_a_gap(scores: NDArray[np.float64], noise: float) -> NDArray[np.bool_]:
+def _beyond_a_gap(
+    scores: NDArray[np.float64], noise: float, more_is_better: bool | None
+) -> NDArray[np.bool_]:
     """Finds the seeds on the smaller side of the widest gap between scores, if it is wide enough [R]."""
     order = np.argsort(scores)
     below = 1 + int(np.argmax(np.diff(scores[order])))
     sides = order[:below], order[below:]
     few, many = sorted(sides, key=len)
     beyond = np.zeros(len(scores), dtype=bool)
+    if more_is_better is (few is sides[1]):  # better than the others
+        return beyond
     gap = scores[order[below]] - scores[order[below - 1]]
     # Rounding errors between equal scores are not a gap.
     least = _FAR_APART * max(float(scores[many].std(ddof=1)), noise) + 1e-12 * np.abs(scores).max()

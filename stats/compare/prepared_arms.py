@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from multiberts.evaluate.metrics.classification import is_binary
-from multiberts.evaluate.metrics.register import METRICS
 from multiberts.runs.errors import counted
 from multiberts.stats.compare.checks import (
     are_repeats,
@@ -27,6 +25,7 @@ from multiberts.stats.errors import DataError
 from multiberts.stats.metrics import MetricLike, ScoreFunction, named_metric
 from multiberts.stats.reading import metric_as_read, metric_of, values_of_clusters
 from multiberts.stats.runs_table import Arm, align, pair
+from multiberts.stats.score import as_read
 from multiberts.stats.settings import ComparisonSettings, Missing
 
 
@@ -37,7 +36,7 @@ class TaskData:
     Attributes:
       base, experiment: predictions or scores, as in `stats.compare`; experiment is None in a `single`
         design.
-      metric, labels, clusters, missing: as in `stats.compare`.
+      metric, labels, clusters, missing, less_is_better: as in `stats.compare`.
       examples_of: name of the set of examples, by default the task's name. Tasks with the same set share its
         draws, such as one evaluation set under two metrics.
 
@@ -60,6 +59,7 @@ class TaskData:
     clusters: Any = None
     missing: Missing = "refuse"
     examples_of: str | None = None
+    less_is_better: bool | None = None
 
 
 class PreparedArms(NamedTuple):
@@ -117,7 +117,7 @@ def prepare_arms(
                 f"base has seeds {list(unpaired[0].seeds)} and experiment {list(unpaired[1].seeds)}, "
                 "none in common; if they are unrelated, give design='unpaired'"
             )
-    used = bounded_mean(named_metric(chosen, arms), arms)
+    used = scored_as_read(named_metric(chosen, arms), arms, task.less_is_better)
     notes = [
         [*of_answers, *more]
         for of_answers, more in zip(check_labels(arms, used), notes, strict=True)
@@ -125,25 +125,12 @@ def prepare_arms(
     return PreparedArms(tuple(arms), used, tuple(map(tuple, notes)))
 
 
-def bounded_mean(metric: MetricLike, arms: Sequence[Arm]) -> MetricLike:
-    """Returns the metric `mean` with the known bounds of its scores; other metrics unchanged.
-
-    Scores of 0 and 1 only are right or wrong answers. Other scores have the bounds of the metric in the name
-    of their column, unless a score exceeds these.
-    """
-    if metric is not METRICS["mean"]:
-        return metric
-    if all(is_binary(arm.predictions) for arm in arms):
-        return METRICS["share"]
-    columns = [arm.read.columns.get("score") for arm in arms]
-    named = METRICS.get(columns[0] or "") if len({*columns}) == 1 else None
-    if named is not None:
-        low, high = named.bounds
-        if all(
-            low <= np.nanmin(arm.predictions) and np.nanmax(arm.predictions) <= high for arm in arms
-        ):
-            return replace(METRICS["mean"], bounds=named.bounds)
-    return metric
+def scored_as_read(metric: MetricLike, arms: Sequence[Arm], less: bool | None) -> MetricLike:
+    """Returns the metric with the sense and the ends of the arms' scores; see `stats.score.as_read`."""
+    return cast(
+        "MetricLike",
+        as_read(metric, [arm.predictions for arm in arms], [arm.read for arm in arms], less),
+    )
 
 
 def _in_clusters(clusters: Any, arms: Sequence[Arm], shared: SharedArms) -> list[Arm]:

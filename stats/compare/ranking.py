@@ -20,6 +20,7 @@ from multiberts.stats.results import (
     Readable,
     flat_values,
 )
+from multiberts.stats.score import Score
 from multiberts.stats.settings import Design, Pairing, Resample
 from multiberts.stats.significance import adjusted_p_values
 
@@ -39,8 +40,8 @@ class ArmComparisons(EqualByContent, Readable):
 
     Attributes:
       name, evaluation_set, metric: names of the comparison, the evaluation set and the metric.
-      higher_is_better: direction of the metric; None if neither is better (ranks then start with the highest
-        score).
+      higher_is_better: direction of the metric; None if neither is better or it is unknown (ranks then start
+        with the highest score).
       design: `unpaired` (own seeds) or `paired` (the same seeds, drawn together).
       resample: units that the intervals generalise to, as in `Comparison`.
       against: name of the reference arm; None if all pairs are compared.
@@ -54,6 +55,7 @@ class ArmComparisons(EqualByContent, Readable):
       n_resamples, rng: bootstrap replicates, and the number that identifies their draws.
       data_notes, calibrated_scores: notes on the data, and the calibration errors that the arms would show by
         chance; `notes` has them in words.
+      score: what is known of the score, as in `Comparison`.
 
     Examples:
       >>> import numpy as np
@@ -91,6 +93,7 @@ class ArmComparisons(EqualByContent, Readable):
     rng: int
     data_notes: tuple[str, ...] = field(default=(), repr=False, compare=False)
     calibrated_scores: Sequence[tuple[str, float]] = field(default=(), repr=False, compare=False)
+    score: Score = field(default=Score(""), repr=False, compare=False)
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
@@ -147,13 +150,14 @@ def corrected(differences: Sequence[ArmDifference]) -> tuple[ArmDifference, ...]
 
 
 def ranked(
-    arms: Sequence[ArmSummary], differences: Sequence[ArmDifference], higher_is_better: bool
+    arms: Sequence[ArmSummary], differences: Sequence[ArmDifference], sign: int
 ) -> tuple[RankedArm, ...]:
     """Ranks arms by their scores, with intervals of the ranks and groups of ties.
 
     Args:
       arms: best first.
       differences: differences of all pairs, or from one reference arm (groups are then empty).
+      sign: as in `Score`.
 
     Reference: Mogstad, Romano, Shaikh & Wilhelm (2024), Inference for Ranks with Applications to
     Mobility across Neighbourhoods and Academic Achievement across Countries; Piepho (2004), An
@@ -164,12 +168,11 @@ def ranked(
     for item in differences:
         if item.clear:
             pair = (item.experiment, item.base)
-            winner, loser = pair if (item.estimate > 0) == higher_is_better else pair[::-1]
+            winner, loser = pair if sign * item.estimate > 0 else pair[::-1]
             better[number_of[winner], number_of[loser]] = True
     groups: list[tuple[str, ...]] = [()] * len(arms)
     if len(differences) == len(arms) * (len(arms) - 1) // 2:
         groups = _letters(better | better.T)
-    sign = 1 if higher_is_better else -1
     scores = sign * np.array([arm.estimate for arm in arms])
     return tuple(
         RankedArm(

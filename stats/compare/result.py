@@ -15,7 +15,6 @@ from multiberts.stats.compare.comparison_spec import Draws
 from multiberts.stats.errors import DataError
 from multiberts.stats.interval_rule import (
     AnswerPairs,
-    ScoreKind,
     interval_of_difference,
     interval_of_score,
     interval_of_sum,
@@ -29,6 +28,7 @@ from multiberts.stats.results import (
     percentile_interval_of,
     with_values,
 )
+from multiberts.stats.score import Score
 from multiberts.stats.settings import ComparisonSettings, Design, Pairing, Resample
 from multiberts.stats.significance import (
     bootstrap_p_values,
@@ -77,7 +77,7 @@ class Origin:
 
     arms: Sequence[ArmSummary]
     settings: ComparisonSettings
-    kind: ScoreKind
+    score: Score
     crossing: Crossing
     draws: Draws
     pairs: AnswerPairs | None = None
@@ -103,6 +103,7 @@ class Comparison(EqualByContent, Readable):
     Attributes:
       name, evaluation_set: names of the comparison and the evaluation set.
       origin: tables and data of the comparison, for `same`, `slices` and other further answers.
+      score: what is known of the score: which way it is better, and where it ends.
 
     Examples:
       >>> from xarray import DataArray
@@ -126,13 +127,17 @@ class Comparison(EqualByContent, Readable):
     name: str
     evaluation_set: str
     origin: Origin | None = field(repr=False, compare=False)
+    score: Score = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "score", self.computed_from().score)
 
     _not_pickled = ("origin",)
 
     @cached_property
     def metric(self) -> str:
         """Name of the metric."""
-        return self.computed_from().kind.metric
+        return self.score.metric
 
     @cached_property
     def design(self) -> Design:
@@ -317,7 +322,7 @@ class Comparison(EqualByContent, Readable):
         `single` design.
         """
         origin = self.computed_from()
-        crossing, width = origin.not_failed, origin.kind.width
+        crossing, width = origin.not_failed, self.score.width
         if crossing is None:
             return None
         ci, p_values = interval_of_sum(
@@ -410,15 +415,15 @@ class Comparison(EqualByContent, Readable):
         origin, base, level = self.computed_from(), self.base, self._level
         if self.experiment is not None:
             return self._of_difference(origin.crossing, origin.pairs)
-        ends = origin.crossing, base.estimate, level, origin.kind, base.num_scored
+        ends = origin.crossing, base.estimate, level, self.score, base.num_scored
         return interval_of_score(*ends), None
 
     def _of_difference(
         self, crossing: Crossing, pairs: AnswerPairs | None = None
     ) -> tuple[ConfidenceInterval, PValues]:
         origin = self.computed_from()
-        drawn, kind = origin.settings.drawn, origin.kind
-        return interval_of_difference(origin.arms, crossing, pairs, kind, drawn, self._level)
+        drawn = origin.settings.drawn
+        return interval_of_difference(origin.arms, crossing, pairs, self.score, drawn, self._level)
 
     @cached_property
     def _variance(self) -> VarianceEstimate:

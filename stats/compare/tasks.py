@@ -25,12 +25,12 @@ from multiberts.stats.compare.result import Comparison, Names, Origin, arms_of
 from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.compare.two_arms import compare_specs
 from multiberts.stats.errors import DataError, as_data_errors
-from multiberts.stats.interval_rule import ScoreKind, interval_of_score, spread_of
+from multiberts.stats.interval_rule import interval_of_score, spread_of
 from multiberts.stats.intervals import ConfidenceInterval
-from multiberts.stats.metric_names import higher_is_better, may_be_averaged, metric_name
 from multiberts.stats.reading import distinct_names, name_carried, tasks_in
 from multiberts.stats.results import ArmDifference, ArmSummary, EqualByContent, Readable, seed_names
 from multiberts.stats.runs_table import common_seeds, sorted_seeds, with_common_seeds
+from multiberts.stats.score import Score, common_sense, may_be_averaged, metric_name
 from multiberts.stats.settings import ComparisonSettings, Design, Resample, whole_number
 from multiberts.stats.significance import Method, adjusted_p_values
 from multiberts.stats.variance.crossing import Crossing
@@ -81,6 +81,7 @@ def compare_tasks(
     *,
     design: Design = "paired",
     resample: Resample | None = None,
+    less_is_better: bool | None = None,
     confidence_level: float = 0.95,
     n_resamples: int = 1000,
     rng: int | np.random.Generator = 42,
@@ -101,6 +102,7 @@ def compare_tasks(
         By default as in `stats.compare`.
       design: as in `stats.compare`.
       resample: as in `stats.compare`.
+      less_is_better: as in `stats.compare`, for tables.
       confidence_level: as in `stats.compare`.
       n_resamples: as in `stats.compare`.
       rng: as in `stats.compare`.
@@ -141,6 +143,8 @@ def compare_tasks(
             settings = replace(settings, design="single")
     elif experiment is not None or metric is not None:
         raise DataError("found tasks by name; give each its experiment and metric in its TaskData")
+    if less_is_better is not None:
+        tasks = {name: replace(task, less_is_better=less_is_better) for name, task in tasks.items()}
     return compare_family(tasks, settings, names, SharedArms(copies=True))
 
 
@@ -275,10 +279,8 @@ def rank_means(
       cells_of: returns two arms, (base, experiment), on each task.
       settings: settings of the pairs; `design` is `paired` or `unpaired`.
     """
-    first, higher = means[0], higher_is_better(means[0].metric)
-    arms = sorted(
-        (item.base for item in means), key=lambda arm: arm.estimate, reverse=higher is not False
-    )
+    first, score = means[0], means[0].score
+    arms = sorted((item.base for item in means), key=lambda arm: -score.sign * arm.estimate)
     pairs = [(worse.name, better.name) for better, worse in itertools.combinations(arms, 2)]
     level = level_of_each(settings.confidence_level, len(pairs))
     # The fewest replicates that intervals at this level may have; the ranks do not use them.
@@ -293,9 +295,10 @@ def rank_means(
         )
     differences = corrected(family)
     return ArmComparisons(
-        first.evaluation_set, first.evaluation_set, first.metric, higher, settings.design,
-        first.resample, None, ranked(arms, differences, higher is not False), differences,
+        first.evaluation_set, first.evaluation_set, first.metric, score.more_is_better, settings.design,
+        first.resample, None, ranked(arms, differences, score.sign), differences,
         settings.confidence_level, 0.0, first.pairing, settings.n_resamples, settings.rng,
+        score=score,
     )  # fmt: skip
 
 
@@ -381,7 +384,9 @@ def _mean(
     origin = Origin(
         arms,
         settings,
-        ScoreKind(metric, higher_is_better=higher_is_better(metric)),
+        Score(
+            metric, more_is_better=common_sense(item.score.more_is_better for item in comparisons)
+        ),
         _mean_crossing([spec.crossing for spec in specs], weights),
         draws,
         unpaired=_mean_crossing(unpaired, weights) if len(unpaired) == len(specs) else None,
@@ -434,7 +439,7 @@ def _mean_arm(
     return ArmSummary(
         arms[0].name,
         estimate,
-        interval_of_score(crossing, estimate, settings.confidence_level, ScoreKind("")),
+        interval_of_score(crossing, estimate, settings.confidence_level, Score("")),
         arms[0].seeds,
         weights @ [arm.seed_scores for arm in arms],
         max(arm.num_runs for arm in arms),

@@ -30,6 +30,7 @@ def compare(
     clusters: Any = None,
     missing: Missing = "refuse",
     resample: Resample | None = None,
+    less_is_better: bool | None = None,
     confidence_level: float = 0.95,
     n_resamples: int = 1000,
     rng: int | np.random.Generator = 42,
@@ -68,6 +69,8 @@ def compare(
       resample: units that the result generalises to: new seeds and new examples (`both`), or `seeds` or
         `examples` with the other held fixed. By default `both`; `examples` for one run of each arm, and
         `seeds` for one score per run.
+      less_is_better: whether less of the scores is better, or more (False). By default their name tells it
+        (`test_loss`, `latency_ms`, `accuracy`); without a telling name nothing is called better.
       confidence_level: level of the intervals, in (0, 1).
       n_resamples: bootstrap replicates, 39 or more for intervals at 95 %.
       rng: whole number that identifies the bootstrap draws: equal numbers give equal results. A NumPy
@@ -108,7 +111,9 @@ def compare(
         names = Names(base=first, experiment=second)
     elif design == "paired":
         settings = replace(settings, design="single")
-    task = TaskData(base, experiment, metric, labels, clusters, missing)
+    task = TaskData(
+        base, experiment, metric, labels, clusters, missing, less_is_better=less_is_better
+    )
     return compare_task(task, settings, names, SharedArms(copies=True), data)
 
 
@@ -148,7 +153,7 @@ def compare_specs(
         draws = functools.partial(_columns_of, family, columns)
         arms = spec.summaries(called.arms, draws)
         origin = Origin(
-            arms, spec.settings, spec.kind, spec.crossing, draws, spec.pairs, spec.unpaired,
+            arms, spec.settings, spec.score, spec.crossing, draws, spec.pairs, spec.unpaired,
             spec.without(arms), spec.pairing, is_defined=spec.is_defined, spec=spec, data=data,
         )  # fmt: skip
         comparisons.append(Comparison(called.name, called.evaluation_set, origin))

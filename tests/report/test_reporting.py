@@ -381,7 +381,9 @@ def test_a_warning_of_several_comparisons_stands_once():
     base = np.tile([[0.2], [0.4], [0.5]], (1, 30))
     better = base + np.array([[0.299], [0.3], [0.302]])
     items = [
-        compare(base, better, "mean", n_resamples=50).named(evaluation_set=name)
+        compare(base, better, "mean", less_is_better=False, n_resamples=50).named(
+            evaluation_set=name
+        )
         for name in ("a", "b")
     ]
     content = ReportContent([ComparedArms("x", "paired", judged(items))], [], [], [], [])

@@ -12,7 +12,6 @@ from statsmodels.stats.proportion import proportion_confint
 
 from multiberts.stats import report_ci
 from multiberts.stats.interval_rule import (
-    ScoreKind,
     clopper_pearson_interval,
     difference_of_intervals,
     fisher_t_interval,
@@ -24,6 +23,7 @@ from multiberts.stats.interval_rule import (
     t_p_values,
 )
 from multiberts.stats.intervals import Interval
+from multiberts.stats.score import Score
 from multiberts.stats.significance import (
     bootstrap_p_values,
     permutation_p_values,
@@ -34,7 +34,7 @@ from multiberts.tests.stats.crossings import crossing_of_tables
 
 
 def bounded_interval(estimate, error, freedom, level, bounds, units):
-    kind = ScoreKind("score", bounds=bounds)
+    kind = Score("score", ends=bounds)
     return interval_of_mean((estimate, error, freedom), level, kind, units)
 
 
@@ -225,7 +225,7 @@ def test_one_wrong_answer_of_many_seeds_shows_no_more_than_its_examples():
     least = score_interval(*spread, 1.0)
     one_each = mean, math.sqrt(mean * (1 - mean) / 50), *spread[2:]
     assert least == pytest.approx(score_interval(*one_each))
-    assert interval_of_score(crossing, mean, 0.95, ScoreKind("score", bounds=(0, 1)), 50) == tails
+    assert interval_of_score(crossing, mean, 0.95, Score("score", ends=(0, 1)), 50) == tails
 
 
 def test_light_tails_of_examples_change_no_degrees_of_freedom():

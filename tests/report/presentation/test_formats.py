@@ -13,7 +13,7 @@ from multiberts.report.presentation.formats import (
     printed_unit,
     score_text,
 )
-from multiberts.stats.metric_names import higher_is_better, metric_name
+from multiberts.stats.score import Score, metric_name
 
 NEAR = dataclasses.replace(
     METRICS["accuracy"], name="within_one", label="near hits", meaning="Share of near hits."
@@ -38,7 +38,7 @@ def test_what_is_shown_in_per_cent_is_a_share(name):
 @pytest.mark.parametrize("measure", OCCUPATION_MEASURES)
 def test_neither_way_of_a_bias_is_better(measure):
     assert OCCUPATION_MEASURES[measure].metric.name == measure
-    assert higher_is_better(measure) is None
+    assert Score.of(measure).more_is_better is None
 
 
 def test_a_metric_that_is_added_to_the_register_is_shown_as_it_says(monkeypatch):
@@ -50,5 +50,5 @@ def test_a_metric_that_is_added_to_the_register_is_shown_as_it_says(monkeypatch)
 
 def test_a_metric_outside_the_register_has_its_name_and_no_unit():
     assert (metric_name("within_one"), metric_meaning("within_one")) == ("within one", "")
-    assert (printed_unit("within_one"), higher_is_better("within_one")) == (1.0, None)
+    assert (printed_unit("within_one"), Score.of("within_one").more_is_better) == (1.0, None)
     assert "points" not in str(compared(NEAR))

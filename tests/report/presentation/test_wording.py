@@ -11,7 +11,6 @@ from multiberts.report.presentation.ranking_words import ranking_notes
 from multiberts.report.presentation.reported import ReportedComparison, answer
 from multiberts.report.presentation.words import finding, verdict, warnings
 from multiberts.stats import compare, compare_arms
-from multiberts.stats.metric_names import higher_is_better
 from multiberts.tests.worlds import changed
 
 
@@ -38,9 +37,9 @@ def with_p(item, **values):
 def test_the_corrected_p_decides(comparison):
     """p .042 and Holm .34 are not clear, whatever the p alone says."""
     own = with_p(comparison, two_sided=0.042)
-    assert verdict(own, 0.34, True) == "not clear"
-    assert verdict(own, 0.049, True) == "better"
-    assert verdict(own, 0.05, True) == "not clear"
+    assert verdict(own, 0.34) == "not clear"
+    assert verdict(own, 0.049) == "better"
+    assert verdict(own, 0.05) == "not clear"
     text = finding(own, 0.34)
     assert re.search("p = 0.042, .*p = 0.34 after Holm's correction", text)
     assert "rule out" not in finding(own)
@@ -55,9 +54,9 @@ def test_better_knows_which_way_the_metric_points(comparison):
         "bias_correlation": ("higher", "lower"),
         "slope": ("higher", "lower"),
     }.items():
-        better = higher_is_better(metric)
-        assert (verdict(comparison, 0.001, better), verdict(fell, 0.001, better)) == words
-    assert verdict(changed(comparison, estimate=0), 0.001, True) == "not clear"
+        pair = changed(comparison, metric=metric), changed(fell, metric=metric)
+        assert (verdict(pair[0], 0.001), verdict(pair[1], 0.001)) == words
+    assert verdict(changed(comparison, estimate=0), 0.001) == "not clear"
 
 
 def test_shares_are_in_per_cent_in_tables_and_from_0_to_1_in_results(comparison):

@@ -13,7 +13,6 @@ from multiberts.stats import compare
 from multiberts.stats.bootstrap.replicates import ScoreJob
 from multiberts.stats.compare.failures import failed_seeds, failures_of
 from multiberts.stats.interval_rule import (
-    ScoreKind,
     interval_of_score,
     near_bounds_difference,
     t_interval,
@@ -21,6 +20,7 @@ from multiberts.stats.interval_rule import (
 )
 from multiberts.stats.intervals import Interval
 from multiberts.stats.runs_table import make_arm
+from multiberts.stats.score import Score
 from multiberts.tests.stats.crossings import crossing_of_tables
 
 
@@ -63,7 +63,7 @@ def test_the_interval_of_a_high_accuracy_covers_and_stays_below_one(
         right = random.normal(size=(num_seeds, 50)) < centre + seeds + examples
         crossing = crossing_of_tables([right])
         estimate = float(right.mean())
-        found = interval_of_score(crossing, estimate, 0.95, ScoreKind("score", bounds=(0, 1)), 50)
+        found = interval_of_score(crossing, estimate, 0.95, Score("score", ends=(0, 1)), 50)
         assert 0 <= found.low < found.high <= 1
         covered += found.low <= accuracy <= found.high
         variance = crossing.unbiased_variance()
