@@ -26,7 +26,7 @@ from multiberts.report.presentation.formats import (
 )
 from multiberts.report.presentation.planning import detectable_text, needs_in_words
 from multiberts.report.presentation.table_writer import Table
-from multiberts.report.presentation.words import finding, warnings
+from multiberts.report.presentation.words import finding, unknown_sense, warnings
 from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.replicates import ScoreJob
 from multiberts.stats.compare.checks import calibrated_scores, undefined_seeds
@@ -88,18 +88,19 @@ def table(result: Readable) -> Table:
 
 
 def notes(result: Comparison | ArmComparisons) -> tuple[str, ...]:
-    """Returns notes on the data (with the arms' names), on undefined scores and on calibration errors."""
+    """Returns notes on the data (with the arms' names), on undefined scores, calibration errors and sense."""
+    asked = unknown_sense(result.score)
     if isinstance(result, ArmComparisons):
-        found = [*result.data_notes, *_notes_of_calibration(result.calibrated_scores)]
+        found = [*result.data_notes, *_notes_of_calibration(result.calibrated_scores), *asked]
         return (*dict.fromkeys(found),)
     origin, names = result.computed_from(), [arm.name for arm in arms_of(result)]
     if origin.spec is None:
-        return origin.notes
+        return (*origin.notes, *asked)
     jobs, of_data = origin.spec.jobs, origin.spec.prepared.notes
     of_arms = [(*data, *_notes_of_undefined(job)) for data, job in zip(of_data, jobs, strict=False)]
     by_chance = calibrated_scores(origin.spec.metric, origin.spec.arms)
     pairs = [*zip(names, by_chance, strict=False)]
-    return (*named_notes(of_arms, names), *_notes_of_calibration(pairs))
+    return (*named_notes(of_arms, names), *_notes_of_calibration(pairs), *asked)
 
 
 def _notes_of_undefined(job: ScoreJob) -> list[str]:

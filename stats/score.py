@@ -103,10 +103,9 @@ def as_read(
     columns = {each.columns.get("score", "") for each in reads}
     column = columns.pop() if len(columns) == 1 else ""
     are_answers = all(map(is_binary, values))
-    if sense is None:
-        # "seed_0 ... seed_4" are the names of several columns.
-        is_named = column and " ... " not in column
-        sense = more_is_better(column) if is_named or not are_answers else True
+    sense = more_is_better(column) if sense is None else sense
+    if sense is None and are_answers and (not column or " ... " in column):
+        sense = True  # "seed_0 ... seed_4" is no name of scores
     metric = METRICS["share" if are_answers else "mean"]
     of_name = METRICS.get(known_name(column))
     if of_name is not None and not are_answers:

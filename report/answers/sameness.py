@@ -239,7 +239,8 @@ class Sameness(FurtherAnswer):
             if spread is not None:
                 ways.append(f"{number:,} {called} ({range_text(spread, count_text)})")
         needed = f"About {' or '.join(ways)}" if ways else f"More of both seeds and {units}"
-        return [f"{needed} would show that {claim}, 4 times in 5, if both are equally good."]
+        alike = "alike" if both else "equally good"
+        return [f"{needed} would show that {claim}, 4 times in 5, if both are {alike}."]
 
     def methods(self) -> tuple[list[str], list[str]]:
         margin = self._margin_text()

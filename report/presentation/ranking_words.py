@@ -20,7 +20,6 @@ from multiberts.report.presentation.words import (
     names_text,
     not_empty,
     rounded_score,
-    unknown_sense,
 )
 from multiberts.runs.errors import counted
 from multiberts.stats.score import metric_name
@@ -118,7 +117,7 @@ def ranking_notes(result: ArmComparisons) -> list[str]:
         texts += about_seeds(arm, result.metric, result.confidence_level)
     if result.pairing == "seed number":
         texts.append(f"{PAIRED_BY_NUMBER}use the unpaired design.")
-    return not_empty(*texts, about_repeats(result.arms), *unknown_sense(result.score))
+    return not_empty(*texts, about_repeats(result.arms))
 
 
 def ranking_caption(result: ArmComparisons) -> str:

@@ -565,7 +565,7 @@ def warnings(item: Comparison, numbers: bool = True) -> list[str]:
       numbers: whether to include the numbers of this comparison; if not, equal warnings of several
         comparisons can be shown once.
     """
-    texts = [*item.notes, *unknown_sense(item.score)]
+    texts = [*item.notes]
     if item.below_seed_floor and item.seed_floor is not None:
         texts.append(
             "With so few seeds, a small p assumes that seed effects are normally distributed: tests without "

@@ -125,7 +125,7 @@ def prepare_arms(
     return PreparedArms(tuple(arms), used, tuple(map(tuple, notes)))
 
 
-def scored_as_read(metric: MetricLike, arms: Sequence[Arm], less: bool | None) -> MetricLike:
+def scored_as_read(metric: MetricLike, arms: Sequence[Arm], less: bool | None = None) -> MetricLike:
     """Returns the metric with the sense and the ends of the arms' scores; see `stats.score.as_read`."""
     return cast(
         "MetricLike",

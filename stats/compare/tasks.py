@@ -379,14 +379,18 @@ def _mean(
             f"found the metrics {metric.replace('+', ', ')}, whose mean has no meaning; expected metrics "
             "whose best value is 1"
         )
+    senses = {item.score.more_is_better for item in comparisons}
+    if {True, False} <= senses:
+        raise DataError(
+            "found tasks of whose scores more is better and others of which less is, whose mean has no "
+            "meaning; compare them one by one"
+        )
     tasks = counted(len(of_task), "task") if len(of_task) > 1 else next(iter(of_task))
     unpaired = [spec.unpaired for spec in specs if spec.unpaired is not None]
     origin = Origin(
         arms,
         settings,
-        Score(
-            metric, more_is_better=common_sense(item.score.more_is_better for item in comparisons)
-        ),
+        Score(metric, more_is_better=common_sense(senses)),
         _mean_crossing([spec.crossing for spec in specs], weights),
         draws,
         unpaired=_mean_crossing(unpaired, weights) if len(unpaired) == len(specs) else None,
