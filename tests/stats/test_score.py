@@ -75,6 +75,8 @@ def test_a_latency_that_falls_is_better(tmp_path: Path, name: str, flags: dict, 
     assert ("new is not worse than base by 5 or more" in text) == ("better" in claim)
     assert ("Nothing is called better" in text) == claim.startswith("Mean")
     assert ("of which less is better" in text) == ("better" in claim)
+    with pytest.raises(UserError, match="found --less_is_better and --more_is_better; give one"):
+        compare_files(results=str(paths[0]), less_is_better=True, more_is_better=True)
 
 
 def test_the_fastest_of_three_leads(tmp_path: Path) -> None:
