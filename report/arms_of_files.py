@@ -62,7 +62,8 @@ def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[s
         set>", or only one of the two.
       **columns: names of columns with unusual names, for any of `arm`, `seed`, `run`, `example`,
         `prediction`, `score`, `label`, `cluster`, `by` (slices of the examples); `seed="columns"` if there is
-        one column per seed with the seed's number at the end of its name (`base_0`).
+        one column per seed with the seed's number at the end of its name (`base_0`); `where="split=test"`
+        chooses rows (`where="split=test,epoch=last"`).
 
     Returns:
       A Dataset with dims (run, example) for `compare` by arm (model, method or condition; "" if the data name
@@ -90,6 +91,7 @@ def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[s
     check_keywords("read", columns, _ROLES)
     with as_data_errors():
         if holds_runs(data):  # one arm per procedure and step
+            _refuse_where(label, columns.get("where"))
             every, _ = prediction_sets_of_runs(finished_runs(label))
             sets = _wanted_sets(every, label, task)
             only_task(sorted({each.set_name for each in sets}), label)
@@ -114,6 +116,14 @@ def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[s
 _ROLES = [field.name for field in fields(SliceNames)]
 
 
+def _refuse_where(path: str, where: str | None) -> None:
+    if where:
+        raise UserError(
+            f"{path} holds finished runs, which have no columns for --where={where}; leave it out, and "
+            "take an evaluation set with --task"
+        )
+
+
 def _tasks_of_each(
     groups: Sequence[Sequence[str]],
     task: str | None,
@@ -128,6 +138,7 @@ def _tasks_of_each(
 
     def tasks_at(paths: Sequence[str], names: Mapping[str, str | None], task: str | None) -> Any:
         if seeds == "finetune" or holds_runs(paths[0]):
+            _refuse_where(paths[0], names.get("where"))
             return _tasks_of_runs(paths[0], task, steps, seeds, len(groups) == 1)
         if steps:
             raise UserError(
@@ -326,7 +337,7 @@ def columns_of_each(
     has_filters = any(next(Path(path).rglob("samples_*.jsonl"), None) for path in paths)
     each: list[dict[str, str | None]] = [{} for _ in paths]
     for role, named in columns.items():
-        parts = (named or "").split(",")
+        parts = [named or ""] if role == "where" else (named or "").split(",")
         if named is None or len(parts) == 1 or len(paths) == 1 or (role == "score" and has_filters):
             parts = [named or ""] * len(paths)
         if len(parts) != len(paths):

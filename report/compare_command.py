@@ -5,13 +5,13 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from multiberts.evaluate.metrics.register import counted_metrics, known_name, metrics_by_task
-from multiberts.evaluate.readers.columns import ROLES, SliceNames
+from multiberts.evaluate.readers.columns import SliceNames
 from multiberts.evaluate.readers.log_folders import only_task
 from multiberts.evaluate.readers.rows import BY_TIME, ArmTable
 from multiberts.report.analysis import ReportContent
@@ -94,7 +94,7 @@ class FileComparison(SliceNames, ToldSense):
       seed_sd: standard deviation over seeds for arms with one seed, in points for scores in per cent:
         `0.8`, or `0.8/24` with its degrees of freedom. Seeds are then not paired.
       arm: column of the model, method or condition of each row; for this and the other columns give one name
-        for all files, or one per file, separated by commas.
+        for all files, or one per file, separated by commas. `none` if no column says it.
       seed: column of seeds; `columns` (if no column has that name) if there is one column per seed with the
         seed's number at the end of its name (`base_0`).
       run: column that distinguishes several runs of one seed, which are averaged.
@@ -103,6 +103,8 @@ class FileComparison(SliceNames, ToldSense):
       score: column of example scores (1 for a right answer); for a harness the metric.
       label: column of labels.
       cluster: column of groups of related examples, such as sentences of one template.
+      where: rows to use, `split=test`, or several conditions, `split=test,epoch=last`: `last` is the largest
+        number of each run.
       n_resamples: bootstrap replicates.
       rng: number that identifies the draws: equal numbers give equal draws.
     """
@@ -134,7 +136,9 @@ class FileComparison(SliceNames, ToldSense):
     def columns(self) -> dict[str, str | None]:
         """Returns the names of columns of the predictions, by role."""
         label = self.label if self.labels is None else None
-        return {role: getattr(self, role) for role in (*ROLES, "by")} | {"label": label}
+        return {field.name: getattr(self, field.name) for field in fields(SliceNames)} | {
+            "label": label
+        }
 
     @property
     def inputs(self) -> list[str]:

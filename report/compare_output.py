@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from multiberts.evaluate.readers.rows import ArmTable, described
+from multiberts.evaluate.readers.rows import POOLED, ArmTable, described
 from multiberts.report.evidence import ComparedArms, names_of_rows
 from multiberts.report.presentation import planning, ranking_words, words
 from multiberts.report.presentation.comparison_tables import (
@@ -184,8 +184,11 @@ def as_text(compared: ComparedArms, read: str) -> str:
     parts += dict.fromkeys(f"Note: {shown_table.note}" for shown_table in further)
     if not (are_many or compared.rankings):
         parts += _advice(told, items, is_one_of_many=len(items) > 1 and len(means) != 1)
-    parts += _last(compared, warned, read)
-    return "\n\n".join(part for part in parts if part)
+    pooled = [text for text in warned if text.endswith(POOLED)]
+    parts += _last(
+        compared, {text: sets for text, sets in warned.items() if text not in pooled}, read
+    )
+    return " ".join([*pooled, "\n\n".join(part for part in parts if part)])
 
 
 def _advice(

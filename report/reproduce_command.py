@@ -33,13 +33,15 @@ class FileReproduction(RowNames, ToldSense):
       missing: `omit` leaves a missing prediction out of its run's score, as if missing at random.
       less_is_better: less of the scores is better, so that the best is the lowest; see `multiberts compare`.
       more_is_better: more of the scores is better.
-      arm: column of the model, method or condition of each row.
+      arm: column of the model, method or condition of each row; `none` if no column says it.
       seed: column of seeds.
       run: column that distinguishes several runs of one seed, which are averaged.
       example: column of example ids.
       prediction: column of predictions.
       score: column of example scores (1 for a right answer).
       label: column of labels.
+      where: rows to use, `split=test`, or several conditions, `split=test,epoch=last`: `last` is the largest
+        number of each run.
       seed_sd: standard deviation over seeds to use if there is one run: `0.8` points, or `0.8/24` with its
         degrees of freedom.
       json: print all numbers as JSON instead of text.
@@ -95,4 +97,4 @@ def reproduce_files(settings: FileReproduction) -> str:
     )
     if settings.json:
         return json_format.dumps(answer.record(), indent=2, default=str)
-    return str(answer)
+    return f"{table_of(name, arms[name]).read.pooled} {answer}".lstrip()

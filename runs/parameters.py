@@ -150,7 +150,9 @@ def value_of_flag(texts: Sequence[str], annotation: Any) -> Any:
         item = _literal(texts[0], _kinds(element))
         if type(item) in _kinds(element) - kinds:
             return [item]
-    return _literal(texts[0], kinds)
+    # `none` of `str | Literal["none"] | None` is the word.
+    words = {word for part in typing.get_args(annotation) for word in typing.get_args(part)}
+    return texts[0] if texts[0] in words else _literal(texts[0], kinds)
 
 
 def leaves(value: Any) -> Iterator[Any]:

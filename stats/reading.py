@@ -137,6 +137,10 @@ def tasks_in(
             if {"predictions", "scores"} & {*data}:
                 if task is not None:
                     raise NoTaskError(label)
+                if names.where:
+                    raise DataError(
+                        f"{label}: arrays have no columns for where={names.where!r}; leave it out"
+                    )
                 arrays = {name: np.asarray(_as_array(column)) for name, column in data.items()}
                 return {"": {"": table_of_arrays(arrays, label)}}
             if is_table_of_runs(data) or (columns is not None and all(map(_is_row, data.values()))):

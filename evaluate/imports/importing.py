@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from multiberts.evaluate.imports.coreference_groups import read_coreference_groups
@@ -12,7 +12,7 @@ from multiberts.evaluate.imports.multiberts_release import read_release, read_sq
 from multiberts.evaluate.imports.other_programs import read_other_programs
 from multiberts.evaluate.imports.sizes_release import read_sizes
 from multiberts.evaluate.prediction_files.run_file import find_runs
-from multiberts.evaluate.readers.columns import ROLES, ColumnNames
+from multiberts.evaluate.readers.columns import ColumnNames
 from multiberts.runs.console import ProgressBar
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import PathLike
@@ -38,7 +38,7 @@ class PredictionImport(ColumnNames):
         name for the task of files that name none.
       metric: `files`: metric of the predictions; by default that of a log, `mean` for scores and `accuracy`
         for classes.
-      arm: `files`: column that names the model, method or condition of each row.
+      arm: `files`: column that names the model, method or condition of each row; `none` if there is none.
       seed: `files`: column of seeds; `columns` if each seed has its own column.
       run: `files`: column that distinguishes several runs of one seed.
       example: `files`: column of example ids.
@@ -46,6 +46,7 @@ class PredictionImport(ColumnNames):
       score: `files`: column of scores per example; for logs of a harness, the metric.
       label: `files`: column of labels.
       cluster: `files`: column of groups of dependent examples.
+      where: `files`: rows to import, `split=test` or `split=test,epoch=last`.
     """
 
     run_dir: str
@@ -83,7 +84,9 @@ def import_predictions(settings: PredictionImport) -> list[Path]:
     given = str(settings.questions)
     name = settings.procedure or Path(source).name.removesuffix(".gz").removesuffix(".json")
     seeds = (settings.pretrain_seed, settings.finetune_seed)
-    columns = ColumnNames(**{role: getattr(settings, role) for role in ROLES})
+    columns = ColumnNames(
+        **{field.name: getattr(settings, field.name) for field in fields(ColumnNames)}
+    )
     readers: dict[str, Callable[[], Iterable[ImportedRun]]] = {
         "files": lambda: read_other_programs(
             source, columns, task, settings.metric, settings.procedure

@@ -25,7 +25,13 @@ from multiberts.evaluate.prediction_files.prediction_file import ANSWERS, PREDIC
 from multiberts.evaluate.readers.columns import ColumnNames
 from multiberts.evaluate.readers.layout import name_of
 from multiberts.evaluate.readers.reading import read_tasks
-from multiberts.evaluate.readers.rows import BY_TIME, described, line_of_repeats, number_of
+from multiberts.evaluate.readers.rows import (
+    BY_TIME,
+    check_examples,
+    described,
+    line_of_repeats,
+    number_of,
+)
 from multiberts.runs.console import warn
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.parameters import Seed, fits
@@ -66,6 +72,9 @@ def read_other_programs(
     for task_name, rows in read_tasks(source, names, task, may_name=True).items():
         where = f"{path.name}, {task_name}"
         read, frame = described(rows.read.columns), rows.frame()
+        read += f", {rows.read.chosen}" * bool(rows.read.chosen)
+        for of_arm in rows.arms.values():
+            check_examples(of_arm, f"{where}: ")
         if rows.read.columns.get("seed") == BY_TIME:
             warn(
                 f"{where}: repeats of an evaluation are written as pre-training seeds, as runs have no "

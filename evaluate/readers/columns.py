@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+import shlex
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from multiberts.evaluate.readers.other_kinds import NoPredictionsError
 from multiberts.evaluate.readers.rows import (
     ARM_COLUMNS,
     BY_NAME,
     FACT_NAMES,
+    FOLDS,
+    FOLDS_ARE_IN,
+    GROUP_NAMES,
     INDEX,
     ONE_RUN,
     ONE_SCORE,
+    PARTING,
+    POOLED,
     POSITION,
     SCORE_OR_LABEL,
+    SPLITS,
     TASK_NAMES,
     USUAL_NAMES,
     ReadAs,
@@ -28,7 +36,6 @@ from multiberts.evaluate.readers.rows import (
     is_text,
 )
 from multiberts.evaluate.readers.wide_tables import COLUMNS, long_table
-from multiberts.runs import console
 from multiberts.runs.errors import UserError, counted, listed
 from multiberts.runs.parameters import shortened
 
@@ -51,15 +58,37 @@ class RowNames:
       seed: column of seeds; `columns` if each seed has a column.
       run: column that distinguishes several runs of one seed.
       score: column of each example's score, such as 1 for a right answer.
+      where: rows to use, as COLUMN=VALUE, several separated by commas.
     """
 
-    arm: str | None = None
+    arm: str | Literal["none"] | None = None
     seed: str | None = None
     run: str | None = None
     example: str | None = None
     prediction: str | None = None
     score: str | None = None
     label: str | None = None
+    where: str | None = None
+
+    @property
+    def told(self) -> dict[str, str]:
+        """Returns the names that the user gave, by role."""
+        named = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {role: name for role, name in named.items() if name is not None and role in _TOLD}
+
+    @property
+    def conditions(self) -> list[tuple[str, str]]:
+        """Returns columns and values of `where`, the last of a number at the end."""
+        parts = [part.strip() for part in (self.where or "").split(",") if part.strip()]
+        if wrong := [part for part in parts if "=" not in part]:
+            raise UserError(
+                f"found {wrong[0]!r} in --where={self.where}, expected COLUMN=VALUE; write it so, several "
+                "with a comma between them (split=test,epoch=last)"
+            )
+        pairs = [
+            (name.strip(), value.strip()) for name, _, value in (p.partition("=") for p in parts)
+        ]
+        return sorted(pairs, key=lambda pair: pair[1] == _LAST)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +110,10 @@ class SliceNames(ColumnNames):
     by: str | None = None
 
 
-ROLES = tuple(field.name for field in fields(ColumnNames))
+ROLES = tuple(field.name for field in fields(ColumnNames) if field.name != "where")
+_TOLD = (*ROLES, "by")
+# `--arm=none`: no column is of arms. `--where=epoch=last`: the largest number of each run.
+NO_ARM, _LAST = "none", "last"
 
 
 def standard_rows(
@@ -107,7 +139,7 @@ def standard_rows(
     """
     import pandas
 
-    user_names = {role: name for role, name in asdict(names).items() if name is not None}
+    user_names = names.told
     columns, unused = columns_by_role(frame, user_names, where)
     has_seeds = seed is not None or "seed" in {**columns, **user_names}
     if not has_seeds and columns.get("run", "").lower() in _RUNS:
@@ -131,6 +163,7 @@ def standard_rows(
     lacks = ["seeds"] * (not has_seeds and not is_one)
     lacks += ["predictions or scores"] * (not has_values)
     if lacks:
+        account_for(roles, frame[parting(frame, {*columns.values(), *user_names.values()})], where)
         raise _ask(frame, columns, lacks, where)
     if "seed" not in columns:
         roles["seed"] = "one" if is_one else seed
@@ -141,13 +174,6 @@ def standard_rows(
     }
     if user_names.get("by") in frame.columns:
         roles["by"], read["by"] = frame[user_names["by"]], user_names["by"]
-    is_epoch = columns.get("run", "").lower() == "epoch" and names.run is None
-    epochs = roles["run"].unique().tolist() if is_epoch else []
-    if len(epochs) > 1:
-        console.warn(
-            f"{where}: the {len(epochs)} epochs of each seed ({', '.join(map(str, epochs[:5]))}) are "
-            "averaged, as if they were runs; keep the rows of one epoch if they are not"
-        )
     further = frame[[name for name in frame if name not in columns.values()]]
     further.columns = further.columns.map(str)
     rows = Rows(roles, further)
@@ -158,7 +184,9 @@ def standard_rows(
     unused = [*more, *unused]
     accounted = {*further_columns, *unused, "task", "evaluation_set", user_names.get("by")}
     unused += [name for name in further if name not in accounted]
-    read_as = ReadAs(columns=read, unused=unused)
+    groups = [name for name in further if name.lower() in GROUP_NAMES and name not in read.values()]
+    read_as = ReadAs(columns=read, unused=unused, possible_cluster=next(iter(groups), ""))
+    further_columns += [name for name in groups[:1] if name not in further_columns]
     return replace(rows, further=further[further_columns], possible_ids=ids, read=read_as)
 
 
@@ -322,9 +350,159 @@ def settled(rows: Rows, names: ColumnNames, where: str) -> Rows:
     if "score" in rows.roles:
         rows = replace(rows, roles=rows.roles.assign(score=_numbers(rows, where)))
     rows = _with_ids(rows, names, where)
+    _refuse_folds(rows.read.columns, where)
+    if (
+        "arm" in rows.roles
+        and names.arm is None
+        and rows.read.columns.get("arm", "").lower() in USUAL_NAMES["arm"]
+    ):
+        _refuse_groups(rows, where)
+    rows = _with_possible_cluster(rows)
     if rows.read.columns.get("score", "").lower() == "loss":
         rows = replace(rows, read=replace(rows.read, logged_metric="loss"))
     return rows
+
+
+def _refuse_folds(columns: Mapping[str, str], where: str) -> None:
+    """Refuses scores of whole folds, which share training data."""
+    named = [columns[role] for role in ("seed", "run", "example") if role in columns]
+    folds = [name for name in named if FOLDS.fullmatch(name)]
+    if folds and "score" in columns and columns.get("example") in (ONE_SCORE, POSITION, *folds):
+        raise _of_folds(folds[0], where)
+
+
+def _of_folds(name: str, where: str) -> UserError:
+    return UserError(
+        f"{where}: found scores by {name!r}, expected runs or examples that do not depend on each other: "
+        f"scores of folds and random splits share training data, and p is far too small; test them "
+        f"{FOLDS_ARE_IN}, or give each example's predictions, with a column of seeds"
+    )
+
+
+def _refuse_groups(rows: Rows, where: str) -> None:
+    """Refuses arms of a usual name that share no example: people or languages, not models."""
+    examples, arms = rows.roles["example"], rows.roles["arm"]
+    if len(rows) == 0 or arms[examples == examples.iloc[0]].nunique() > 1 or arms.nunique() < 2:
+        return
+    if not rows.roles[["arm", "example"]].drop_duplicates()["example"].duplicated().any():
+        name = rows.read.columns["arm"]
+        raise UserError(
+            f"{where}: the values of {name!r} ({listed(arms.unique())}) share no example, so that they are "
+            f"groups of examples and no models; give --arm={NO_ARM} to read them together, and compare with "
+            f"--by={name} for a result of each"
+        )
+
+
+def _with_possible_cluster(rows: Rows) -> Rows:
+    """Keeps the name of a column of texts that several examples share, if clusters are unknown."""
+    name, examples = rows.read.possible_cluster, rows.roles["example"]
+    if not name:
+        return rows
+    groups, num_examples = rows.further[name], examples.nunique()
+    is_cluster = "cluster" not in rows.roles and 2 <= groups.nunique() <= num_examples / 2
+    if is_cluster:
+        of_examples = rows.further[[name]].assign(**{"": examples}).drop_duplicates()
+        is_cluster = len(of_examples) == num_examples and not groups.isna().any()
+    kept = is_text(name) or name in rows.read.identifying
+    further = rows.further if kept else rows.further.drop(columns=name)
+    read = replace(rows.read, possible_cluster=name if is_cluster else "")
+    return replace(rows, further=further, read=read)
+
+
+def parting(frame: pandas.DataFrame, accounted: Collection[str]) -> list[str]:
+    """Returns the columns that may part the rows of a run, but for those with a role."""
+    return [name for name in frame if str(name).lower() in PARTING and name not in accounted]
+
+
+def account_for(roles: pandas.DataFrame, parts: pandas.DataFrame, where: str) -> str:
+    """Refuses columns that part the rows of a run, such as splits and epochs; nothing is chosen silently.
+
+    Returns:
+      Sentences on columns whose values are pooled, as every example of a run has one value.
+    """
+    keys = [role for role in ("arm", "seed", "run") if role in roles]
+    runs = np.asarray(roles.groupby(keys, dropna=False).ngroup()) if keys else np.zeros(len(roles))
+    has_ids, pooled = "example" in roles, ""
+    for name in parts:
+        rows = roles[["example"] * has_ids].assign(run=runs, value=parts[name])
+        rows = rows[rows["value"].notna()]
+        of_examples = rows.drop(columns="run").drop_duplicates() if has_ids else rows
+        sizes = of_examples["value"].value_counts(sort=False)
+        values = sizes.index.astype(str).tolist()
+        are_splits = any(map(SPLITS.fullmatch, values))
+        is_state, is_time = name.lower() in ("state", "status"), name.lower() in _TIMES
+        has_parts = rows.groupby("run")["value"].nunique().max() > 1
+        if len(sizes) < 2 or not (are_splits or is_state or has_parts):
+            continue
+        unit = ["example"] * has_ids + ["run"] * (not is_state)
+        if has_ids:  # of one value each
+            is_pooled = len(rows[[*unit, "value"]].drop_duplicates()) == len(
+                rows[unit].drop_duplicates()
+            )
+        else:  # several examples of each value, not scores of runs
+            is_pooled = bool(rows.duplicated().any()) and not (is_state or is_time)
+        if is_pooled and not are_splits:
+            pooled += f"The rows of {len(sizes)} values of {name!r} ({listed(values)}) {POOLED} "
+            continue
+        if FOLDS.fullmatch(name) and not has_ids and not are_splits:
+            raise _of_folds(name, where)
+        unit_of_sizes = "example" if has_ids else "row"
+        counts = [
+            f"{value}: {counted(n, unit_of_sizes)}" for value, n in zip(values, sizes, strict=True)
+        ]
+        chosen = next(filter(_USUALLY_CHOSEN.fullmatch, values), values[-1])
+        cure = f"--where={shlex.quote(f'{name}={chosen}')}"
+        if is_time and not are_splits:
+            cure = f"--where={name}={_LAST} for the last of each run, or one value ({cure})"
+        raise UserError(
+            f"{where}: found rows of {len(sizes)} values of {name!r} ({listed(counts)}), expected those of "
+            f"one; give {cure}"
+        )
+    return pooled
+
+
+_TIMES = ("epoch", "step", "checkpoint")
+_USUALLY_CHOSEN = re.compile(
+    r"test([ _-]?set)?|finished|success(ful)?|completed?|done|ok", re.IGNORECASE
+)
+
+
+def chosen_rows(frame: pandas.DataFrame, names: RowNames, where: str) -> pandas.DataFrame:
+    """Returns the rows that `--where` chooses."""
+    import pandas
+
+    for name, value in names.conditions:
+        if name not in frame:
+            raise UserError(
+                f"{where}: found no column {name!r} for --where={name}={value}, only {columns_of(frame)}; "
+                "name one of these"
+            )
+        cells = frame[name]
+        are_chosen = cells.astype(str).str.strip() == value
+        if cells.dtype.kind in "iuf" and re.fullmatch(r"[-+]?[\d.]+", value):
+            are_chosen |= cells == float(value)
+        if value == _LAST and not are_chosen.any():
+            numbers = pandas.to_numeric(cells, errors="coerce")
+            if numbers.isna().all():  # checkpoint-500
+                numbers = cells.astype(str).str.extract(r"(\d+)\D*$")[0].astype(float)
+            columns, _ = columns_by_role(frame, names.told, where)
+            runs = [columns[role] for role in ("arm", "seed", "run") if role in columns]
+            runs += [key for key in ("task", "evaluation_set", *TASK_NAMES) if key in frame]
+            runs = [key for key in dict.fromkeys(runs) if key != name]
+            most = (
+                numbers.groupby([frame[key] for key in runs], dropna=False).transform("max")
+                if runs
+                else numbers.max()
+            )
+            are_chosen = numbers == most
+        if not are_chosen.any():
+            values = [*dict.fromkeys(cells.dropna().astype(str))]
+            raise NoPredictionsError(
+                f"{where}: found no {value!r} in column {name!r}, only {listed(values)}; choose one, such as "
+                f"--where={shlex.quote(f'{name}={values[-1]}')}"
+            )
+        frame = frame[are_chosen].reset_index(drop=True)
+    return frame
 
 
 def _value_of(rows: Rows, names: ColumnNames, where: str) -> Rows:
@@ -520,7 +698,9 @@ def columns_by_role(
         if name in frame.columns and role != "by":
             take(role, [column for column in alike[name.lower()] if column == name])
         # Slices may be computed from other columns, and column names may contain seeds and arms.
-        may_lack = {"by": ("label", "length"), "seed": (COLUMNS,), "arm": (COLUMNS,)}.get(role, ())
+        may_lack = {
+            "by": ("label", "length"), "seed": (COLUMNS,), "arm": (COLUMNS, NO_ARM)
+        }.get(role, ())  # fmt: skip
         if name not in frame.columns and name not in may_lack:
             raise UserError(
                 f"{where}: found no column {name!r} for --{role}, only {columns_of(frame)}; name one of these"
@@ -528,7 +708,9 @@ def columns_by_role(
             )
     left_out: set[str] = set()
     for role, usual in USUAL_NAMES.items():
-        names = [name for name in usual if name in alike]
+        # A column `group` of slices names no arms.
+        by = user_names.get("by", "").lower() if role == "arm" else ""
+        names = [name for name in usual if name in alike and name != by]
         if role not in user_names and names and alike[names[0]][0] not in columns.values():
             take(role, alike[names[0]])
             left_out |= {*names} if role not in ("example", "cluster") else set()

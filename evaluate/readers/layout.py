@@ -11,11 +11,12 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from multiberts.evaluate.readers.log_folders import logs_by_task, logs_of_task
+from multiberts.evaluate.readers.rows import SPLITS
 from multiberts.runs import console
 from multiberts.runs.errors import UserError, counted
 
@@ -70,6 +71,7 @@ class SourceFile:
       seed: seed in the path, or None.
       is_numbered: whether the seed is a number without the word "seed", which a column of seeds overrides.
       run: run of the seed, if there are several.
+      split: word of a split in the path, such as `test`; empty without one.
     """
 
     path: Path
@@ -78,6 +80,7 @@ class SourceFile:
     seed: int | None = None
     is_numbered: bool = False
     run: int | None = None
+    split: str = ""
 
 
 def name_of(path: str | Path) -> str:
@@ -146,7 +149,7 @@ def source_files(paths: Sequence[str], task: str | None = None) -> list[SourceFi
         files = logs_of_task(by_task, task, root)
     predictions = _of_predictions(files, root)
     warn_of_left_out([*others, *(file for file in files if file not in {*predictions})], str(root))
-    return _by_seed(predictions, root)
+    return _with_splits(_by_seed(predictions, root), root)
 
 
 def tasks_of_logs(paths: Sequence[str]) -> list[str]:
@@ -169,10 +172,11 @@ def by_name(
     if not with_numbers and len({*stems}) < len(stems):
         names = stems
     arms, tasks = _split_tasks(names)
-    return [
+    named = [
         SourceFile(source.path, arm, task)
         for source, arm, task in zip(sources, _differing(arms), _differing(tasks), strict=True)
     ]
+    return _with_splits(named, root)
 
 
 def warn_of_doubtful(sources: Sequence[SourceFile], root: Path) -> None:
@@ -357,6 +361,34 @@ def _split_at(files: Sequence[Path], names: Sequence[_Cut]) -> list[SourceFile]:
     ]
 
 
+def _with_splits(sources: Sequence[SourceFile], root: Path) -> list[SourceFile]:
+    """Notes words such as `test`; if files have several, they name splits, and no arms or tasks."""
+    splits = [
+        next(filter(SPLITS.fullmatch, _words(_text(source.path, root))), "") for source in sources
+    ]
+    if len({*splits} - {""}) < 2:
+        return [replace(source, split=word) for source, word in zip(sources, splits, strict=True)]
+    return [
+        replace(
+            source, arm=_without(source.arm, word), task=_without(source.task, word), split=word
+        )
+        if word
+        else replace(source, task="", split=source.task or source.arm or "others")
+        for source, word in zip(sources, splits, strict=True)
+    ]
+
+
+def _without(name: str, word: str) -> str:
+    """Returns a name, or the parts of a path, without a word."""
+    parts = (
+        re.sub(rf"(?<![^{_BETWEEN}]){word}(?![^{_BETWEEN}])", "", part, flags=re.IGNORECASE)
+        for part in name.split("/")
+    )
+    return _joined(
+        [re.sub(rf"([{_BETWEEN}])[{_BETWEEN}]+", r"\1", part).strip(_BETWEEN) for part in parts]
+    )
+
+
 def _split_tasks(texts: Sequence[str]) -> tuple[list[str], list[str]]:
     """Separates known task names from texts, if all texts have one."""
     tasks = [_TASK.search(text) for text in texts]
@@ -381,9 +413,7 @@ def _plain(part: str) -> str:
     part = _TIME.sub("", part)
     for word in _words(part):
         if word in {*_PREDICTIONS, "results"}:
-            part = re.sub(
-                rf"(?<![^{_BETWEEN}]){word}(?![^{_BETWEEN}])", "", part, flags=re.IGNORECASE
-            )
+            part = _without(part, word)
     return re.sub(rf"([{_BETWEEN}])[{_BETWEEN}]+", r"\1", part).strip(_BETWEEN)
 
 

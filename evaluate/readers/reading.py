@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,11 @@ import numpy as np
 from multiberts.evaluate.readers.columns import (
     ColumnNames,
     RowNames,
+    account_for,
+    chosen_rows,
     columns_by_role,
     may_be_ids,
+    parting,
     settled,
     standard_rows,
     stripped,
@@ -56,6 +60,7 @@ from multiberts.evaluate.readers.rows import (
     NUMBERED,
     ONE_RUN,
     POSITION,
+    SPLITS,
     TASK_NAMES,
     TEXT_NAMES,
     USUAL_NAMES,
@@ -109,6 +114,10 @@ def read_arms_by_task(
         table = _read_npz(file, names or ColumnNames(), source.seed)
         if task is not None:
             raise NoTaskError(file)
+        if names is not None and names.where:
+            raise UserError(
+                f"{file}: arrays have no columns for --where={names.where}; leave it out"
+            )
         if source.seed is not None:
             _refuse_other_seed(file, source.seed, table.seeds, table.read.columns["seed"])
         return {"": {"": replace(table, read=replace(table.read, files=paths))}}
@@ -181,8 +190,14 @@ def read_tasks(
     if task is None and (of_logs := tasks_of_logs(paths)):
         return _read_each_task(paths, names, of_logs, may_name)
     where, root = described_paths(paths), root_of(paths)
-    sources, parts = _read_files(source_files(paths, task), names, where)
+    chosen = f"rows with {names.where}" * bool(names.where)
+    sources, names = _of_split(source_files(paths, task), names, where)
+    sources, parts = _read_files(sources, names, where)
     for source, part in zip(sources, parts, strict=True):
+        if names.where and not part.read.chosen:
+            raise UserError(
+                f"{source.path}: a log or arrays have no columns for --where={names.where}; leave it out"
+            )
         if source.seed is not None and not source.is_numbered:
             seeds_of_rows = part.roles["seed"].unique().tolist()
             _refuse_other_seed(source.path, source.seed, seeds_of_rows, part.read.columns["seed"])
@@ -215,7 +230,6 @@ def read_tasks(
         if source.is_numbered and columns["seed"] == BY_NAME:
             columns["seed"] = NUMBERED
     if columns["seed"] == NUMBERED:
-        _refuse_parts(sources, parts)
         warn_of_doubtful(sources, root)
     roles, further = (
         pandas.concat([getattr(part, name) for part in parts], ignore_index=True)
@@ -230,8 +244,10 @@ def read_tasks(
     possible_ids = dict.fromkeys(name for part in parts for name in part.possible_ids)
     unused = dict.fromkeys(name for part in parts for name in part.read.unused)
     distinguishing = dict.fromkeys(name for part in parts for name in part.distinguishing)
-    read = ReadAs(columns=columns, unused=[*unused])
-    rows = Rows(roles, further, read, [*possible_ids], distinguishing=[*distinguishing])
+    parting = dict.fromkeys(name for part in parts for name in part.parting)
+    group = parts[0].read.possible_cluster
+    read = ReadAs(columns=columns, unused=[*unused], chosen=chosen, possible_cluster=group)
+    rows = Rows(roles, further, read, [*possible_ids], None, [*distinguishing], [*parting])
     tasks: dict[str, Rows] = {}
     for task_name, unsettled in _by_task(rows, task, where).items():
         part = settled(unsettled, names, where)
@@ -245,6 +261,24 @@ def read_tasks(
         tasks[task_name] = replace(part, read=read)
         _warn_of_near_misses(part, where)
     return tasks
+
+
+def _of_split(
+    sources: Sequence[SourceFile], names: ColumnNames, where: str
+) -> tuple[Sequence[SourceFile], ColumnNames]:
+    """Returns the files of the split that `--where` names, if file names have one, and other conditions."""
+    splits = [*dict.fromkeys(filter(None, (source.split for source in sources)))]
+    wanted = dict(names.conditions).get("split")
+    if not splits or wanted is None:
+        return sources, names
+    if wanted not in splits:
+        raise UserError(
+            f"{where}: found no split {wanted!r} in the names of files, only {listed(splits)}; give one of "
+            f"these, such as --where=split={splits[0]}"
+        )
+    others = [f"{name}={value}" for name, value in names.conditions if name != "split"]
+    of_split = [replace(source, split="") for source in sources if source.split == wanted]
+    return of_split, replace(names, where=",".join(others) or None)
 
 
 def _read_each_task(
@@ -311,6 +345,10 @@ def _named_by_files(sources: Sequence[SourceFile], parts: Sequence[Rows]) -> lis
             part = part.with_role("task", source.task, BY_NAME)
         if source.run is not None and "run" not in part.roles:
             part = part.with_role("run", source.run, BY_NAME)
+        if source.split and "split" not in part.further and part.log is None:
+            read = replace(part.read, columns={**part.read.columns, "split": BY_NAME})
+            further = part.further.assign(split=source.split)
+            part = replace(part, further=further, parting=[*part.parting, "split"], read=read)
         named.append(part)
     return named
 
@@ -319,8 +357,9 @@ def _shared(sources: Sequence[SourceFile], parts: Sequence[Rows]) -> str:
     """Returns in words which two files hold the same seed, unless their ids differ; otherwise ""."""
     first: dict[tuple, tuple[Path, Rows]] = {}
     for source, part in zip(sources, parts, strict=True):
-        keys = [name for name in ("arm", "task", "seed", "run") if name in part.roles]
-        for key in part.roles[keys].drop_duplicates().itertuples(index=False, name=None):
+        frame = part.roles.assign(**{name: part.further[name] for name in part.parting})
+        keys = [name for name in ("arm", "task", "seed", "run", *part.parting) if name in frame]
+        for key in frame[keys].drop_duplicates().itertuples(index=False, name=None):
             path, first_part = first.setdefault(key, (source.path, part))
             if first_part is part or (
                 all("example" in rows.roles for rows in (part, first_part))
@@ -330,16 +369,6 @@ def _shared(sources: Sequence[SourceFile], parts: Sequence[Rows]) -> str:
             called = ", ".join(f"{name} {value}" for name, value in zip(keys, key, strict=True))
             return f"{path} and {source.path} both hold {called}"
     return ""
-
-
-def _refuse_parts(sources: Sequence[SourceFile], parts: Sequence[Rows]) -> None:
-    """Refuses files with numbers like seeds in their names, but with different examples."""
-    ids = [{*part.roles["example"]} for part in parts if "example" in part.roles]
-    if len(ids) == len(parts) > 1 and all(ids[0].isdisjoint(others) for others in ids[1:]):
-        raise UserError(
-            f"{sources[0].path} and {sources[1].path} share no example, so that their numbers cannot be of "
-            "seeds; write the parts of a run into one file"
-        )
 
 
 def _refuse_other_seed(file: Path, number: int, seeds: Sequence[object], column: str) -> None:
@@ -370,6 +399,7 @@ def _warn_of_near_misses(rows: Rows, path: str) -> None:
 def _by_task(rows: Rows, task: str | None, path: str) -> dict[str, Rows]:
     """Returns the rows by task ("" without a name), without the column of tasks."""
     if "task" not in rows.roles:
+        rows = _accounted(rows, path)
         if task is not None:
             raise NoTaskError(path)
         return {"": rows}
@@ -381,7 +411,21 @@ def _by_task(rows: Rows, task: str | None, path: str) -> dict[str, Rows]:
             f"--task={tasks[0]}, or let the names of all files have one (seed0_rte.csv)"
         )
     without_names = replace(rows, roles=rows.roles.drop(columns="task"))
-    return {name: without_names.where(column == name) for name in chosen_tasks(task, tasks, path)}
+    return {
+        name: _accounted(without_names.where(column == name), path)
+        for name in chosen_tasks(task, tasks, path)
+    }
+
+
+def _accounted(rows: Rows, path: str) -> Rows:
+    """Returns the rows without the columns that may part them, see `account_for`."""
+    parts = rows.further[[*rows.parting]]
+    if parts.empty:
+        return rows
+    by_name = ", names of files" * (rows.read.columns.get("split") == BY_NAME)
+    pooled = account_for(rows.roles, parts, path + by_name)
+    read = replace(rows.read, pooled=pooled.strip())
+    return replace(rows, further=rows.further.drop(columns=parts.columns), parting=[], read=read)
 
 
 def _read_file(
@@ -524,20 +568,36 @@ def _standard(
     refuse_fields(Path(path), frame.columns)
     if not len(frame):
         raise UserError(f"{path} has no rows below the names of its columns; write the predictions")
+    frame = chosen_rows(frame, names, str(path))
+    of_where = [name for name, _ in names.conditions]
+    chosen = f"rows with {names.where}" * bool(names.where)
     if set(frame.columns) >= _EXPORTED:
-        return _trained(frame, names, str(path))
+        rows = _trained(frame, names, str(path))
+        return replace(rows, read=replace(rows.read, chosen=chosen))
     frame = _with_rows_of_tasks(frame, names)
     rows = standard_rows(frame, names, str(path), seed)
-    rows = replace(rows, distinguishing=_distinguishing(frame, rows))
+    unused = [name for name in rows.read.unused if name not in of_where]
+    read = replace(rows.read, chosen=chosen, unused=unused)
+    rows = replace(rows, distinguishing=_distinguishing(frame, rows), read=read)
     columns = [name for name in ("task", "evaluation_set") if name in frame] or [
-        name for name in TASK_NAMES if name in frame and frame[name].nunique() > 1
+        name
+        for name in TASK_NAMES
+        if name in frame
+        and frame[name].nunique() > 1
+        and not frame[name].drop_duplicates().astype(str).str.fullmatch(SPLITS).any()
     ][:1]
     columns = [name for name in columns if name not in rows.read.columns.values()]
+    parting_columns = parting(frame, {*columns, *rows.read.columns.values(), *names.told.values()})
+    # A table with a column per run repeats its rows for each run.
+    indices = np.arange(len(rows)) % len(frame)
     if columns:
-        # A table with a column per run repeats its rows for each run.
-        indices = np.arange(len(rows)) % len(frame)
         parts = [frame[name].astype(str).take(indices).reset_index(drop=True) for name in columns]
         rows = replace(rows, roles=rows.roles.assign(task=parts[0].str.cat(parts[1:], sep="/")))
+    if parting_columns:
+        of_rows = frame[parting_columns].take(indices).reset_index(drop=True)
+        further = rows.further.drop(columns=parting_columns, errors="ignore")
+        further = further.assign(**{name: of_rows[name] for name in of_rows})
+        rows = replace(rows, further=further, parting=parting_columns)
     return rows
 
 
@@ -549,7 +609,7 @@ def _with_rows_of_tasks(frame: pandas.DataFrame, names: ColumnNames) -> pandas.D
     of_tasks = [
         name for name in frame if is_known_task(str(name)) and frame[name].dtype.kind in "iuf"
     ]
-    user_roles = {role for role, name in asdict(names).items() if name is not None}
+    user_roles = {*names.told}
     usual = {name for role in ("prediction", "label", "example") for name in USUAL_NAMES[role]}
     if len(of_tasks) < 2 or user_roles - {"arm", "seed", "run"} or {"task", *usual} & {*frame}:
         return frame
@@ -590,7 +650,7 @@ def _trained(frame: pandas.DataFrame, names: ColumnNames, where: str) -> Rows:
     frame = frame[last].drop(columns="epochs").reset_index(drop=True)
     if "label" in frame and frame["label"].isna().all():
         frame = frame.drop(columns="label")
-    user_names = {role: name for role, name in asdict(names).items() if name is not None}
+    user_names = names.told
     columns, _ = columns_by_role(frame, user_names, where)
     # Scores and clusters are further columns unless the user names them.
     columns = {
@@ -735,7 +795,7 @@ def _read_npz(path: Path, names: ColumnNames, seed: int | None) -> ArmTable:
                 "file, np.savez('seed_0.npz', y_pred=..., y_true=...), or each example's score"
             )
         arrays = {"scores": arrays[""]}
-    table = table_of_arrays(arrays, str(path), asdict(names))
+    table = table_of_arrays(arrays, str(path), names.told)
     if seed is None or len(table.keys) > 1 or table.read.columns["seed"] != POSITION:
         return table
     columns = {**table.read.columns, "seed": BY_NAME}
@@ -743,9 +803,10 @@ def _read_npz(path: Path, names: ColumnNames, seed: int | None) -> ArmTable:
 
 
 def _read_columns(path: Path) -> pandas.DataFrame:
-    """Reads Parquet, or a file or folder saved by Hugging Face `datasets`; a split is a task."""
+    """Reads Parquet, or a file or folder saved by Hugging Face `datasets`; its only split is a task."""
     # Other programs' metadata for pandas may be damaged, so columns are read by name only.
     frame: pandas.DataFrame = read_columnar(path).to_pandas(ignore_metadata=True)
-    if (path.parent / "dataset_dict.json").is_file():
+    described_splits = path.parent / "dataset_dict.json"
+    if described_splits.is_file() and len(json.loads(described_splits.read_text())["splits"]) == 1:
         frame["task"] = path.name
     return frame

@@ -34,7 +34,7 @@ RUN_NAMES = ("finetune_seed", "run", "repeat")
 USUAL_NAMES: dict[str, tuple[str, ...]] = {
     "arm": ("arm", "procedure", "model", "system", "condition", "method", "group"),
     "seed": (*SEED_NAMES, "seed_id"),
-    "run": ("finetune_seed", "run", "epoch", "repeat"),
+    "run": ("finetune_seed", "run", "repeat"),
     "example": (
         "example_id", "example", "doc_id", "sample_id", "question_id", "instance_id", "guid", "id",
         "idx", "index", "row_id", "item",
@@ -76,6 +76,20 @@ TEXT_NAMES = (
 )  # fmt: skip
 # Other names of columns of tasks than "task", if they have several values.
 TASK_NAMES = ("task_name", "benchmark", "dataset", "dataset_name", "subtask", "subset")
+# Columns that part the rows of a run: chosen by `--where`, asked about, or named in the first line.
+PARTING = (
+    "split", "subset", "dataset", "set", "partition", "phase", "epoch", "step", "checkpoint", "state",
+    "status", "fold", "cv_fold", "domain",
+)  # fmt: skip
+SPLITS = re.compile(
+    r"(train(ing)?|dev(elopment)?|val(id(ation)?)?|test(ing)?|eval(uation)?|h[eo]ld[ _-]?out)([ _-]?set)?",
+    re.IGNORECASE,
+)
+FOLDS = re.compile(r"((cv|k)[ _-]?)?(fold|split)s?([ _-]?(id|idx|index|number))?", re.IGNORECASE)
+POOLED = "are pooled."
+FOLDS_ARE_IN = 'as in docs/statistics.md, "Scores of folds"'
+# Columns of what several examples may be about.
+GROUP_NAMES = ("passage", "document", "doc", "context", "story")
 # Facts of an example that harnesses record, equal for all models.
 FACT_NAMES = ("doc_hash", "target")
 
@@ -119,7 +133,9 @@ class ReadAs:
       files: files that were read; None for data in memory.
       logged_metric: a log's name of the metric; empty if the files name none.
       one_checkpoint: whether the seeds are fine-tuning seeds of one checkpoint.
-      chosen: step and learning rate of the selected runs, in words.
+      chosen: rows chosen by `--where`, or step and learning rate of the selected runs, in words.
+      pooled: sentences on columns whose values are pooled, such as domains.
+      possible_cluster: column of texts that several examples share, which may be clusters.
       more_is_better: whether more or less of the scores is better, as the user or a log says.
     """
 
@@ -131,6 +147,8 @@ class ReadAs:
     logged_metric: str = ""
     one_checkpoint: bool = False
     chosen: str = ""
+    pooled: str = ""
+    possible_cluster: str = ""
     more_is_better: bool | None = None
 
     def attributes(self) -> dict[str, Any]:
@@ -157,6 +175,7 @@ class Rows:
       possible_ids: further columns that are dropped unless they are ids.
       log: time, model and settings of a log; None for other files.
       distinguishing: columns that distinguish repeated rows of one run and example.
+      parting: further columns that may part the rows of a run, see `columns.account_for`.
     """
 
     roles: pandas.DataFrame
@@ -165,6 +184,7 @@ class Rows:
     possible_ids: Sequence[str] = ()
     log: Mapping[str, str] | None = None
     distinguishing: Sequence[str] = ()
+    parting: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.roles)
@@ -186,6 +206,14 @@ class Rows:
         """Returns all columns; a role has precedence over a further column of the same name."""
         names = [name for name in self.further if name not in self.roles]
         return self.roles.assign(**{name: self.further[name] for name in names})
+
+    @property
+    def arms(self) -> dict[str, Rows]:
+        """Returns the rows of each arm by name, "" without a name."""
+        if "arm" not in self.roles:
+            return {"": self}
+        names = self.roles["arm"]
+        return {str(name): self.where(names == name) for name in names.unique()}
 
     @property
     def runs(self) -> NDArray[np.int64]:
@@ -282,11 +310,8 @@ def arms_of_rows(rows: Rows, where: str) -> dict[str, ArmTable]:
                 f"{where}: column {name!r}: found {counted(int(roles[name].isna().sum()), 'row')} without a "
                 "value; fill them in or leave these rows out"
             )
-    arms = {"": rows}
-    if "arm" in roles:
-        arms = {str(name): rows.where(roles["arm"] == name) for name in roles["arm"].unique()}
     try:
-        return {name: _table(arm_rows) for name, arm_rows in arms.items()}
+        return {name: _table(arm_rows) for name, arm_rows in rows.arms.items()}
     except UserError as error:
         raise UserError(f"{where}: {error}") from error
 
@@ -334,6 +359,7 @@ def _table(rows: Rows) -> ArmTable:
     if len(rows) == shape[0] * shape[1]:
         table = np.empty(shape, dtype=values.dtype)
     else:  # missing rows: None among texts, as NaN is an empty cell
+        check_examples(rows)
         numeric = values.dtype.kind in "biuf"
         table = np.full(shape, np.nan) if numeric else np.full(shape, None, dtype=object)
     table.reshape(-1)[cells] = values
@@ -360,6 +386,33 @@ def _table(rows: Rows) -> ArmTable:
         of_examples,
         read=replace(rows.read, identifying=identifying),
     )
+
+
+def check_examples(rows: Rows, where: str = "") -> None:
+    """Refuses runs of one arm most of whose examples differ: they are parts of data, not seeds."""
+    import pandas
+
+    runs, codes = rows.runs, pandas.factorize(rows.roles["example"])[0]
+    is_whole = len(rows) == (runs.max() + 1) * (codes.max() + 1)
+    if is_whole or runs.max() == 0 or rows.read.columns["example"] in (POSITION, ONE_SCORE):
+        return
+    some = np.unique(np.linspace(0, runs.max(), 50).astype(int))  # enough for a median
+    has = np.zeros((len(some), codes.max() + 1), np.float32)
+    place = np.searchsorted(some, runs)
+    kept = some[np.minimum(place, len(some) - 1)] == runs
+    has[place[kept], codes[kept]] = 1
+    sizes = has.sum(axis=1)
+    first, second = np.triu_indices(len(some), 1)
+    share = np.median((has @ has.T)[first, second] / np.minimum(sizes[first], sizes[second]))
+    if share < 1 / 2:
+        of_arm = f" of {rows.roles['arm'].iloc[0]}" if "arm" in rows.roles else ""
+        part = "no example" if share == 0 else f"only {100 * share:.0f} % of their examples"
+        raise UserError(
+            f"{where}the runs{of_arm} (seeds: {rows.read.columns['seed']}) share {part}, expected the same "
+            "examples of each; if ids go on from seed to seed, number the examples of each seed alike; write "
+            "the parts of a run into one file, or under one seed; for folds and random splits compute one "
+            f"score each, and test them {FOLDS_ARE_IN}"
+        )
 
 
 def _is_rounded(example: Hashable) -> bool:

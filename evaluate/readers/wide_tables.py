@@ -43,6 +43,13 @@ _WORD_LAST = re.compile(rf"(?:(?P<arm>.+?){GAP}+)??(?P<word>{_WORD})", re.IGNORE
 _WORD_FIRST = re.compile(rf"(?P<word>{_WORD}){GAP}+(?P<arm>.+)", re.IGNORECASE)
 
 
+# Words for what is measured name no arm, as in `rmse_seed_0`.
+_MEASURES = {
+    "auc", "bleu", "brier", "cer", "cost", "ece", "error", "latency", "latency_ms", "log_loss", "mae", "mse",
+    "nll", "perplexity", "ppl", "r2", "rmse", "rouge", "time", "time_s", "wer",
+}  # fmt: skip
+
+
 class _RunColumn(NamedTuple):
     """A column of one run, with the arm, seed, role and role's word in its name, if any."""
 
@@ -226,6 +233,8 @@ def _run_columns(numbered: Iterable[str], by_number: bool) -> list[_RunColumn]:
     for column, stem, seed in stems:
         match = _WORD_LAST.fullmatch(stem) or (first[stem] if num_roles > 1 else None)
         arm, word = (match["arm"] or "", match["word"]) if match else (stem, "")
+        if re.sub(GAP, "_", arm.lower()) in _MEASURES:
+            arm = ""
         columns.append(_RunColumn(column, arm, seed, *_role_of(word)))
     return columns
 

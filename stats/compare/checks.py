@@ -194,7 +194,7 @@ def notes_of_clusters(arm: Arm) -> list[str]:
     ]
 
 
-def notes_of(arm: Arm, design: str) -> list[str]:
+def notes_of(arm: Arm, design: str, *, has_no_clusters: bool = True) -> list[str]:
     """Returns notes for readers on an arm; `{arm}` is replaced by its name."""
     notes = []
     seed, is_file = arm.read.columns.get("seed"), arm.read.files is not None
@@ -209,6 +209,13 @@ def notes_of(arm: Arm, design: str) -> list[str]:
         notes.append(
             "The seeds of {arm} are fine-tuning seeds of one checkpoint: the result is about this "
             "checkpoint only, and not about pre-training again."
+        )
+    if arm.read.pooled:
+        notes.append(arm.read.pooled)
+    if has_no_clusters and (name := arm.read.possible_cluster):
+        notes.append(
+            f"Several examples share each value of {name!r}: if they depend on each other, the interval is "
+            f"too short; --cluster={name} (in Python cluster={name!r} of stats.read) takes them as one."
         )
     if arm.observed is not None:
         missing = int((~arm.observed).sum())

@@ -103,8 +103,8 @@ def prepare_arms(
         arms = list(align(arms[0], arms[1]))
         check_aligned(arms)
     check_scales(arms, metric)
-    notes = [notes_of(arm, design) for arm in arms]
     clusters = task.clusters
+    notes = [notes_of(arm, design, has_no_clusters=clusters is None) for arm in arms]
     if clusters is None and any("cluster" in arm.read.columns for arm in arms):
         clusters = "cluster"
     if clusters is not None:

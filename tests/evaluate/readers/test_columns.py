@@ -169,16 +169,11 @@ def test_usual_names_are_not_warned_of(tmp_path: Path, capsys: pytest.CaptureFix
     assert capsys.readouterr().err == ""
 
 
-def test_averaged_epochs_and_broken_links_are_warned_of(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pd.concat([rows().assign(epoch=epoch) for epoch in (1, 2, 3)]).to_csv(
-        tmp_path / "all.csv", index=False
-    )
+def test_broken_links_are_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows().to_csv(tmp_path / "all.csv", index=False)
     (tmp_path / "gone.csv").symlink_to(tmp_path / "nowhere.csv")
     read_rows(str(tmp_path))
     printed = capsys.readouterr().err
-    assert re.search(r"3 epochs .*\(1, 2, 3\) .*averaged", printed)
     assert re.search(r"gone\.csv .*left out: .*link", printed)
 
 

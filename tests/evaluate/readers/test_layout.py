@@ -282,7 +282,7 @@ def test_numbers_of_files_with_other_examples_are_not_seeds(tmp_path: Path) -> N
     for part in range(3):
         rows = table("ours", part).assign(id=[f"q{part}{number}" for number in range(5)])
         write(tmp_path / f"part-{part}.csv", rows)
-    with pytest.raises(UserError, match="share no example, so that their numbers cannot"):
+    with pytest.raises(UserError, match="share no example, .*parts of a run into one file"):
         read_arms(str(tmp_path))
 
 

@@ -259,7 +259,7 @@ SAMPLES = Path(__file__).parents[2] / "samples"
         ("inspect/eval", {"score": "match"}, None, 4, 6, 0.75),
         ("inspect/json", {"score": "includes"}, None, 2, 3, 5 / 6),
         ("hugging_face/datasets", {}, None, 2, 20, 0.525),
-        ("hugging_face/splits", {}, "test", 2, 14, 0.4286),
+        ("hugging_face/splits", {"where": "split=test"}, None, 2, 14, 0.4286),
         ("hugging_face/evaluate", {}, None, 2, 20, 0.525),
         ("helm", {}, None, 2, 4, 0.0),
         ("helm", {"score": "num_references"}, None, 2, 4, 2.0),
