@@ -16,6 +16,7 @@ from multiberts.evaluate.readers.reading import (
     described_paths,
     labels_by_id,
     read_arms_by_task,
+    refuse_where,
 )
 from multiberts.evaluate.readers.rows import ArmTable
 from multiberts.report.prediction_sets import PredictionSet
@@ -53,10 +54,10 @@ def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[s
     Args:
       data: path of a table (CSV, TSV, JSON lines, JSON, Parquet), long or with one column per run; of arrays
         (`.npz`, `.npy`); of a folder of such files, one per seed, or of finished fine-tuning runs; or of
-        outputs of lm-evaluation-harness, Inspect, HELM or Hugging Face `datasets`, one folder per seed (see
-        `evaluate.readers.reading.read_arms_by_task`). Or a list of such paths with seed and arm in their
-        names. Or a table in memory: a data frame (pandas, polars), a list or dict of frames with one arm
-        each, a `datasets.Dataset`, a list of rows, a dict of columns, or a dict of arrays as in a `.npz`
+        outputs of lm-evaluation-harness, Inspect, HELM or Hugging Face `datasets`, one folder per seed. Or a
+        list of such paths with seed and arm in their names. Or a table in memory: a data frame (pandas,
+        polars), a list or dict of frames with one arm each, a `datasets.Dataset`, a list of rows, a dict of
+        columns, or a dict of arrays as in a `.npz`
         file.
       task: task to read, if files or a column `task` have several; for finished runs "<task>/<evaluation
         set>", or only one of the two.
@@ -91,7 +92,7 @@ def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[s
     check_keywords("read", columns, _ROLES)
     with as_data_errors():
         if holds_runs(data):  # one arm per procedure and step
-            _refuse_where(label, columns.get("where"))
+            refuse_where(label, columns.get("where"))
             every, _ = prediction_sets_of_runs(finished_runs(label))
             sets = _wanted_sets(every, label, task)
             only_task(sorted({each.set_name for each in sets}), label)
@@ -116,14 +117,6 @@ def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[s
 _ROLES = [field.name for field in fields(SliceNames)]
 
 
-def _refuse_where(path: str, where: str | None) -> None:
-    if where:
-        raise UserError(
-            f"{path} holds finished runs, which have no columns for --where={where}; leave it out, and "
-            "take an evaluation set with --task"
-        )
-
-
 def _tasks_of_each(
     groups: Sequence[Sequence[str]],
     task: str | None,
@@ -138,7 +131,7 @@ def _tasks_of_each(
 
     def tasks_at(paths: Sequence[str], names: Mapping[str, str | None], task: str | None) -> Any:
         if seeds == "finetune" or holds_runs(paths[0]):
-            _refuse_where(paths[0], names.get("where"))
+            refuse_where(paths[0], names.get("where"))
             return _tasks_of_runs(paths[0], task, steps, seeds, len(groups) == 1)
         if steps:
             raise UserError(

@@ -35,6 +35,7 @@ from multiberts.evaluate.readers.reading import (
     is_table_of_runs,
     labels_by_id,
     read_arms_by_task,
+    refuse_where,
     tasks_in_memory,
 )
 from multiberts.evaluate.readers.rows import (
@@ -137,10 +138,7 @@ def tasks_in(
             if {"predictions", "scores"} & {*data}:
                 if task is not None:
                     raise NoTaskError(label)
-                if names.where:
-                    raise DataError(
-                        f"{label}: arrays have no columns for where={names.where!r}; leave it out"
-                    )
+                refuse_where(label, names.where)
                 arrays = {name: np.asarray(_as_array(column)) for name, column in data.items()}
                 return {"": {"": table_of_arrays(arrays, label)}}
             if is_table_of_runs(data) or (columns is not None and all(map(_is_row, data.values()))):

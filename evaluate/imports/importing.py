@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 from multiberts.evaluate.imports.coreference_groups import read_coreference_groups
@@ -84,12 +84,9 @@ def import_predictions(settings: PredictionImport) -> list[Path]:
     given = str(settings.questions)
     name = settings.procedure or Path(source).name.removesuffix(".gz").removesuffix(".json")
     seeds = (settings.pretrain_seed, settings.finetune_seed)
-    columns = ColumnNames(
-        **{field.name: getattr(settings, field.name) for field in fields(ColumnNames)}
-    )
     readers: dict[str, Callable[[], Iterable[ImportedRun]]] = {
         "files": lambda: read_other_programs(
-            source, columns, task, settings.metric, settings.procedure
+            source, settings, task, settings.metric, settings.procedure
         ),
         "multiberts": lambda: read_release(source),
         "multiberts_coreference": lambda: read_coreference_groups(source),

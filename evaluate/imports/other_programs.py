@@ -73,8 +73,7 @@ def read_other_programs(
         where = f"{path.name}, {task_name}"
         read, frame = described(rows.read.columns), rows.frame()
         read += f", {rows.read.chosen}" * bool(rows.read.chosen)
-        for of_arm in rows.arms.values():
-            check_examples(of_arm, f"{where}: ")
+        check_examples(rows, f"{where}: ")
         if rows.read.columns.get("seed") == BY_TIME:
             warn(
                 f"{where}: repeats of an evaluation are written as pre-training seeds, as runs have no "

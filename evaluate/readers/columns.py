@@ -17,13 +17,10 @@ from multiberts.evaluate.readers.rows import (
     ARM_COLUMNS,
     BY_NAME,
     FACT_NAMES,
-    FOLDS,
     FOLDS_ARE_IN,
-    GROUP_NAMES,
     INDEX,
     ONE_RUN,
     ONE_SCORE,
-    PARTING,
     POOLED,
     POSITION,
     SCORE_OR_LABEL,
@@ -73,22 +70,7 @@ class RowNames:
     @property
     def told(self) -> dict[str, str]:
         """Returns the names that the user gave, by role."""
-        named = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {role: name for role, name in named.items() if name is not None and role in _TOLD}
-
-    @property
-    def conditions(self) -> list[tuple[str, str]]:
-        """Returns columns and values of `where`, the last of a number at the end."""
-        parts = [part.strip() for part in (self.where or "").split(",") if part.strip()]
-        if wrong := [part for part in parts if "=" not in part]:
-            raise UserError(
-                f"found {wrong[0]!r} in --where={self.where}, expected COLUMN=VALUE; write it so, several "
-                "with a comma between them (split=test,epoch=last)"
-            )
-        pairs = [
-            (name.strip(), value.strip()) for name, _, value in (p.partition("=") for p in parts)
-        ]
-        return sorted(pairs, key=lambda pair: pair[1] == _LAST)
+        return {role: name for role in _TOLD if (name := getattr(self, role, None)) is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,10 +92,19 @@ class SliceNames(ColumnNames):
     by: str | None = None
 
 
+# Columns that part the rows of a run: chosen by `--where`, asked about, or named in the first line.
+PARTING = {
+    "split", "subset", "dataset", "set", "partition", "phase", "epoch", "step", "checkpoint", "state",
+    "status", "fold", "cv_fold", "domain",
+}  # fmt: skip
+_TIMES, _STATES = ("epoch", "step", "checkpoint"), ("state", "status")
+_USUALLY_CHOSEN = re.compile(r"test([ _-]?set)?|finished|success(ful)?|completed?|done|ok", re.I)
+_FOLDS = re.compile(r"((cv|k)[ _-]?)?(fold|split)s?([ _-]?(id|idx|index|number))?", re.I)
+# Texts that several examples may be about.
+_GROUPS = {"passage", "doc", "document", "context", "story"}
 ROLES = tuple(field.name for field in fields(ColumnNames) if field.name != "where")
 _TOLD = (*ROLES, "by")
-# `--arm=none`: no column is of arms. `--where=epoch=last`: the largest number of each run.
-NO_ARM, _LAST = "none", "last"
+NO_ARM = "none"
 
 
 def standard_rows(
@@ -122,14 +113,8 @@ def standard_rows(
     """Finds the role of every column of a table.
 
     Args:
-      frame: long, one row per run and example; or wide, one row per example and one column per run, named
-        with the word seed or run and a number (`seed_0`, `base_seed_1`), or with the seed `columns` only a
-        number (`base_1`).
+      frame: long, one row per run and example; or wide, see `wide_tables`.
       seed: seed of all rows, if no column has seeds (one file per seed).
-
-    Returns:
-      Rows with the roles `seed`, `prediction` or `score` (or both, see `settled`), and with `arm`, `run`,
-      `example`, `label`, `cluster` and `by` if the table has them.
 
     Examples:
       >>> import pandas
@@ -163,7 +148,8 @@ def standard_rows(
     lacks = ["seeds"] * (not has_seeds and not is_one)
     lacks += ["predictions or scores"] * (not has_values)
     if lacks:
-        account_for(roles, frame[parting(frame, {*columns.values(), *user_names.values()})], where)
+        parts = frame[parting(frame, {*columns.values(), *user_names.values()})]
+        account_for(Rows(roles.assign(**parts), frame), where)
         raise _ask(frame, columns, lacks, where)
     if "seed" not in columns:
         roles["seed"] = "one" if is_one else seed
@@ -184,9 +170,7 @@ def standard_rows(
     unused = [*more, *unused]
     accounted = {*further_columns, *unused, "task", "evaluation_set", user_names.get("by")}
     unused += [name for name in further if name not in accounted]
-    groups = [name for name in further if name.lower() in GROUP_NAMES and name not in read.values()]
-    read_as = ReadAs(columns=read, unused=unused, possible_cluster=next(iter(groups), ""))
-    further_columns += [name for name in groups[:1] if name not in further_columns]
+    read_as = ReadAs(columns=read, unused=unused)
     return replace(rows, further=further[further_columns], possible_ids=ids, read=read_as)
 
 
@@ -338,10 +322,6 @@ def settled(rows: Rows, names: ColumnNames, where: str) -> Rows:
     runs, and the label if it is constant while predictions differ. Without a column of a usual name, the ids
     are the first column with distinct values within a run and the same values in all runs; without such a
     column, rows are numbered per run.
-
-    Returns:
-      The rows, with the role `example` and one of `prediction` and `score`; `read` has the columns that
-      identify examples, and the unused columns.
     """
     if {"prediction", "score"} <= {*rows.roles}:
         rows = _value_of(rows, names, where)
@@ -349,15 +329,13 @@ def settled(rows: Rows, names: ColumnNames, where: str) -> Rows:
         _refuse_classes(rows, where)
     if "score" in rows.roles:
         rows = replace(rows, roles=rows.roles.assign(score=_numbers(rows, where)))
+    if names.cluster in rows.further and "cluster" not in rows.roles:  # of a log
+        rows = rows.with_role("cluster", rows.further[names.cluster], str(names.cluster))
     rows = _with_ids(rows, names, where)
     _refuse_folds(rows.read.columns, where)
-    if (
-        "arm" in rows.roles
-        and names.arm is None
-        and rows.read.columns.get("arm", "").lower() in USUAL_NAMES["arm"]
-    ):
+    if names.arm is None and rows.read.columns.get("arm", "").lower() in USUAL_NAMES["arm"]:
         _refuse_groups(rows, where)
-    rows = _with_possible_cluster(rows)
+    rows = replace(rows, read=replace(rows.read, possible_cluster=_possible_cluster(rows)))
     if rows.read.columns.get("score", "").lower() == "loss":
         rows = replace(rows, read=replace(rows.read, logged_metric="loss"))
     return rows
@@ -365,138 +343,109 @@ def settled(rows: Rows, names: ColumnNames, where: str) -> Rows:
 
 def _refuse_folds(columns: Mapping[str, str], where: str) -> None:
     """Refuses scores of whole folds, which share training data."""
-    named = [columns[role] for role in ("seed", "run", "example") if role in columns]
-    folds = [name for name in named if FOLDS.fullmatch(name)]
-    if folds and "score" in columns and columns.get("example") in (ONE_SCORE, POSITION, *folds):
-        raise _of_folds(folds[0], where)
-
-
-def _of_folds(name: str, where: str) -> UserError:
-    return UserError(
-        f"{where}: found scores by {name!r}, expected runs or examples that do not depend on each other: "
-        f"scores of folds and random splits share training data, and p is far too small; test them "
-        f"{FOLDS_ARE_IN}, or give each example's predictions, with a column of seeds"
-    )
+    for name in [columns[role] for role in ("seed", "run", "example") if role in columns]:
+        is_whole = columns.get("example", name) in (ONE_SCORE, POSITION, name)
+        if _FOLDS.fullmatch(name) and is_whole and "score" in columns:
+            raise UserError(
+                f"{where}: found scores by {name!r}, expected runs that do not depend on each other: folds "
+                "and random splits share training data, so that p is far too small; test them "
+                f"{FOLDS_ARE_IN}, or give each example's predictions, with a column of seeds"
+            )
 
 
 def _refuse_groups(rows: Rows, where: str) -> None:
     """Refuses arms of a usual name that share no example: people or languages, not models."""
     examples, arms = rows.roles["example"], rows.roles["arm"]
-    if len(rows) == 0 or arms[examples == examples.iloc[0]].nunique() > 1 or arms.nunique() < 2:
-        return
-    if not rows.roles[["arm", "example"]].drop_duplicates()["example"].duplicated().any():
+    of_first = examples == examples.iloc[0]
+    if arms[of_first].nunique() < arms.nunique():
+        of_first = examples.isin(examples[arms == arms.iloc[0]])
+    if arms[of_first].nunique() < arms.nunique():
         name = rows.read.columns["arm"]
         raise UserError(
             f"{where}: the values of {name!r} ({listed(arms.unique())}) share no example, so that they are "
-            f"groups of examples and no models; give --arm={NO_ARM} to read them together, and compare with "
-            f"--by={name} for a result of each"
+            f"groups and no models; give --arm={NO_ARM} to read them together, and compare with --by={name} "
+            "for each of them"
         )
 
 
-def _with_possible_cluster(rows: Rows) -> Rows:
-    """Keeps the name of a column of texts that several examples share, if clusters are unknown."""
-    name, examples = rows.read.possible_cluster, rows.roles["example"]
-    if not name:
-        return rows
-    groups, num_examples = rows.further[name], examples.nunique()
-    is_cluster = "cluster" not in rows.roles and 2 <= groups.nunique() <= num_examples / 2
-    if is_cluster:
-        of_examples = rows.further[[name]].assign(**{"": examples}).drop_duplicates()
-        is_cluster = len(of_examples) == num_examples and not groups.isna().any()
-    kept = is_text(name) or name in rows.read.identifying
-    further = rows.further if kept else rows.further.drop(columns=name)
-    read = replace(rows.read, possible_cluster=name if is_cluster else "")
-    return replace(rows, further=further, read=read)
+def _possible_cluster(rows: Rows) -> str:
+    """Returns a column of texts that several examples share, if clusters are unknown."""
+    names = [] if "cluster" in rows.roles else [n for n in rows.further if n.lower() in _GROUPS]
+    for name in names:
+        pairs = rows.roles[["example"]].assign(value=rows.further[name]).drop_duplicates()
+        most = pairs["example"].nunique() / 2
+        if len(pairs) == 2 * most and 2 <= pairs["value"].nunique() <= most:
+            return str(name)
+    return ""
 
 
-def parting(frame: pandas.DataFrame, accounted: Collection[str]) -> list[str]:
-    """Returns the columns that may part the rows of a run, but for those with a role."""
+def parting(frame: pandas.DataFrame, accounted: Collection[str] = ()) -> list[str]:
+    """Returns the columns without a role that may part the rows of a run."""
     return [name for name in frame if str(name).lower() in PARTING and name not in accounted]
 
 
-def account_for(roles: pandas.DataFrame, parts: pandas.DataFrame, where: str) -> str:
+def account_for(rows: Rows, where: str) -> Rows:
     """Refuses columns that part the rows of a run, such as splits and epochs; nothing is chosen silently.
 
     Returns:
-      Sentences on columns whose values are pooled, as every example of a run has one value.
+      The rows without such columns. `read` has those whose values are pooled: an example of a run has one.
     """
-    keys = [role for role in ("arm", "seed", "run") if role in roles]
-    runs = np.asarray(roles.groupby(keys, dropna=False).ngroup()) if keys else np.zeros(len(roles))
-    has_ids, pooled = "example" in roles, ""
-    for name in parts:
-        rows = roles[["example"] * has_ids].assign(run=runs, value=parts[name])
-        rows = rows[rows["value"].notna()]
-        of_examples = rows.drop(columns="run").drop_duplicates() if has_ids else rows
-        sizes = of_examples["value"].value_counts(sort=False)
+    roles, pooled = rows.roles, ""
+    ids = ["example"] * ("example" in roles)
+    for name in parting(roles):
+        frame = roles[ids].assign(run=rows.runs, value=roles[name]).dropna(subset=["value"])
+        of_values = frame[[*ids, "value"]].drop_duplicates() if ids else frame
+        sizes = of_values["value"].value_counts(sort=False)
         values = sizes.index.astype(str).tolist()
         are_splits = any(map(SPLITS.fullmatch, values))
-        is_state, is_time = name.lower() in ("state", "status"), name.lower() in _TIMES
-        has_parts = rows.groupby("run")["value"].nunique().max() > 1
+        is_state, is_time = name.lower() in _STATES, name.lower() in _TIMES and not are_splits
+        has_parts = frame.groupby("run")["value"].nunique().max() > 1
         if len(sizes) < 2 or not (are_splits or is_state or has_parts):
             continue
-        unit = ["example"] * has_ids + ["run"] * (not is_state)
-        if has_ids:  # of one value each
-            is_pooled = len(rows[[*unit, "value"]].drop_duplicates()) == len(
-                rows[unit].drop_duplicates()
-            )
-        else:  # several examples of each value, not scores of runs
-            is_pooled = bool(rows.duplicated().any()) and not (is_state or is_time)
+        unit = [*ids, *["run"] * (not is_state)]
+        is_pooled = not frame[[*unit, "value"]].drop_duplicates()[unit].duplicated().any()
+        if not ids:  # several examples of each value, not scores of runs
+            is_pooled = bool(frame.duplicated().any()) and not (is_state or is_time)
         if is_pooled and not are_splits:
             pooled += f"The rows of {len(sizes)} values of {name!r} ({listed(values)}) {POOLED} "
             continue
-        if FOLDS.fullmatch(name) and not has_ids and not are_splits:
-            raise _of_folds(name, where)
-        unit_of_sizes = "example" if has_ids else "row"
-        counts = [
-            f"{value}: {counted(n, unit_of_sizes)}" for value, n in zip(values, sizes, strict=True)
-        ]
+        if not (ids or are_splits):
+            _refuse_folds({"seed": name, "score": ""}, where)
+        counts = [f"{value}: {size:,}" for value, size in zip(values, sizes, strict=True)]
         chosen = next(filter(_USUALLY_CHOSEN.fullmatch, values), values[-1])
         cure = f"--where={shlex.quote(f'{name}={chosen}')}"
-        if is_time and not are_splits:
-            cure = f"--where={name}={_LAST} for the last of each run, or one value ({cure})"
+        if is_time:
+            cure = f"--where={name}=last for the last of each run, or one value ({cure})"
+        by_name = " in the names of files" * (rows.read.columns.get(name) == BY_NAME)
         raise UserError(
-            f"{where}: found rows of {len(sizes)} values of {name!r} ({listed(counts)}), expected those of "
-            f"one; give {cure}"
+            f"{where}: found {len(sizes)} values of {name!r}{by_name} ({listed(counts)} "
+            f"{'examples' if ids else 'rows'}), expected one; give {cure}"
         )
-    return pooled
-
-
-_TIMES = ("epoch", "step", "checkpoint")
-_USUALLY_CHOSEN = re.compile(
-    r"test([ _-]?set)?|finished|success(ful)?|completed?|done|ok", re.IGNORECASE
-)
+    read = replace(rows.read, pooled=pooled.strip())
+    return replace(rows, roles=roles.drop(columns=parting(roles)), read=read)
 
 
 def chosen_rows(frame: pandas.DataFrame, names: RowNames, where: str) -> pandas.DataFrame:
-    """Returns the rows that `--where` chooses."""
-    import pandas
-
-    for name, value in names.conditions:
-        if name not in frame:
+    """Returns the rows that `--where` chooses; `last` is the largest number of each run."""
+    conditions = [part.partition("=")[::2] for part in (names.where or "").split(",") if part]
+    for name, value in sorted(conditions, key=lambda condition: condition[1] == "last"):
+        if name not in frame or not value:
             raise UserError(
-                f"{where}: found no column {name!r} for --where={name}={value}, only {columns_of(frame)}; "
-                "name one of these"
+                f"{where}: found {name!r} in --where={names.where}, expected COLUMN=VALUE of the columns "
+                f"{columns_of(frame)}; correct it"
             )
-        cells = frame[name]
-        are_chosen = cells.astype(str).str.strip() == value
-        if cells.dtype.kind in "iuf" and re.fullmatch(r"[-+]?[\d.]+", value):
-            are_chosen |= cells == float(value)
-        if value == _LAST and not are_chosen.any():
-            numbers = pandas.to_numeric(cells, errors="coerce")
-            if numbers.isna().all():  # checkpoint-500
-                numbers = cells.astype(str).str.extract(r"(\d+)\D*$")[0].astype(float)
+        texts = frame[name].astype(str).str.strip().str.removesuffix(".0")
+        are_chosen = texts == value.removesuffix(".0")
+        if value == "last" and not are_chosen.any():
+            numbers = texts.str.extract(r"(\d+(?:\.\d+)?)\D*$")[0].astype(float)
             columns, _ = columns_by_role(frame, names.told, where)
-            runs = [columns[role] for role in ("arm", "seed", "run") if role in columns]
-            runs += [key for key in ("task", "evaluation_set", *TASK_NAMES) if key in frame]
-            runs = [key for key in dict.fromkeys(runs) if key != name]
-            most = (
-                numbers.groupby([frame[key] for key in runs], dropna=False).transform("max")
-                if runs
-                else numbers.max()
-            )
+            of_runs = {columns.get(role) for role in ("arm", "seed", "run")}
+            of_runs |= {"task", "evaluation_set", *TASK_NAMES}
+            keys = [frame[key] for key in frame if key in of_runs and key != name]
+            most = numbers.groupby(keys, dropna=False).transform("max") if keys else numbers.max()
             are_chosen = numbers == most
         if not are_chosen.any():
-            values = [*dict.fromkeys(cells.dropna().astype(str))]
+            values = [*texts.unique()]
             raise NoPredictionsError(
                 f"{where}: found no {value!r} in column {name!r}, only {listed(values)}; choose one, such as "
                 f"--where={shlex.quote(f'{name}={values[-1]}')}"

@@ -363,30 +363,26 @@ def _split_at(files: Sequence[Path], names: Sequence[_Cut]) -> list[SourceFile]:
 
 def _with_splits(sources: Sequence[SourceFile], root: Path) -> list[SourceFile]:
     """Notes words such as `test`; if files have several, they name splits, and no arms or tasks."""
-    splits = [
-        next(filter(SPLITS.fullmatch, _words(_text(source.path, root))), "") for source in sources
-    ]
+    words = [[*filter(SPLITS.fullmatch, _words(_text(each.path, root)))] for each in sources]
+    splits = [next(iter(found), "") for found in words]
     if len({*splits} - {""}) < 2:
-        return [replace(source, split=word) for source, word in zip(sources, splits, strict=True)]
+        return [replace(each, split=word) for each, word in zip(sources, splits, strict=True)]
     return [
         replace(
-            source, arm=_without(source.arm, word), task=_without(source.task, word), split=word
+            each,
+            arm=_without(each.arm, word),
+            task=_without(each.task, word or each.task),
+            split=word or each.task or "others",
         )
-        if word
-        else replace(source, task="", split=source.task or source.arm or "others")
-        for source, word in zip(sources, splits, strict=True)
+        for each, word in zip(sources, splits, strict=True)
     ]
 
 
 def _without(name: str, word: str) -> str:
     """Returns a name, or the parts of a path, without a word."""
-    parts = (
-        re.sub(rf"(?<![^{_BETWEEN}]){word}(?![^{_BETWEEN}])", "", part, flags=re.IGNORECASE)
-        for part in name.split("/")
-    )
-    return _joined(
-        [re.sub(rf"([{_BETWEEN}])[{_BETWEEN}]+", r"\1", part).strip(_BETWEEN) for part in parts]
-    )
+    pattern = rf"(?<![^/{_BETWEEN}]){re.escape(word)}(?![^/{_BETWEEN}])"
+    parts = re.sub(pattern, "", name, flags=re.IGNORECASE).split("/")
+    return _joined([part.strip(_BETWEEN) for part in parts])
 
 
 def _split_tasks(texts: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -92,32 +92,18 @@ def read_arms_by_task(
     """Reads predictions or scores of many runs, by task and arm ("" if the files name none).
 
     Args:
-      path: one of
-        a table (CSV, TSV, JSON lines, JSON, Parquet; also `.gz`), long or with one column per run;
-        a `.npz` file of `predictions` or `scores` [seeds, examples] and optionally `labels` [examples],
-        `seeds`, `example_ids` and `clusters`; a `.npy` file of scores [seeds, examples];
-        a log of Inspect (`.eval` or JSON), or a folder of its logs of several models;
-        a folder of such files, one per seed, with the seed's number in their names (`seed_0.csv`); names of
-        models before it are arms (`base_seed0.csv`, `base/seed0.csv`), names of tasks after it are tasks
-        (`seed_0/rte.csv`); files may also be arrays [examples] of one seed;
-        a folder of outputs of lm-evaluation-harness (`samples_*.jsonl`), HELM
-        (`per_instance_stats.json`) or Hugging Face `datasets`, one folder per seed.
-        Or several of these that belong together (see `evaluate.readers.layout.are_seeds_of_arms`).
-      names: names of columns, if not the usual ones.
-      task: one of several tasks, by default all, named by a column `task` or `evaluation_set`, by a
-        harness, or by the file names after the seed.
+      path: a table, arrays, a log, or a folder of them, as docs/compare_models.md lists them; or several of
+        these that belong together (see `evaluate.readers.layout.are_seeds_of_arms`).
+      task: one of several tasks, by default all, named by a column, a harness, or names of files.
     """
     paths = _listed(path)
     file = Path(paths[0])
     if len(paths) == 1 and file.is_file() and _is_of_arrays(file):
         [source] = source_files(paths)
+        refuse_where(file, (names or ColumnNames()).where)
         table = _read_npz(file, names or ColumnNames(), source.seed)
         if task is not None:
             raise NoTaskError(file)
-        if names is not None and names.where:
-            raise UserError(
-                f"{file}: arrays have no columns for --where={names.where}; leave it out"
-            )
         if source.seed is not None:
             _refuse_other_seed(file, source.seed, table.seeds, table.read.columns["seed"])
         return {"": {"": replace(table, read=replace(table.read, files=paths))}}
@@ -131,6 +117,11 @@ class NoTaskError(UserError):
 
     def __init__(self, where: object):
         super().__init__(f"{where} names no task; leave --task out")
+
+
+def refuse_where(path: str | Path, where: str | None) -> None:
+    if where is not None:
+        raise UserError(f"{path} has no columns for --where={where}; leave it out")
 
 
 def _listed(path: str | Path | Sequence[str | Path]) -> list[str]:
@@ -191,13 +182,11 @@ def read_tasks(
         return _read_each_task(paths, names, of_logs, may_name)
     where, root = described_paths(paths), root_of(paths)
     chosen = f"rows with {names.where}" * bool(names.where)
-    sources, names = _of_split(source_files(paths, task), names, where)
+    sources, names = _of_split(source_files(paths, task), names)
     sources, parts = _read_files(sources, names, where)
     for source, part in zip(sources, parts, strict=True):
-        if names.where and not part.read.chosen:
-            raise UserError(
-                f"{source.path}: a log or arrays have no columns for --where={names.where}; leave it out"
-            )
+        if not part.read.chosen:
+            refuse_where(source.path, names.where)
         if source.seed is not None and not source.is_numbered:
             seeds_of_rows = part.roles["seed"].unique().tolist()
             _refuse_other_seed(source.path, source.seed, seeds_of_rows, part.read.columns["seed"])
@@ -244,10 +233,8 @@ def read_tasks(
     possible_ids = dict.fromkeys(name for part in parts for name in part.possible_ids)
     unused = dict.fromkeys(name for part in parts for name in part.read.unused)
     distinguishing = dict.fromkeys(name for part in parts for name in part.distinguishing)
-    parting = dict.fromkeys(name for part in parts for name in part.parting)
-    group = parts[0].read.possible_cluster
-    read = ReadAs(columns=columns, unused=[*unused], chosen=chosen, possible_cluster=group)
-    rows = Rows(roles, further, read, [*possible_ids], None, [*distinguishing], [*parting])
+    read = ReadAs(columns=columns, unused=[*unused], chosen=chosen)
+    rows = Rows(roles, further, read, [*possible_ids], distinguishing=[*distinguishing])
     tasks: dict[str, Rows] = {}
     for task_name, unsettled in _by_task(rows, task, where).items():
         part = settled(unsettled, names, where)
@@ -264,21 +251,21 @@ def read_tasks(
 
 
 def _of_split(
-    sources: Sequence[SourceFile], names: ColumnNames, where: str
+    sources: Sequence[SourceFile], names: ColumnNames
 ) -> tuple[Sequence[SourceFile], ColumnNames]:
-    """Returns the files of the split that `--where` names, if file names have one, and other conditions."""
-    splits = [*dict.fromkeys(filter(None, (source.split for source in sources)))]
-    wanted = dict(names.conditions).get("split")
-    if not splits or wanted is None:
+    """Returns the files of the split that `--where` names, if names of files do, and other conditions."""
+    wanted = re.search(r"(^|,)split=([^,]*)", names.where or "")
+    splits = [*dict.fromkeys(each.split for each in sources if each.split)]
+    if wanted is None or not splits:
         return sources, names
-    if wanted not in splits:
+    if wanted[2] not in splits:
         raise UserError(
-            f"{where}: found no split {wanted!r} in the names of files, only {listed(splits)}; give one of "
-            f"these, such as --where=split={splits[0]}"
+            f"found no split {wanted[2]!r} in the names of files, only {listed(splits)}; give one of these, "
+            f"such as --where=split={splits[0]}"
         )
-    others = [f"{name}={value}" for name, value in names.conditions if name != "split"]
-    of_split = [replace(source, split="") for source in sources if source.split == wanted]
-    return of_split, replace(names, where=",".join(others) or None)
+    others = (names.where or "").replace(wanted[0], "").strip(",")
+    found = [replace(each, split="") for each in sources if each.split == wanted[2]]
+    return found, replace(names, where=others or None)
 
 
 def _read_each_task(
@@ -345,10 +332,8 @@ def _named_by_files(sources: Sequence[SourceFile], parts: Sequence[Rows]) -> lis
             part = part.with_role("task", source.task, BY_NAME)
         if source.run is not None and "run" not in part.roles:
             part = part.with_role("run", source.run, BY_NAME)
-        if source.split and "split" not in part.further and part.log is None:
-            read = replace(part.read, columns={**part.read.columns, "split": BY_NAME})
-            further = part.further.assign(split=source.split)
-            part = replace(part, further=further, parting=[*part.parting, "split"], read=read)
+        if source.split and "split" not in part.roles and part.log is None:
+            part = part.with_role("split", source.split, BY_NAME)
         named.append(part)
     return named
 
@@ -357,9 +342,9 @@ def _shared(sources: Sequence[SourceFile], parts: Sequence[Rows]) -> str:
     """Returns in words which two files hold the same seed, unless their ids differ; otherwise ""."""
     first: dict[tuple, tuple[Path, Rows]] = {}
     for source, part in zip(sources, parts, strict=True):
-        frame = part.roles.assign(**{name: part.further[name] for name in part.parting})
-        keys = [name for name in ("arm", "task", "seed", "run", *part.parting) if name in frame]
-        for key in frame[keys].drop_duplicates().itertuples(index=False, name=None):
+        keys = [name for name in ("arm", "task", "seed", "run") if name in part.roles]
+        keys += parting(part.roles)
+        for key in part.roles[keys].drop_duplicates().itertuples(index=False, name=None):
             path, first_part = first.setdefault(key, (source.path, part))
             if first_part is part or (
                 all("example" in rows.roles for rows in (part, first_part))
@@ -399,7 +384,7 @@ def _warn_of_near_misses(rows: Rows, path: str) -> None:
 def _by_task(rows: Rows, task: str | None, path: str) -> dict[str, Rows]:
     """Returns the rows by task ("" without a name), without the column of tasks."""
     if "task" not in rows.roles:
-        rows = _accounted(rows, path)
+        rows = account_for(rows, path)
         if task is not None:
             raise NoTaskError(path)
         return {"": rows}
@@ -412,20 +397,9 @@ def _by_task(rows: Rows, task: str | None, path: str) -> dict[str, Rows]:
         )
     without_names = replace(rows, roles=rows.roles.drop(columns="task"))
     return {
-        name: _accounted(without_names.where(column == name), path)
+        name: account_for(without_names.where(column == name), path)
         for name in chosen_tasks(task, tasks, path)
     }
-
-
-def _accounted(rows: Rows, path: str) -> Rows:
-    """Returns the rows without the columns that may part them, see `account_for`."""
-    parts = rows.further[[*rows.parting]]
-    if parts.empty:
-        return rows
-    by_name = ", names of files" * (rows.read.columns.get("split") == BY_NAME)
-    pooled = account_for(rows.roles, parts, path + by_name)
-    read = replace(rows.read, pooled=pooled.strip())
-    return replace(rows, further=rows.further.drop(columns=parts.columns), parting=[], read=read)
 
 
 def _read_file(
@@ -569,14 +543,13 @@ def _standard(
     if not len(frame):
         raise UserError(f"{path} has no rows below the names of its columns; write the predictions")
     frame = chosen_rows(frame, names, str(path))
-    of_where = [name for name, _ in names.conditions]
     chosen = f"rows with {names.where}" * bool(names.where)
     if set(frame.columns) >= _EXPORTED:
         rows = _trained(frame, names, str(path))
         return replace(rows, read=replace(rows.read, chosen=chosen))
     frame = _with_rows_of_tasks(frame, names)
     rows = standard_rows(frame, names, str(path), seed)
-    unused = [name for name in rows.read.unused if name not in of_where]
+    unused = [name for name in rows.read.unused if f"{name}=" not in chosen]
     read = replace(rows.read, chosen=chosen, unused=unused)
     rows = replace(rows, distinguishing=_distinguishing(frame, rows), read=read)
     columns = [name for name in ("task", "evaluation_set") if name in frame] or [
@@ -587,17 +560,17 @@ def _standard(
         and not frame[name].drop_duplicates().astype(str).str.fullmatch(SPLITS).any()
     ][:1]
     columns = [name for name in columns if name not in rows.read.columns.values()]
-    parting_columns = parting(frame, {*columns, *rows.read.columns.values(), *names.told.values()})
+    parts = parting(frame, {*columns, *rows.read.columns.values(), *names.told.values()})
     # A table with a column per run repeats its rows for each run.
     indices = np.arange(len(rows)) % len(frame)
+    repeated = {
+        name: frame[name].take(indices).reset_index(drop=True) for name in [*columns, *parts]
+    }
     if columns:
-        parts = [frame[name].astype(str).take(indices).reset_index(drop=True) for name in columns]
-        rows = replace(rows, roles=rows.roles.assign(task=parts[0].str.cat(parts[1:], sep="/")))
-    if parting_columns:
-        of_rows = frame[parting_columns].take(indices).reset_index(drop=True)
-        further = rows.further.drop(columns=parting_columns, errors="ignore")
-        further = further.assign(**{name: of_rows[name] for name in of_rows})
-        rows = replace(rows, further=further, parting=parting_columns)
+        tasks = [repeated.pop(name).astype(str) for name in columns]
+        repeated["task"] = tasks[0].str.cat(tasks[1:], sep="/")
+    if repeated:
+        rows = replace(rows, roles=rows.roles.assign(**repeated))
     return rows
 
 
@@ -692,14 +665,8 @@ def labels_by_id(
 ) -> tuple[pandas.Series, str]:
     """Returns the labels of a table by id, and a description of their source.
 
-    Args:
-      table: a data frame, or the path of a table.
-      names: names of its columns of ids (`example`) and labels, if not the usual ones; a missing column of
-        ids is ignored, as only the predictions may have it.
-      usual_id: name of the predictions' column of ids.
-
-    Returns:
-      The labels, by position if no column has ids.
+    Without a column of ids the labels are by position. A missing `names.example` is ignored, as only the
+    predictions may have it; `usual_id` is their column of ids.
     """
     import pandas
 

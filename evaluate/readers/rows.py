@@ -72,24 +72,16 @@ _NUMBER_OF_SEED = re.compile(rf"\s*(?:(?:{SEED_WORDS}){GAP}*)?(\d+)(?:\.0*)?\s*"
 TEXT_NAMES = (
     "text", "sentence", "sentence1", "sentence2", "question", "premise", "hypothesis", "context",
     "prompt", "input", "text1", "text2", "text_a", "text_b", "sentence_1", "sentence_2", "passage", "query",
-    "review", "tweet", "headline", "utterance",
+    "review", "tweet", "headline", "utterance", "doc", "document", "story",
 )  # fmt: skip
 # Other names of columns of tasks than "task", if they have several values.
 TASK_NAMES = ("task_name", "benchmark", "dataset", "dataset_name", "subtask", "subset")
-# Columns that part the rows of a run: chosen by `--where`, asked about, or named in the first line.
-PARTING = (
-    "split", "subset", "dataset", "set", "partition", "phase", "epoch", "step", "checkpoint", "state",
-    "status", "fold", "cv_fold", "domain",
-)  # fmt: skip
 SPLITS = re.compile(
     r"(train(ing)?|dev(elopment)?|val(id(ation)?)?|test(ing)?|eval(uation)?|h[eo]ld[ _-]?out)([ _-]?set)?",
-    re.IGNORECASE,
+    re.I,
 )
-FOLDS = re.compile(r"((cv|k)[ _-]?)?(fold|split)s?([ _-]?(id|idx|index|number))?", re.IGNORECASE)
 POOLED = "are pooled."
 FOLDS_ARE_IN = 'as in docs/statistics.md, "Scores of folds"'
-# Columns of what several examples may be about.
-GROUP_NAMES = ("passage", "document", "doc", "context", "story")
 # Facts of an example that harnesses record, equal for all models.
 FACT_NAMES = ("doc_hash", "target")
 
@@ -169,13 +161,12 @@ class Rows:
 
     Attributes:
       roles: columns by role: `seed`, `prediction` or `score`, and `arm`, `run`, `task`, `example`, `label`,
-        `cluster` and `by` if known.
+        `cluster` and `by` if known; also columns that part the rows of a run, until these are accounted for.
       further: other columns under their names: texts, facts, and possible ids.
       read: source of the columns.
       possible_ids: further columns that are dropped unless they are ids.
       log: time, model and settings of a log; None for other files.
       distinguishing: columns that distinguish repeated rows of one run and example.
-      parting: further columns that may part the rows of a run, see `columns.account_for`.
     """
 
     roles: pandas.DataFrame
@@ -184,7 +175,6 @@ class Rows:
     possible_ids: Sequence[str] = ()
     log: Mapping[str, str] | None = None
     distinguishing: Sequence[str] = ()
-    parting: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.roles)
@@ -206,14 +196,6 @@ class Rows:
         """Returns all columns; a role has precedence over a further column of the same name."""
         names = [name for name in self.further if name not in self.roles]
         return self.roles.assign(**{name: self.further[name] for name in names})
-
-    @property
-    def arms(self) -> dict[str, Rows]:
-        """Returns the rows of each arm by name, "" without a name."""
-        if "arm" not in self.roles:
-            return {"": self}
-        names = self.roles["arm"]
-        return {str(name): self.where(names == name) for name in names.unique()}
 
     @property
     def runs(self) -> NDArray[np.int64]:
@@ -310,8 +292,11 @@ def arms_of_rows(rows: Rows, where: str) -> dict[str, ArmTable]:
                 f"{where}: column {name!r}: found {counted(int(roles[name].isna().sum()), 'row')} without a "
                 "value; fill them in or leave these rows out"
             )
+    arms = {"": rows}
+    if "arm" in roles:
+        arms = {str(name): rows.where(roles["arm"] == name) for name in roles["arm"].unique()}
     try:
-        return {name: _table(arm_rows) for name, arm_rows in rows.arms.items()}
+        return {name: _table(arm_rows) for name, arm_rows in arms.items()}
     except UserError as error:
         raise UserError(f"{where}: {error}") from error
 
@@ -389,29 +374,27 @@ def _table(rows: Rows) -> ArmTable:
 
 
 def check_examples(rows: Rows, where: str = "") -> None:
-    """Refuses runs of one arm most of whose examples differ: they are parts of data, not seeds."""
+    """Refuses runs most of whose examples differ: they are parts of data, not seeds."""
     import pandas
 
     runs, codes = rows.runs, pandas.factorize(rows.roles["example"])[0]
-    is_whole = len(rows) == (runs.max() + 1) * (codes.max() + 1)
-    if is_whole or runs.max() == 0 or rows.read.columns["example"] in (POSITION, ONE_SCORE):
+    shape = int(runs.max()) + 1, int(codes.max()) + 1
+    if len(rows) == shape[0] * shape[1] or rows.read.columns["example"] in (POSITION, ONE_SCORE):
         return
-    some = np.unique(np.linspace(0, runs.max(), 50).astype(int))  # enough for a median
-    has = np.zeros((len(some), codes.max() + 1), np.float32)
-    place = np.searchsorted(some, runs)
-    kept = some[np.minimum(place, len(some) - 1)] == runs
-    has[place[kept], codes[kept]] = 1
+    step = -(-shape[0] // 50)  # some runs are enough for a median
+    kept = runs % step == 0
+    has = np.zeros((-(-shape[0] // step), shape[1]), np.float32)
+    has[runs[kept] // step, codes[kept]] = 1
+    first, second = np.triu_indices(len(has), 1)
     sizes = has.sum(axis=1)
-    first, second = np.triu_indices(len(some), 1)
-    share = np.median((has @ has.T)[first, second] / np.minimum(sizes[first], sizes[second]))
-    if share < 1 / 2:
-        of_arm = f" of {rows.roles['arm'].iloc[0]}" if "arm" in rows.roles else ""
-        part = "no example" if share == 0 else f"only {100 * share:.0f} % of their examples"
+    shares = (has @ has.T)[first, second] / np.minimum(sizes[first], sizes[second])
+    if len(shares) and (share := np.median(shares)) < 1 / 2:
+        part = f"only {100 * share:.0f} % of their examples" if share else "no example"
         raise UserError(
-            f"{where}the runs{of_arm} (seeds: {rows.read.columns['seed']}) share {part}, expected the same "
-            "examples of each; if ids go on from seed to seed, number the examples of each seed alike; write "
-            "the parts of a run into one file, or under one seed; for folds and random splits compute one "
-            f"score each, and test them {FOLDS_ARE_IN}"
+            f"{where}the runs (seeds: {rows.read.columns['seed']}) share {part}, expected the same in each; "
+            "if ids continue from seed to seed, number the examples of each seed alike; write the parts of a "
+            "run into one file, or under one seed; for folds and random splits compute one score each, "
+            f"and test them {FOLDS_ARE_IN}"
         )
 
 
@@ -470,10 +453,7 @@ def table_of_arrays(
 
     Args:
       arrays: `predictions` or `scores` [seeds, examples], or [examples] for one seed, and optionally
-        `labels` [examples], `seeds`, `example_ids` and `clusters`; also scikit-learn's `y_pred` and
-        `y_true`, `preds` and `targets`.
-      where: name of the arrays for error messages.
-      names: names of arrays by role, if not the usual ones.
+        `labels` [examples], `seeds`, `example_ids` and `clusters`.
 
     Examples:
       >>> table = table_of_arrays({"scores": np.array([[1, 0]]), "seeds": np.array([7])}, "base")

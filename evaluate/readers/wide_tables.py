@@ -72,11 +72,8 @@ def long_table(
     """Returns a table with one row per run and example; refuses ambiguous columns with numbers.
 
     Args:
-      frame: a long table, which is returned unchanged, or one row per example and one column per run.
-      header: names of its columns, including duplicates.
-      roles: name of the column of each role.
+      header: names of the table's columns, including duplicates.
       user_names: the user's names by role; with the seed `columns` any number is a seed.
-      has_seeds: whether a column or the file's name has seeds.
 
     Returns:
       The table, indexed by the row of each example; the column of each role; and unused columns.

@@ -166,11 +166,12 @@ def _in_clusters(clusters: Any, arms: Sequence[Arm], shared: SharedArms) -> list
 
 def named_notes(notes: Sequence[Iterable[str]], names: Sequence[str]) -> tuple[str, ...]:
     """Inserts the names of the arms into their notes; see `PreparedArms`."""
-    return tuple(
+    texts_of_arms = (
         text.replace("{arm}", name).replace("{base}", names[0]).replace("{experiment}", names[-1])
         for texts, name in zip(notes, names, strict=False)
         for text in texts
     )
+    return tuple(dict.fromkeys(texts_of_arms))
 
 
 def check_seeds(
