@@ -20,6 +20,9 @@ def test_every_block_runs_and_finds_what_was_put_in():
     result = names["result"]
     assert result.ci.low < 0.08 < result.ci.high  # the difference in skill, .78 - .70
     assert set(names["family"].comparisons) == {"one", "two"}
+    # Ten times ten folds, and ten random splits that test 30 of 150 examples.
+    assert names["difference"] == pytest.approx(0.0266, abs=5e-5)
+    assert names["p_of_folds"] == pytest.approx(0.0757, abs=5e-5)
     # B3's estimates on a known curve are those of the table below the block.
     rows = re.findall(r"^\| (0\.\d+) \| (0\.550 .*) \|$", PAGE.read_text(), flags=re.MULTILINE)
     assert len(rows) == len(names["estimates"])

@@ -43,6 +43,7 @@ def page_as_printed(folder: Path) -> str:
         "one": good[good["seed"] == 0],
         "hidden": good.assign(label=-1),
         "constant": good.assign(prediction=1),
+        "splits": good.assign(split=(good["id"] < 300).map({True: "train", False: "test"})),
         "wide": good.pivot(index="id", columns="seed", values="prediction")
         .rename(columns="new_{}".format)
         .reset_index(),
