@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,8 @@ def inspect_rows(path: Path, log: Mapping[str, Any], names: ColumnNames, seed: i
             "or score its log (inspect score)"
         )
     _warn_of_errors(path, samples)
-    return rows_of_log(
+    is_graded = any(isinstance(scores.get(score), str) for scores in values)  # C for correct
+    rows = rows_of_log(
         seed,
         {"example": "id", "run": "epoch", "score": str(score)},
         _facts_of_inspect(log["eval"]),
@@ -114,6 +116,7 @@ def inspect_rows(path: Path, log: Mapping[str, Any], names: ColumnNames, seed: i
         score=[_grade(path, scores.get(score)) for scores in values],
         **texts_of([sample["input"] for sample in samples]),
     )
+    return replace(rows, read=replace(rows.read, more_is_better=is_graded or None))
 
 
 def _values_of(sample: Mapping[str, Any]) -> dict[str, Any]:

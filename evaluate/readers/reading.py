@@ -233,7 +233,10 @@ def read_tasks(
     possible_ids = dict.fromkeys(name for part in parts for name in part.possible_ids)
     unused = dict.fromkeys(name for part in parts for name in part.read.unused)
     distinguishing = dict.fromkeys(name for part in parts for name in part.distinguishing)
-    read = ReadAs(columns=columns, unused=[*unused], chosen=chosen)
+    [sense, *others] = {part.read.more_is_better for part in parts}
+    read = ReadAs(
+        columns=columns, unused=[*unused], chosen=chosen, more_is_better=None if others else sense
+    )
     rows = Rows(roles, further, read, [*possible_ids], distinguishing=[*distinguishing])
     tasks: dict[str, Rows] = {}
     for task_name, unsettled in _by_task(rows, task, where).items():

@@ -24,6 +24,12 @@ def test_a_key_of_a_scorer_with_several_values_is_chosen() -> None:
     arms = read_arms(str(TASKS), ColumnNames(score="grader.length"), "graded")
     assert sorted(arms) == ["mockllm/a", "mockllm/b"]
     assert all(np.nanmax(arm.values) == 1 for arm in arms.values())  # digits of an answer
+    assert {arm.read.more_is_better for arm in arms.values()} == {None}
+
+
+def test_a_grade_says_which_way_is_better_whatever_the_scorer_is_called() -> None:
+    arms = read_arms(str(TASKS), ColumnNames(score="includes"), "sums")
+    assert {arm.read.more_is_better for arm in arms.values()} == {True}  # C, not I
 
 
 @pytest.mark.parametrize("form", ["eval", "json"])
