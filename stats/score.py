@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from multiberts.evaluate.metrics.classification import is_binary
 from multiberts.evaluate.metrics.column_metric import UNBOUNDED, Metric
 from multiberts.evaluate.metrics.ranks import RankMetric
-from multiberts.evaluate.metrics.register import METRICS, known_name, more_is_better
+from multiberts.evaluate.metrics.register import METRICS, known_name
 from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES
+from multiberts.evaluate.readers.rows import more_is_better
 from multiberts.stats.errors import DataError
 
 if TYPE_CHECKING:
@@ -103,9 +104,10 @@ def as_read(
     columns = {each.columns.get("score", "") for each in reads}
     column = columns.pop() if len(columns) == 1 else ""
     are_answers = all(map(is_binary, values))
-    sense = more_is_better(column) if sense is None else sense
-    if sense is None and are_answers and (not column or " ... " in column):
-        sense = True  # "seed_0 ... seed_4" is no name of scores
+    of_runs = " ... " in column  # "seed_0 ... seed_4", which may have the name of a model
+    sense = more_is_better(column, every_word=of_runs) if sense is None else sense
+    if sense is None and are_answers and (of_runs or not column):
+        sense = True
     metric = METRICS["share" if are_answers else "mean"]
     of_name = METRICS.get(known_name(column))
     if of_name is not None and not are_answers:

@@ -78,49 +78,6 @@ def known_name(name: str) -> str:
     return plain if plain in METRICS else name
 
 
-# Words in the names of scores that tell which way they are better; the last one decides: `rank_correlation`.
-_LESS = {
-    "loss", "losses", "error", "errors", "err", "wer", "cer", "ter", "mer", "eer", "nll", "mae", "mse",
-    "rmse", "mape", "smape", "rmsle", "entropy", "perplexity", "ppl", "bits", "bpb", "bpc", "latency",
-    "time", "seconds", "runtime", "duration", "cost", "costs", "price", "ece", "brier", "fid",
-    "divergence", "distance", "rank", "fpr", "fnr", "false", "regret", "mistakes", "wrong", "incorrect",
-}  # fmt: skip
-_MORE = {
-    "score", "scores", "accuracy", "acc", "correct", "right", "exact", "match", "em", "f1", "precision",
-    "recall", "sensitivity", "specificity", "tpr", "tnr", "auc", "auroc", "auprc", "ap", "map", "mrr",
-    "ndcg", "hits", "hit", "bleu", "sacrebleu", "rouge", "rougel", "rougelsum", "meteor", "chrf",
-    "bertscore", "bleurt", "comet", "mauve", "cider", "reward", "rewards", "win", "wins", "winrate",
-    "success", "solved", "pass", "passed", "iou", "dice", "jaccard", "r2", "correlation", "pearson",
-    "spearman", "kendall", "kappa", "mcc", "matthews", "likelihood", "loglikelihood", "psnr", "ssim",
-    "speedup", "throughput",
-}  # fmt: skip
-_TURNED = {"neg"}  # scikit-learn's `neg_log_loss`, and `negative_log_likelihood`
-
-
-def more_is_better(name: str) -> bool | None:
-    """Returns whether more of a score of this name is better, or less (False); None if it does not tell.
-
-    Examples:
-      >>> [more_is_better(name) for name in ("eval/RMSE", "testLoss", "neg_log_loss", "rougeL", "tokens")]
-      [False, False, True, True, None]
-    """
-    if known_name(name) in METRICS:
-        return METRICS[known_name(name)].higher_is_better
-    words: list[str] = []
-    for written in (name, re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)):  # chrF; testLoss
-        plain = written.lower().replace("reciprocal_rank", "mrr").replace("negative_log", "neg_log")
-        words = words or [
-            word
-            for with_digits in re.findall(r"[a-z]+\d*", plain)
-            for word in [with_digits if with_digits in _MORE else with_digits.rstrip("0123456789")]
-            if word in _LESS | _MORE | _TURNED
-        ]
-    telling = [word in _MORE for word in words if word not in _TURNED]
-    if telling[-1:] == [True] and words[-1] in ("score", "scores") and len(telling) > 1:
-        telling.pop()  # `brier_score`
-    return telling[-1] is _TURNED.isdisjoint(words) if telling else None
-
-
 def metric_named(name: str) -> Metric | RankMetric:
     """Returns the metric of a name or usual name.
 

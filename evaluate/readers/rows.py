@@ -86,6 +86,54 @@ FOLDS_ARE_IN = 'as in docs/statistics.md, "Scores of folds"'
 FACT_NAMES = ("doc_hash", "target")
 
 
+# Words in the names of scores that tell which way they are better; the last one decides: `rank_correlation`.
+_LESS = {
+    "loss", "losses", "error", "errors", "err", "wer", "cer", "ter", "mer", "eer", "nll", "mae", "mse",
+    "rmse", "mape", "smape", "rmsle", "entropy", "perplexity", "ppl", "bits", "bpb", "bpc", "latency", "time",
+    "seconds", "runtime", "duration", "cost", "costs", "price", "ece", "brier", "fid", "divergence",
+    "distance", "rank", "fpr", "fnr", "false", "regret", "mistakes", "wrong", "incorrect",
+}  # fmt: skip
+_MORE = {
+    "score", "scores", "accuracy", "acc", "correct", "right", "exact", "match", "em", "f1", "precision",
+    "recall", "sensitivity", "specificity", "tpr", "tnr", "auc", "auroc", "auprc", "ap", "map", "mrr", "ndcg",
+    "hits", "hit", "bleu", "sacrebleu", "rouge", "rougel", "rougelsum", "meteor", "chrf", "bertscore",
+    "bleurt", "comet", "mauve", "cider", "reward", "rewards", "win", "wins", "winrate", "success", "solved",
+    "pass", "passed", "iou", "dice", "jaccard", "r2", "correlation", "pearson", "pearsonr", "spearman",
+    "spearmanr", "kendall", "kappa", "mcc", "matthews", "likelihood", "loglikelihood", "psnr", "ssim",
+    "speedup", "throughput",
+}  # fmt: skip
+_TURNED = {"neg"}  # scikit-learn's `neg_log_loss`, and `negative_log_likelihood`
+_BESIDE = {"test", "val", "dev", "eval", "mean", "log", "rate", "word", "ms", "s", "seed", "run"}
+
+
+def more_is_better(name: str, *, every_word: bool = False) -> bool | None:
+    """Returns whether more of a score of this name is better, or less (False); None if it does not tell.
+
+    Args:
+      every_word: whether every word must be known, because the name may be that of a model.
+
+    Examples:
+      >>> [more_is_better(name) for name in ("eval/RMSE", "testLoss", "neg_log_loss", "rougeL", "tokens")]
+      [False, False, True, True, None]
+    """
+    known = _LESS | _MORE | _TURNED
+    words: list[str] = []
+    for written in (name, re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)):  # chrF; testLoss
+        if known.isdisjoint(words):
+            plain = written.lower().replace("reciprocal_rank", "mrr")
+            plain = plain.replace("negative_log", "neg_log")
+            words = [
+                word if word in _MORE else word.rstrip("0123456789")
+                for word in re.findall(r"[a-z]+\d*", plain)
+            ]
+    telling = [word for word in words if word in _LESS | _MORE]
+    if telling[-1:] in (["score"], ["scores"]) and len(telling) > 1:
+        telling.pop()  # `brier_score`
+    if not telling or (every_word and {*words} - known - _BESIDE):
+        return None
+    return (telling[-1] in _MORE) is _TURNED.isdisjoint(words)
+
+
 def is_text(name: object) -> bool:
     """Returns whether a column name means texts or facts of examples."""
     return str(name).lower() in (*TEXT_NAMES, *FACT_NAMES)

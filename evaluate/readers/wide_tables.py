@@ -19,6 +19,7 @@ from multiberts.evaluate.readers.rows import (
     any_of,
     columns_of,
     is_text,
+    more_is_better,
 )
 from multiberts.runs.errors import UserError
 
@@ -41,13 +42,6 @@ _VALUES = {
 _WORD = any_of(name for _, name in _VALUES.values())
 _WORD_LAST = re.compile(rf"(?:(?P<arm>.+?){GAP}+)??(?P<word>{_WORD})", re.IGNORECASE)
 _WORD_FIRST = re.compile(rf"(?P<word>{_WORD}){GAP}+(?P<arm>.+)", re.IGNORECASE)
-
-
-# Words for what is measured name no arm, as in `rmse_seed_0`.
-_MEASURES = {
-    "auc", "bleu", "brier", "cer", "cost", "ece", "error", "latency", "latency_ms", "log_loss", "mae", "mse",
-    "nll", "perplexity", "ppl", "r2", "rmse", "rouge", "time", "time_s", "wer",
-}  # fmt: skip
 
 
 class _RunColumn(NamedTuple):
@@ -226,12 +220,13 @@ def _run_columns(numbered: Iterable[str], by_number: bool) -> list[_RunColumn]:
     first = {stem: _WORD_FIRST.fullmatch(stem) for _, stem, _ in stems}
     # `pred_base` and `label_base` belong to one arm, but `label_smoothing` alone is an arm.
     num_roles = len({_role_of(match["word"]) for match in first.values() if match})
+    # What is measured names no arm, as in `rmse_seed_0`.
+    is_measure = len(first) == 1 and more_is_better(*first, every_word=True) is not None
     columns = []
     for column, stem, seed in stems:
         match = _WORD_LAST.fullmatch(stem) or (first[stem] if num_roles > 1 else None)
         arm, word = (match["arm"] or "", match["word"]) if match else (stem, "")
-        if re.sub(GAP, "_", arm.lower()) in _MEASURES:
-            arm = ""
+        arm = "" if is_measure else arm
         columns.append(_RunColumn(column, arm, seed, *_role_of(word)))
     return columns
 

@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 from multiberts import stats
-from multiberts.evaluate.metrics.register import more_is_better
+from multiberts.evaluate.metrics.register import METRICS, USUAL_NAMES
+from multiberts.evaluate.readers.rows import more_is_better
 from multiberts.report.compare_command import compare_files
 from multiberts.report.reproduce_command import reproduce_files
 from multiberts.runs.errors import UserError
@@ -28,6 +29,25 @@ UNKNOWN = "tokens resolved toxicity bias_of_x slope temperature num_generated_to
 @pytest.mark.parametrize(("names", "sense"), [(LESS, False), (MORE, True), (UNKNOWN, None)])
 def test_names_tell_which_way_is_better(names: str, sense: bool | None) -> None:
     assert [name for name in names.split() if more_is_better(name) is not sense] == []
+
+
+def test_the_names_of_metrics_tell_what_the_metrics_say() -> None:
+    """But for a mean, a share and a slope, whose names say nothing of what they are of."""
+    senses = {name: metric.higher_is_better for name, metric in METRICS.items()}
+    senses |= {name: senses[ours] for name, ours in USUAL_NAMES.items()}
+    told = {name: more_is_better(name) for name in senses}
+    assert {name for name in senses if senses[name] != told[name]} == {"mean", "share"}
+    assert told["slope"] is None
+
+
+def test_the_name_of_a_model_is_no_name_of_scores(tmp_path: Path) -> None:
+    right = np.random.default_rng(0).integers(0, 2, (40, 6))
+    for name, sense in (("time_lstm", True), ("error", False), ("test_error", False)):
+        names = [f"{name}_seed_{seed}" for seed in range(6)]
+        table = pd.DataFrame(right, columns=names).reset_index(names="id")
+        [(arm, data)] = stats.read(table).items()
+        assert arm == (name if sense else "")
+        assert stats.compare(data, design="single").score.more_is_better is sense
 
 
 def test_nobody_but_the_score_asks_a_metric_which_way_or_where_it_ends() -> None:
