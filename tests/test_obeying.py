@@ -187,10 +187,38 @@ def _per_seed(pattern: str, arms: Sequence[str] = ("base", "new"), **further: An
     return write
 
 
-def _tasks(pattern: str) -> Any:
+def two_of(change: Any) -> Any:
+    return written({f"{arm}.csv": change(frame(arm)) for arm in ("base", "new")})
+
+
+def _parted(name: str, values: Sequence[Any] | None) -> Any:
+    """Rows for each value of a column; None: two groups of examples."""
+    return two_of(
+        lambda table: (
+            pd.concat([table.assign(**{name: value}) for value in values])
+            if values
+            else table.assign(**{name: np.where(table["id"] < 20, "women", "men")})
+        )
+    )
+
+
+def _rewritten_arms(folder: Path, change: Any) -> None:
+    for path in folder.glob("*.csv"):
+        change(pd.read_csv(path)).to_csv(path, index=False)
+
+
+def _numbered_alike(folder: Path) -> None:
+    _rewritten_arms(folder, lambda table: table.assign(id=table["id"] % 40))
+
+
+def _under_one_seed(folder: Path) -> None:
+    _rewritten_arms(folder, lambda table: table.assign(seed=0))
+
+
+def _tasks(pattern: str, tasks: Sequence[str] = ("rte", "mrpc")) -> Any:
     def write(folder: Path) -> None:
         for arm in ("base", "new"):
-            for task in ("rte", "mrpc"):
+            for task in tasks:
                 for seed, rows in frame(f"{arm}{task[:1]}").groupby("seed"):
                     path = folder / pattern.format(arm=arm, seed=seed, task=task)
                     path.parent.mkdir(parents=True, exist_ok=True)
@@ -481,6 +509,37 @@ ATTEMPTS: dict[str, Attempt] = {
     "no labels": Attempt(
         written({f"{arm}.csv": frame(arm).rename(columns={"label": "right_answer"}) for arm in SKILL}),
         "compare base.csv new.csv --metric=accuracy", "5 paired seeds", {"label": "right_answer"},
+    ),
+    # Rows of several splits or epochs, groups and folds.
+    "splits in a column": Attempt(
+        _parted("dataset", ["train", "test"]), "compare base.csv new.csv --task=test", "40 shared examples"
+    ),
+    "epochs": Attempt(_parted("epoch", [1, 2]), "compare base.csv new.csv", "5 paired seeds"),
+    "one epoch of several": Attempt(
+        _parted("epoch", [1, 2]), "compare base.csv new.csv", "5 paired seeds", {"where": "epoch=2"}
+    ),
+    "splits in the names of files": Attempt(
+        _tasks("runs/{arm}/seed_{seed}/{task}.csv", ("train", "test")), "compare runs", "5 paired seeds"
+    ),
+    "a group of people": Attempt(
+        _parted("group", None), "compare base.csv new.csv", "40 shared examples", {"arm": "none"}
+    ),
+    "slices of people": Attempt(
+        _parted("group", None), "compare base.csv new.csv", "group +examples", {"by": "group"}
+    ),
+    "ids that continue from seed to seed": Attempt(
+        two_of(lambda table: table.assign(id=table["id"] + 40 * table["seed"])),
+        "compare base.csv new.csv", "5 paired seeds and 40 shared examples",
+        repairs={"number the examples of each seed alike": _numbered_alike},
+    ),
+    "parts of a run": Attempt(
+        two_of(lambda table: table[table["seed"] == table["id"] // 8]),
+        "compare base.csv new.csv", "One run of each model.* 40 shared examples",
+        repairs={"write the parts of a run .* under one seed": _under_one_seed},
+    ),
+    "scores of folds": Attempt(
+        written({"t.csv": of_runs().rename(columns={"seed": "fold"})}), "compare t.csv --seed=fold",
+        "folds and random splits share training data", ends=REFUSAL,
     ),
     # Paths.
     "a flat folder": Attempt(

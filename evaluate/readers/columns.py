@@ -360,11 +360,10 @@ def _refuse_groups(rows: Rows, where: str) -> None:
     if arms[of_first].nunique() < arms.nunique():
         of_first = examples.isin(examples[arms == arms.iloc[0]])
     if arms[of_first].nunique() < arms.nunique():
-        name = rows.read.columns["arm"]
+        name, values = rows.read.columns["arm"], listed(map(repr, arms.unique()))
         raise UserError(
-            f"{where}: the values of {name!r} ({listed(arms.unique())}) share no example, so that they are "
-            f"groups and no models; give --arm={NO_ARM} to read them together, and compare with --by={name} "
-            "for each of them"
+            f"{where}: the values of {name!r} ({values}) share no example, so that they are groups and no "
+            f"models; give --arm={NO_ARM} to read them together, and compare with --by={name} for each"
         )
 
 

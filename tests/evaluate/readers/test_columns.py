@@ -534,7 +534,7 @@ def test_splits_in_names_of_files_are_no_tasks_and_no_arms(pattern: str, tmp_pat
 def test_groups_of_people_are_no_models(tmp_path: Path) -> None:
     """They were two models of five runs each, for `import` too."""
     frame = of_halves("group", ["women", "men"])
-    line = r"'group' \(women, men\) share no example, .*--arm=none .*--by=group"
+    line = r"'group' \('women', 'men'\) share no example, .*--arm=none .*--by=group"
     with pytest.raises(UserError, match=line):
         read(frame, tmp_path)
     for found in (
