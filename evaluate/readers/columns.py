@@ -148,7 +148,7 @@ def standard_rows(
     lacks = ["seeds"] * (not has_seeds and not is_one)
     lacks += ["predictions or scores"] * (not has_values)
     if lacks:
-        parts = frame[parting(frame, {*columns.values(), *user_names.values()})]
+        parts = parting(frame, {*columns.values(), *user_names.values()})
         account_for(Rows(roles.assign(**parts), frame), where)
         raise _ask(frame, columns, lacks, where)
     if "seed" not in columns:
@@ -378,9 +378,16 @@ def _possible_cluster(rows: Rows) -> str:
     return ""
 
 
-def parting(frame: pandas.DataFrame, accounted: Collection[str] = ()) -> list[str]:
-    """Returns the columns without a role that may part the rows of a run."""
-    return [name for name in frame if str(name).lower() in PARTING and name not in accounted]
+def parting(frame: pandas.DataFrame, accounted: Collection[str] = ()) -> dict[str, pandas.Series]:
+    """Returns the columns without a role that may part the rows of a run, as texts."""
+    names = [name for name in frame if str(name).lower() in PARTING and name not in accounted]
+    cells = {name: _first_column(frame, name).astype(object) for name in names}
+    return {name: column.map(str, na_action="ignore") for name, column in cells.items()}
+
+
+def _first_column(frame: pandas.DataFrame, name: str) -> pandas.Series:
+    """Returns a column, the first of those with its name."""
+    return frame.iloc[:, [*frame.columns].index(name)]
 
 
 def account_for(rows: Rows, where: str) -> Rows:
@@ -391,11 +398,12 @@ def account_for(rows: Rows, where: str) -> Rows:
     """
     roles, pooled = rows.roles, ""
     ids = ["example"] * ("example" in roles)
-    for name in parting(roles):
-        frame = roles[ids].assign(run=rows.runs, value=roles[name]).dropna(subset=["value"])
+    parts = parting(roles)
+    for name, column in parts.items():
+        frame = roles[ids].assign(run=rows.runs, value=column).dropna(subset=["value"])
         of_values = frame[[*ids, "value"]].drop_duplicates() if ids else frame
         sizes = of_values["value"].value_counts(sort=False)
-        values = sizes.index.astype(str).tolist()
+        values = sizes.index.tolist()
         are_splits = any(map(SPLITS.fullmatch, values))
         is_state, is_time = name.lower() in _STATES, name.lower() in _TIMES and not are_splits
         has_parts = frame.groupby("run")["value"].nunique().max() > 1
@@ -421,7 +429,7 @@ def account_for(rows: Rows, where: str) -> Rows:
             f"{'examples' if ids else 'rows'}), expected one; give {cure}"
         )
     read = replace(rows.read, pooled=pooled.strip())
-    return replace(rows, roles=roles.drop(columns=parting(roles)), read=read)
+    return replace(rows, roles=roles.drop(columns=[*parts]), read=read)
 
 
 def chosen_rows(frame: pandas.DataFrame, names: RowNames, where: str) -> pandas.DataFrame:
@@ -433,7 +441,7 @@ def chosen_rows(frame: pandas.DataFrame, names: RowNames, where: str) -> pandas.
                 f"{where}: found {name!r} in --where={names.where}, expected COLUMN=VALUE of the columns "
                 f"{columns_of(frame)}; correct it"
             )
-        texts = frame[name].astype(str).str.strip().str.removesuffix(".0")
+        texts = _first_column(frame, name).astype(str).str.strip().str.removesuffix(".0")
         are_chosen = texts == value.removesuffix(".0")
         if value == "last" and not are_chosen.any():
             numbers = texts.str.extract(r"(\d+(?:\.\d+)?)\D*$")[0].astype(float)

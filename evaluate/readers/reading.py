@@ -566,11 +566,9 @@ def _standard(
     parts = parting(frame, {*columns, *rows.read.columns.values(), *names.told.values()})
     # A table with a column per run repeats its rows for each run.
     indices = np.arange(len(rows)) % len(frame)
-    repeated = {
-        name: frame[name].take(indices).reset_index(drop=True) for name in [*columns, *parts]
-    }
+    repeated = {name: part.take(indices).reset_index(drop=True) for name, part in parts.items()}
     if columns:
-        tasks = [repeated.pop(name).astype(str) for name in columns]
+        tasks = [frame[name].astype(str).take(indices).reset_index(drop=True) for name in columns]
         repeated["task"] = tasks[0].str.cat(tasks[1:], sep="/")
     if repeated:
         rows = replace(rows, roles=rows.roles.assign(**repeated))
