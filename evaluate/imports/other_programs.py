@@ -173,7 +173,6 @@ def _encode(sets: Sequence[_Set]) -> list[str]:
 
 
 def _joined(parts: Sequence[ImportedRun]) -> ImportedRun:
-    """Returns a run on several evaluation sets from its parts with one set each."""
     first = parts[0]
     facts = {**first.facts, "source": "; ".join(part.facts["source"] for part in parts)}
     files = tuple(dict.fromkeys(file for part in parts for file in part.files))
@@ -203,7 +202,6 @@ def _runs_of(task_set: _Set, task: str, classes: list[str]) -> Iterator[Imported
 
 
 def _files(path: Path) -> list[Path]:
-    """Returns a file, or the files of a folder of `datasets`."""
     return sorted(path.iterdir()) if path.is_dir() else [path]
 
 
@@ -266,7 +264,6 @@ def _set_of(
 
 
 def _array(column: pandas.Series) -> NDArray:
-    """Returns a column of numbers or texts, or of tuples of texts."""
     values = column.tolist()
     if any(np.ndim(item) for item in values):
         lists = np.empty(len(values), dtype=object)

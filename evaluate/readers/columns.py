@@ -210,7 +210,6 @@ def _refuse_summaries(frame: pandas.DataFrame, columns: Mapping[str, str], where
 def _ask(
     frame: pandas.DataFrame, columns: Mapping[str, str], lacks: Sequence[str], where: str
 ) -> UserError:
-    """Returns the error on missing roles, with guesses by the columns' values."""
     guessed = _guessed(frame, columns) if len(frame) > 1 else {}
     used = {**columns, **guessed}.values()
     numbers = [name for name in frame if name not in used and frame[name].dtype.kind in "biuf"]
@@ -303,7 +302,6 @@ def _is_index(column: pandas.Series, without_ids: bool) -> bool:
 
 
 def _tells_apart(runs: NDArray, column: pandas.Series) -> bool:
-    """Returns whether a column may be ids: distinct values within every run."""
     import pandas
 
     if column.dtype.kind not in "iuOT" or column.isna().any():
@@ -381,13 +379,8 @@ def _possible_cluster(rows: Rows) -> str:
 def parting(frame: pandas.DataFrame, accounted: Collection[str] = ()) -> dict[str, pandas.Series]:
     """Returns the columns without a role that may part the rows of a run, as texts."""
     names = [name for name in frame if str(name).lower() in PARTING and name not in accounted]
-    cells = {name: _first_column(frame, name).astype(object) for name in names}
+    cells = {name: frame[[name]].iloc[:, 0].astype(object) for name in names}
     return {name: column.map(str, na_action="ignore") for name, column in cells.items()}
-
-
-def _first_column(frame: pandas.DataFrame, name: str) -> pandas.Series:
-    """Returns a column, the first of those with its name."""
-    return frame.iloc[:, [*frame.columns].index(name)]
 
 
 def account_for(rows: Rows, where: str) -> Rows:
@@ -441,7 +434,7 @@ def chosen_rows(frame: pandas.DataFrame, names: RowNames, where: str) -> pandas.
                 f"{where}: found {name!r} in --where={names.where}, expected COLUMN=VALUE of the columns "
                 f"{columns_of(frame)}; correct it"
             )
-        texts = _first_column(frame, name).astype(str).str.strip().str.removesuffix(".0")
+        texts = frame[[name]].iloc[:, 0].astype(str).str.strip().str.removesuffix(".0")
         are_chosen = texts == value.removesuffix(".0")
         if value == "last" and not are_chosen.any():
             numbers = texts.str.extract(r"(\d+(?:\.\d+)?)\D*$")[0].astype(float)
@@ -462,7 +455,6 @@ def chosen_rows(frame: pandas.DataFrame, names: RowNames, where: str) -> pandas.
 
 
 def _value_of(rows: Rows, names: ColumnNames, where: str) -> Rows:
-    """Selects the predictions or the scores of a table that has both."""
     if names.prediction is not None and names.score is not None:
         raise UserError(
             f"{where}: found --prediction={names.prediction} and --score={names.score}, expected one of "
@@ -654,10 +646,8 @@ def columns_by_role(
         if name in frame.columns and role != "by":
             take(role, [column for column in alike[name.lower()] if column == name])
         # Slices may be computed from other columns, and column names may contain seeds and arms.
-        may_lack = {
-            "by": ("label", "length"), "seed": (COLUMNS,), "arm": (COLUMNS, NO_ARM)
-        }.get(role, ())  # fmt: skip
-        if name not in frame.columns and name not in may_lack:
+        may_lack = {"by": ("label", "length"), "seed": (COLUMNS,), "arm": (COLUMNS, NO_ARM)}
+        if name not in frame.columns and name not in may_lack.get(role, ()):
             raise UserError(
                 f"{where}: found no column {name!r} for --{role}, only {columns_of(frame)}; name one of these"
                 + ", label or length" * (role == "by")
@@ -723,7 +713,6 @@ def _sets_or_tags(cells: list[Any], role: str) -> list[Any]:
 
 
 def _texts_in(cell: Any) -> list[str] | None:
-    """Returns the texts of a list, or a text as a list; None for other cells."""
     # In `datasets`, answers of SQuAD are an object with lists of texts and positions.
     texts = cell.get("text", cell) if isinstance(cell, dict) else cell
     texts = [texts] * bool(texts) if isinstance(texts, str) else texts

@@ -119,7 +119,6 @@ def _are_scores(metric: str, lines: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _no_scores(path: Path, metric: str, lines: Sequence[Mapping[str, Any]]) -> UserError:
-    """Returns the error on a metric, with another that can be read, if any."""
     others = [
         name
         for name in lines[0].get("metrics") or ()
@@ -241,7 +240,6 @@ def facts_of_helm(path: Path) -> tuple[str, str]:
 
 
 def _helm_texts(path: Path, entries: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Returns the texts of the instances, if the run has a `scenario_state.json`."""
     if not path.is_file():
         return {}
     content = parse_json(read_bytes(path, REWRITE), str(path), REWRITE)

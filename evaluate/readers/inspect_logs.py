@@ -142,7 +142,6 @@ def _warn_of_errors(path: Path, samples: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _facts_of_inspect(evaluation: Mapping[str, Any]) -> dict[str, str]:
-    """Returns a log's time, its model, and its settings."""
     settings = {
         name: value
         for group in ("task_args", "model_args", "model_generate_config")

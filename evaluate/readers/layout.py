@@ -194,7 +194,6 @@ def warn_of_doubtful(sources: Sequence[SourceFile], root: Path) -> None:
 
 
 def _files_at(paths: Sequence[str]) -> tuple[list[Path], list[Path]]:
-    """Returns the files of known kinds at paths, and the other files of their folders."""
     files: list[Path] = []
     others: list[Path] = []
     for path in map(Path, paths):
@@ -210,7 +209,6 @@ def _files_at(paths: Sequence[str]) -> tuple[list[Path], list[Path]]:
 
 
 def _files_in(folder: Path) -> tuple[list[Path], list[Path]]:
-    """Returns the files of known kinds below a folder (folders for `datasets`), and the other files."""
     for pattern in ("samples_*.jsonl", "per_instance_stats.json", "data-*.arrow"):
         files = sorted(folder.rglob(pattern))
         if files:
@@ -363,18 +361,16 @@ def _split_at(files: Sequence[Path], names: Sequence[_Cut]) -> list[SourceFile]:
 
 def _with_splits(sources: Sequence[SourceFile], root: Path) -> list[SourceFile]:
     """Notes words such as `test`; if files have several, they name splits, and no arms or tasks."""
-    words = [[*filter(SPLITS.fullmatch, _words(_text(each.path, root)))] for each in sources]
-    splits = [next(iter(found), "") for found in words]
-    if len({*splits} - {""}) < 2:
-        return [replace(each, split=word) for each, word in zip(sources, splits, strict=True)]
+    words = (filter(SPLITS.fullmatch, _words(_text(each.path, root))) for each in sources)
+    named = [
+        replace(each, split=next(found, "")) for each, found in zip(sources, words, strict=True)
+    ]
+    if len({each.split for each in named} - {""}) < 2:
+        return named
+    others = [replace(each, split=each.split or each.task or "others") for each in named]
     return [
-        replace(
-            each,
-            arm=_without(each.arm, word),
-            task=_without(each.task, word or each.task),
-            split=word or each.task or "others",
-        )
-        for each, word in zip(sources, splits, strict=True)
+        replace(each, arm=_without(each.arm, each.split), task=_without(each.task, each.split))
+        for each in others
     ]
 
 
@@ -386,7 +382,6 @@ def _without(name: str, word: str) -> str:
 
 
 def _split_tasks(texts: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Separates known task names from texts, if all texts have one."""
     tasks = [_TASK.search(text) for text in texts]
     if len({task[0] for task in tasks if task}) < 2 or not all(tasks):
         return [*texts], [""] * len(texts)

@@ -385,7 +385,6 @@ def _warn_of_near_misses(rows: Rows, path: str) -> None:
 
 
 def _by_task(rows: Rows, task: str | None, path: str) -> dict[str, Rows]:
-    """Returns the rows by task ("" without a name), without the column of tasks."""
     if "task" not in rows.roles:
         rows = account_for(rows, path)
         if task is not None:
@@ -457,7 +456,6 @@ def _first_bytes(path: Path) -> bytes:
 
 
 def _table_of_json(path: Path, content: Any) -> pandas.DataFrame:
-    """Returns a list of rows, or an object of columns, as a table."""
     import pandas
 
     content = rows_under_data(content)
@@ -592,7 +590,6 @@ def _with_rows_of_tasks(frame: pandas.DataFrame, names: ColumnNames) -> pandas.D
 
 
 def _distinguishing(frame: pandas.DataFrame, rows: Rows) -> list[str]:
-    """Returns the columns that distinguish repeated rows of one run and example, if there are such rows."""
     used = {*rows.read.columns.values(), *TEXT_NAMES, *FACT_NAMES, "task", "evaluation_set"}
     others = [name for name in frame if name not in used]
     if not others or "example" not in rows.roles or len(rows) != len(frame):
@@ -741,7 +738,6 @@ def is_table_of_runs(columns: Iterable[object]) -> bool:
 
 
 def _is_of_arrays(file: Path) -> bool:
-    """Returns whether a file is a `.npz` or `.npy`, not an archive with a log."""
     start = _first_bytes(file)
     if start[:2] != b"PK":
         return start[:6] == b"\x93NUMPY"

@@ -77,8 +77,7 @@ TEXT_NAMES = (
 # Other names of columns of tasks than "task", if they have several values.
 TASK_NAMES = ("task_name", "benchmark", "dataset", "dataset_name", "subtask", "subset")
 SPLITS = re.compile(
-    r"(train(ing)?|dev(elopment)?|val(id(ation)?)?|test(ing)?|eval(uation)?|h[eo]ld[ _-]?out)([ _-]?set)?",
-    re.I,
+    r"(?i)(train(ing)?|dev(elopment)?|val(id(ation)?)?|test(ing)?|eval(uation)?|h[eo]ld[ _-]?out)([ _-]?set)?"
 )
 POOLED = "are pooled."
 FOLDS_ARE_IN = 'as in docs/statistics.md, "Scores of folds"'
@@ -373,7 +372,6 @@ def line_of_repeats(rows: Rows, cells: Mapping[str, Any]) -> str:
 
 
 def _table(rows: Rows) -> ArmTable:
-    """Arranges the rows of one arm; a missing row becomes a NaN cell."""
     import pandas
 
     roles = rows.roles
@@ -459,7 +457,6 @@ def _first_rows(codes: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _of_examples(name: str, column: pandas.Series, codes: NDArray, ids: Any) -> NDArray:
-    """Returns the value of each example, which must be equal in all its rows."""
     values = plain(column)
     of_examples = np.empty(len(ids), dtype=values.dtype)
     of_examples[codes] = values

@@ -154,7 +154,6 @@ def _first_to_last(columns: Sequence[str]) -> str:
 def _by_arm(
     frame: pandas.DataFrame, roles: Mapping[str, str], user_names: Mapping[str, str]
 ) -> tuple[pandas.DataFrame, dict[str, str], list[str]]:
-    """Returns a table with one column per arm (`--arm=columns`) in the form of `long_table`."""
     import pandas
 
     used = {*roles.values(), *user_names.values(), "task", "evaluation_set"}
