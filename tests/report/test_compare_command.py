@@ -20,8 +20,10 @@ from multiberts import stats
 from multiberts.evaluate.exporting import export
 from multiberts.evaluate.imports.importing import import_predictions
 from multiberts.report import compare_command
+from multiberts.report.reproduce_command import reproduce_files
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
+from multiberts.runs.parameters import annotations_of, value_of_flag
 from multiberts.stats.results import flat_values
 from multiberts.tests.tools import warm
 from multiberts.tests.worlds import write_run
@@ -350,6 +352,32 @@ def test_every_answer_says_what_was_read_as_what(tmp_path: Path) -> None:
     assert "answer" in page.read_text() and "random_seed" in page.read_text()
     [found] = json.loads(compare_files(results=paths[0], experiment=paths[1:], json=True))
     assert found["read"] == line.removeprefix("Read: ")
+
+
+def test_pooled_values_are_said_first_and_possible_clusters_in_a_note(tmp_path: Path) -> None:
+    write_arms(tmp_path / "t.csv", {"old": 0.0, "new": 1.5})
+    table = pd.read_csv(tmp_path / "t.csv")
+    of_examples = {"domain": table["family"] % 2, "Passage": "text " + table["family"].astype(str)}
+    table.assign(**of_examples, epoch=1).to_csv(tmp_path / "t.csv", index=False)
+    given = {"results": str(tmp_path / "t.csv")}
+    pooled = "The rows of 2 values of 'domain' (0, 1) are pooled. "
+    text = compare_files(**given)
+    assert text.startswith(pooled + "new is better") and text.count(pooled) == 1
+    assert len(re.findall("Note: .*'Passage': .*--cluster=Passage ", text)) == 1
+    assert "'Passage':" not in compare_files(**given, cluster="Passage")
+    one = compare_files(**given, where="domain=1,epoch=last")
+    assert "150 shared examples" in one and "rows with domain=1,epoch=last;" in one
+    answer = reproduce_files(**given, published=0.5, name="old")
+    assert answer.startswith(pooled)
+    write_run(tmp_path / "runs" / "a", {})
+    with pytest.raises(UserError, match="no columns for --where=a=b; leave it out"):
+        compare_files(results=str(tmp_path / "runs"), where="a=b")
+
+
+def test_none_is_a_word_for_the_arm() -> None:
+    known = annotations_of(compare_command.compare_files)
+    assert value_of_flag(["none"], known["arm"]) == "none"
+    assert value_of_flag(["none"], known["seed"]) is None
 
 
 def test_rows_and_seeds_by_order_are_noted(tmp_path: Path) -> None:

@@ -434,96 +434,73 @@ def of_halves(name: str, values: Sequence) -> pd.DataFrame:
         ("State", ["crashed", "finished"], "State=finished"), ("domain", ["web", "news"], "domain=news"),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("in_memory", [False, True])
 def test_rows_of_several_values_are_asked_about_and_chosen(
-    name: str, values: list, where: str, in_memory: bool, tmp_path: Path
+    name: str, values: list, where: str, tmp_path: Path
 ) -> None:
     """They were averaged, pooled, or two tasks."""
-
-    def found(frame: pd.DataFrame, **names: str) -> Rows:
-        if in_memory:
-            return tasks_in_memory(frame, "data", ColumnNames(**names))[""]
-        return read(frame, tmp_path, **names)
-
-    frame = copies(name, values)
-    with pytest.raises(UserError, match=rf"'{name}' \(.*: 30 examples\), .*--where={where}\b"):
-        found(frame)
-    expected = rows()["prediction"].tolist()
-    assert found(frame, where=where).roles["prediction"].tolist() == expected
-    told = found(frame.assign(of=name), where=f"{where},of={name}")
-    assert told.roles["prediction"].tolist() == expected
-    assert told.read.chosen == f"rows with {where},of={name}" and told.read.unused == []
+    frame = copies(name, values).assign(of=name)
+    for asked in (lambda: read(frame, tmp_path), lambda: tasks_in_memory(frame, "data")):
+        with pytest.raises(UserError, match=rf"'{name}' \(.*: 30 examples\), .*--where={where}\b"):
+            asked()
+    found = read(frame, tmp_path, where=f"{where},of={name}")
+    assert found.roles["prediction"].tolist() == rows()["prediction"].tolist()
+    assert found.read.chosen == f"rows with {where},of={name}" and found.read.unused == []
     with pytest.raises(
         UserError, match=rf"no 'x' in column '{name}', only {values[0]}, .*--where="
     ):
-        found(frame, where=f"{name}=x")
+        read(frame, tmp_path, where=f"{name}=x")
     with pytest.raises(UserError, match="'x' in --where=x=1, expected COLUMN=VALUE .*'prediction'"):
-        found(frame, where="x=1")
+        read(frame, tmp_path, where="x=1")
 
 
 def test_the_last_epoch_is_that_of_each_run(tmp_path: Path) -> None:
-    frame = pd.concat([rows().assign(epoch=epoch) for epoch in range(1, 5)])
+    frame = pd.concat([rows().assign(epoch=epoch, score=epoch) for epoch in range(1, 5)])
     frame = frame[frame["epoch"] <= frame["seed"] + 2]
-    found = read(
-        frame.assign(score=frame["epoch"]), tmp_path, where="epoch=last", score="score"
-    ).roles
+    found = read(frame, tmp_path, where="epoch=last", score="score").roles
     assert found.groupby("seed")["score"].unique().map(list).tolist() == [[2], [3], [4]]
-    with pytest.raises(UserError, match="--where=epoch=last"):
-        read(frame, tmp_path)
     best = read(frame[frame["epoch"] == frame["seed"] + 1], tmp_path)  # found by early stopping
     assert len(best) == 90 and best.read.pooled == ""
     assert "run" in read(frame, tmp_path, run="epoch").roles
 
 
 @pytest.mark.parametrize(
-    ("frame", "pooled"),
+    ("frame", "values"),
     [
-        (of_halves("domain", ["web", "news"]), "The rows of 2 values of 'domain' (web, news) are pooled."),
-        (of_halves("FOLD", [0, 1]), "The rows of 2 values of 'FOLD' (0, 1) are pooled."),
+        (of_halves("domain", ["web", "news"]), "'domain' (web, news)"),
         (of_halves("domain", ["web", "web"]), ""),
-        (of_halves("fold", [0, 1]).drop(columns="id"), "The rows of 2 values of 'fold' (0, 1) are pooled."),
-        (rows().assign(fold=np.random.default_rng(0).integers(2, size=90)),
-         "The rows of 2 values of 'fold' (1, 0) are pooled."),
+        (of_halves("FOLD", [0, 1]).drop(columns="id"), "'FOLD' (0, 1)"),
+        (rows().assign(fold=np.random.default_rng(0).integers(2, size=90)), "'fold' (1, 0)"),
     ],
-)  # fmt: skip
+)
 def test_values_of_an_example_are_pooled_and_named(
-    frame: pd.DataFrame, pooled: str, tmp_path: Path
+    frame: pd.DataFrame, values: str, tmp_path: Path
 ) -> None:
     found = read(frame, tmp_path)
-    assert found.read.pooled == pooled and len(found) == 90
+    assert found.read.pooled == f"The rows of 2 values of {values} are pooled." * bool(values)
+    assert len(found) == 90
 
 
-def test_names_of_tasks_in_a_column_of_data_sets_are_tasks(tmp_path: Path) -> None:
-    tasks = tasks_in_memory(of_halves("dataset", ["rte", "mrpc"]), "data")
-    assert [*tasks] == ["rte", "mrpc"] and {len(part) for part in tasks.values()} == {45}
-    frame = of_halves("task", ["rte", "mrpc"]).assign(
-        split=np.tile(np.repeat(["dev", "test"], 15), 3)
-    )
+def test_names_of_tasks_in_a_column_of_data_sets_are_tasks() -> None:
+    assert [*tasks_in_memory(of_halves("dataset", ["rte", "mrpc"]), "data")] == ["rte", "mrpc"]
+    frame = of_halves("task", ["rte", "mrpc"]).assign(split=of_halves("", ["dev", "test"])[""])
     assert [*tasks_in_memory(frame, "data")] == ["rte", "mrpc"]
 
 
 @pytest.mark.parametrize(
     "pattern",
-    [
-        "seed_{seed}/{split}_predictions.csv",
-        "{split}/seed_{seed}.csv",
-        "rte_{split}_seed{seed}.csv",
-        "{split}.csv",
-    ],
+    ["seed_{}/{}_predictions.csv", "{1}/seed_{0}.csv", "rte_{1}_seed{0}.csv", "{1}.csv"],
 )
 def test_splits_in_names_of_files_are_no_tasks_and_no_arms(pattern: str, tmp_path: Path) -> None:
     for split, frame in (("train", rows(accuracy=1)), ("test", rows())):
         for seed, own in frame.groupby("seed"):
-            path = tmp_path / pattern.format(seed=seed, split=split)
+            path = tmp_path / pattern.format(seed, split)
             path.parent.mkdir(exist_ok=True)
-            whole = frame if "seed" not in pattern else own.drop(columns="seed")
-            whole.to_csv(path, index=False)
-    line = r"names of files \(.*: 30 examples\).*--where=split=test"
-    with pytest.raises(UserError, match=line):
+            (own.drop(columns="seed") if "seed" in pattern else frame).to_csv(path, index=False)
+    with pytest.raises(UserError, match=r"names of files \(.*: 30 examples\).*--where=split=test"):
         read_rows(str(tmp_path))
-    found = read_rows(str(tmp_path), ColumnNames(where="split=test"))
-    assert found.roles["prediction"].tolist() == rows()["prediction"].tolist()
-    assert "arm" not in found.roles or found.roles["arm"].nunique() == 1
+    found = read_rows(str(tmp_path), ColumnNames(where="split=test")).roles
+    assert found["prediction"].tolist() == rows()["prediction"].tolist()
+    assert "arm" not in found or found["arm"].nunique() == 1
     with pytest.raises(UserError, match="no split 'dev' .* only t.*--where=split="):
         read_rows(str(tmp_path), ColumnNames(where="split=dev"))
 
@@ -532,61 +509,55 @@ def test_splits_in_names_of_files_are_no_tasks_and_no_arms(pattern: str, tmp_pat
 
 
 def test_groups_of_people_are_no_models(tmp_path: Path) -> None:
-    """They were two models of five runs each, for `import` too."""
     frame = of_halves("group", ["women", "men"])
-    line = r"'group' \('women', 'men'\) share no example, .*--arm=none .*--by=group"
-    with pytest.raises(UserError, match=line):
-        read(frame, tmp_path)
-    for found in (
-        read(frame, tmp_path, arm="none"),
-        tasks_in_memory(frame, "d", SliceNames(by="group"))[""],
-    ):
+    for names in ({"arm": "none"}, {"by": "group"}):
+        [found] = tasks_in_memory(frame, "data", SliceNames(**names)).values()
         assert "arm" not in found.roles and len(found) == 90
-    assert (
-        read(frame.rename(columns={"group": "none"}), tmp_path, arm="none").roles["arm"].nunique()
-        == 2
-    )
+    named = frame.rename(columns={"group": "none"})
+    assert read(named, tmp_path, arm="none").roles["arm"].nunique() == 2
+    frame.to_csv(tmp_path / "a.csv")  # two models of five runs
+    with pytest.raises(
+        UserError, match=r"'group' \('women', 'men'\) share no .*--arm=none .*--by=group"
+    ):
+        [*read_other_programs(str(tmp_path / "a.csv"), ColumnNames(), None, None, None)]
 
 
 @pytest.mark.parametrize(
     ("examples", "line"),
     [
-        (lambda seed: np.arange(30) + 30 * seed, "share no example"),  # ids that do not begin anew
+        (lambda seed: np.arange(30) + 30 * seed, "share no example"),
         (lambda seed: np.random.default_rng(seed).permutation(150)[:30], r"share only \d\d? % of"),
         (lambda seed: np.arange(30) + 10 * seed, ""),
     ],
 )
 def test_seeds_with_other_examples_are_no_seeds(examples, line: str, tmp_path: Path) -> None:
-    frame = rows().assign(id=np.concatenate([examples(seed) for seed in range(3)]), label=1)
-    frame.to_csv(tmp_path / "a.csv", index=False)
+    path = str(tmp_path / "a.csv")
+    ids = np.concatenate([examples(seed) for seed in range(3)])
+    rows().assign(id=ids, label=1).to_csv(path, index=False)
     if not line:
-        assert read_arms(str(tmp_path / "a.csv"))[""].values.shape == (3, 50)
+        assert read_arms(path)[""].values.shape == (3, 50)
         return
     for run in (
-        lambda: read_arms(str(tmp_path / "a.csv")),
-        lambda: [*read_other_programs(str(tmp_path / "a.csv"), ColumnNames(), None, None, None)],
+        read_arms,
+        lambda path: [*read_other_programs(path, ColumnNames(), None, None, None)],
     ):
         with pytest.raises(UserError, match=rf"{line}.*number the examples .*Scores of folds"):
-            run()
-
-
-def of_folds(*names: str) -> pd.DataFrame:
-    keys = pd.MultiIndex.from_product(
-        [["a", "b"], *[range(5)] * len(names)], names=["model", *names]
-    )
-    return keys.to_frame(index=False).assign(accuracy=np.linspace(0.7, 0.9, len(keys)))
+            run(path)
 
 
 @pytest.mark.parametrize(
-    ("frame", "names"),
+    ("keys", "names"),
     [
-        (of_folds("fold"), {}), (of_folds("fold"), {"seed": "fold"}), (of_folds("repeat", "fold"), {}),
-        (of_folds("cv_fold"), {"example": "cv_fold"}), (of_folds("seed", "fold"), {"run": "fold"}),
-        (of_folds("Split"), {"seed": "Split"}),
+        (["fold"], {}), (["fold"], {"seed": "fold"}), (["Split"], {"seed": "Split"}),
+        (["repeat", "fold"], {}), (["cv_fold"], {"example": "cv_fold"}), (["seed", "fold"], {"run": "fold"}),
     ],
 )  # fmt: skip
-def test_scores_of_folds_are_refused(frame: pd.DataFrame, names: dict, tmp_path: Path) -> None:
+def test_scores_of_folds_are_refused(keys: list[str], names: dict, tmp_path: Path) -> None:
     """p < .0001 for .076: the models of folds share training data."""
+    index = pd.MultiIndex.from_product(
+        [["a", "b"], *[range(5)] * len(keys)], names=["model", *keys]
+    )
+    frame = index.to_frame(index=False).assign(accuracy=np.linspace(0.7, 0.9, len(index)))
     with pytest.raises(UserError, match="scores by '.*', .*share training data.*Scores of folds"):
         read(frame, tmp_path, **names)
 
