@@ -369,7 +369,7 @@ def test_pooled_values_are_said_first_and_possible_clusters_in_a_note(tmp_path: 
     assert "150 shared examples" in one and "rows with domain=1,epoch=last;" in one
     answer = reproduce_files(**given, published=0.5, name="old")
     assert answer.startswith(pooled)
-    write_run(tmp_path / "runs" / "a", {})
+    write_run(tmp_path / "runs" / "a", {"dev": {"labels": [1], "predictions": [1]}})
     with pytest.raises(UserError, match="no columns for --where=a=b; leave it out"):
         compare_files(results=str(tmp_path / "runs"), where="a=b")
 
