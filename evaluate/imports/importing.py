@@ -67,9 +67,6 @@ def import_predictions(settings: PredictionImport) -> list[Path]:
     `multiberts evaluate`, `multiberts stats` and `read_predictions` can read these runs. Existing runs are
     not changed.
 
-    Args:
-      settings: settings of the import.
-
     Returns:
       The run directories, including existing ones.
 

@@ -83,11 +83,7 @@ class Answers:
 
 
 def check_answers(metric: str, labels: NDArray, arms: Sequence[Answers]) -> list[list[str]]:
-    """Checks the answers of arms under a metric.
-
-    Args:
-      metric: name of the metric; unknown names are not checked.
-      arms: arms to compare with these labels, the base first.
+    """Checks the answers of arms, the base first, under a metric; unknown metrics are not checked.
 
     Returns:
       Notes per arm: answers of classes that no label has, words for the empty answer, labels that no run

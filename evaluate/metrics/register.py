@@ -174,9 +174,7 @@ def metric_variables(
     """Returns the variables of labelled predictions that a metric compares.
 
     Args:
-      metric: the metric, whose `uses` decides.
-      variables: available variables, for example a Dataset of
-        `evaluate.prediction_files.predictions.read_predictions`.
+      variables: available variables, such as a Dataset of `read_predictions`.
 
     Returns:
       The names of labels and predictions. Text metrics use `answers` and `prediction_text` if available,
@@ -222,7 +220,6 @@ def default_metric(
 
     Args:
       predictions: predictions of any shape, or None for scores.
-      labels: labels [examples], or None.
       logged: a log's name of the metric, which has precedence.
 
     Raises:
@@ -261,9 +258,7 @@ def values_of_cells(
     """Returns a metric's input from cells of a table's predictions or labels.
 
     Args:
-      metric: the metric, whose `of_cells` decides.
       cells: cells [...]: an empty cell is NaN, a list of texts a tuple, a missing row None.
-      role: role of the cells.
 
     Raises:
       ValueError: the metric takes no predictions or no lists, or label names have an unexpected separator.
@@ -300,7 +295,6 @@ def metric_input(
     """Returns a metric's input from a run's predictions.
 
     Args:
-      metric: the metric, whose `uses` decides.
       prediction: predictions [..., examples]; without scores, fractions are probabilities of class 1.
       scores: logits [..., examples, classes], or None.
 

@@ -182,12 +182,7 @@ def question_scores(
 ) -> dict[str, Array]:
     """Computes exact match and F1 of every question, by name of the metric.
 
-    Args:
-      references: reference texts [questions]; none for no answer.
-      predictions: predicted texts [questions]; "" for no answer.
-
-    Returns:
-      float64 [questions] for each.
+    Args and values are [questions]; no answer is no reference text, and the prediction "".
     """
     labels = reference_array(references)
     answers = np.array(predictions, dtype=object)

@@ -39,9 +39,6 @@ def read_run_predictions(
     """Reads one run's predictions on one evaluation set and verifies them with its run.json.
 
     Args:
-      run_dir: a finished fine-tuning run.
-      evaluation_set: see `read_predictions`.
-      epochs: see `read_predictions`.
       content: content of its run.json; None: read it.
       cache: see `evaluate.prediction_files.prediction_file.read_file`.
 
@@ -119,12 +116,10 @@ def texts_of_runs(
     """Reads the texts of several runs' evaluation set from the first run that has them.
 
     Args:
-      paths: directories of the runs.
       entries: the set's entry in each run.json.
-      example_ids: ids [examples], in the order of the returned texts.
 
     Returns:
-      Texts [examples] by name; empty if no run has texts.
+      Texts [examples] by name, in the order of the ids; empty if no run has texts.
 
     Raises:
       UserError: the texts of two runs differ, or the file is damaged.
@@ -158,14 +153,7 @@ def labelled_array(
     evaluation_set: str,
     epochs: float | None = None,
 ) -> xarray.Dataset:
-    """Combines predictions of several runs.
-
-    Args:
-      paths: directories of the runs, for messages.
-      runs: content of each run.json.
-      all_predictions: predictions of each run.
-      evaluation_set: see `read_predictions`, also for results and errors.
-      epochs: see `read_predictions`.
+    """Combines predictions of several runs; `runs` are the contents of their run.json.
 
     Examples:
       >>> from multiberts.evaluate.prediction_files.run_file import find_runs

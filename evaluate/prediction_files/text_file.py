@@ -38,10 +38,7 @@ def write_texts(
     example_ids: Sequence[str] | np.ndarray,
     texts: Mapping[str, Sequence[str]],
 ) -> dict[str, Any]:
-    """Writes the texts of an evaluation set atomically.
-
-    Args:
-      evaluation_set: name of the set, such as `dev`, also for early checkpoints.
+    """Writes the texts of an evaluation set, such as `dev`, atomically.
 
     Returns:
       The set's entry `texts` in run.json: file, columns, and the SHA-256 before compression.
@@ -100,9 +97,6 @@ def read_texts(
 
 def example_texts(data: xarray.Dataset, longest: int) -> dict[str, str]:
     """Returns a description of each example: its label, its texts up to `longest` characters, other columns.
-
-    Returns:
-      Descriptions by example id, such as `label: 1; premise: It rains.; hypothesis: The street is wet.`.
 
     Examples:
       >>> from multiberts.evaluate.prediction_files.predictions import read_predictions
