@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast
 
 from multiberts.evaluate.metrics.register import counted_metrics, known_name, metrics_by_task
 from multiberts.evaluate.readers.columns import SliceNames
@@ -72,8 +72,8 @@ class FileComparison(SliceNames, ToldSense):
       latex: path of a LaTeX table to write.
       csv: path of a CSV file to write, with all numbers.
       json: print all numbers as JSON instead of text.
-      design: `paired` for runs that share their seeds, `unpaired`, `fixed_baseline`. Repeated evaluations are
-        always unpaired.
+      design: `paired` for runs that share their seeds (default, unless it leaves out more seeds than it
+        keeps), `unpaired`, `fixed_baseline`. Repeated evaluations are always unpaired.
       resample: `both`; `examples` holds the seeds fixed, so the result is about these seeds only (default for
         one run of each arm); `seeds` holds the examples fixed (default for one score per run).
       seeds: training stage whose seeds count, for finished runs: `pretrain`, or `finetune`, which compares
@@ -118,7 +118,7 @@ class FileComparison(SliceNames, ToldSense):
     latex: str | None = None
     csv: str | None = None
     json: bool = False
-    design: Design = "paired"
+    design: Design | None = None
     resample: Resample | None = None
     seeds: SeedKind = "pretrain"
     step: Sequence[NonNegativeInt] = ()
@@ -145,7 +145,7 @@ class FileComparison(SliceNames, ToldSense):
         """Returns all input paths."""
         return [self.results, *self.experiment, *([self.labels] if self.labels else [])]
 
-    def of_comparison(self, design: Design) -> ComparisonSettings:
+    def of_comparison(self, design: Design | None) -> ComparisonSettings:
         return ComparisonSettings(
             design, self.resample, self.n_resamples, self.rng, self.confidence_level
         )
@@ -314,7 +314,7 @@ def _compare_tasks(
 
 def _design_of_ranking(
     settings: FileComparison, arms: Sequence[str], questions: Mapping[str, Any]
-) -> ManyDesign | None:
+) -> ManyDesign | Literal["inferred"] | None:
     """Returns the design in which three or more arms are ranked; None: arms are compared with a base."""
     if len(arms) < 3 or settings.base is not None:
         return None
@@ -326,7 +326,7 @@ def _design_of_ranking(
             f"found {len(arms)} arms and {needs_base[0]}, which is about a comparison with a base; name the "
             f"base with --base={arms[0]}"
         )
-    return "unpaired" if settings.design == "unpaired" else "paired"
+    return cast("ManyDesign | None", settings.design) or "inferred"
 
 
 def _pages(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple, cast, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES
 from multiberts.report.answers.listed import answers_to, asked, settings_for, why_unranked
@@ -80,7 +80,12 @@ class Request:
     questions: Mapping[str, Any] = field(default_factory=dict)
     prefix: str = ""
     primary: int | None = None
-    ranked: ManyDesign | None = None
+    ranked: ManyDesign | Literal["inferred"] | None = None
+
+    @property
+    def of_ranking(self) -> ComparisonSettings:
+        design = None if self.ranked == "inferred" else self.ranked or self.settings.design
+        return replace(self.settings, design=design)
 
     def file(self, name: str) -> str:
         """Returns the name of a figure of the whole list, without file extension."""
@@ -278,7 +283,7 @@ def _add_means(results: _Results) -> None:
 def _rank_means(results: _Results, by_arms: Mapping[tuple[str, str], Sequence[int]]) -> None:
     """Adds the ranking of the arms by their means over tasks, or the reason for none."""
     request = results.request
-    settings = replace(request.settings, design=request.ranked or request.settings.design)
+    settings = request.of_ranking
     pairs = {
         name: [request.pairs[number] for number in numbers]
         for (name, _), numbers in by_arms.items()
@@ -302,7 +307,10 @@ def _rank_means(results: _Results, by_arms: Mapping[tuple[str, str], Sequence[in
     try:
         if len(means) < 2:
             raise DataError("fewer than two arms have every task")
-        if len({mean.base.seeds for mean in means}) > 1 and settings.design == "paired":
+        need_partners = settings.laid_out == "paired" and (
+            settings.design or settings.drawn != "examples"
+        )
+        if need_partners and len({mean.base.seeds for mean in means}) > 1:
             raise DataError("the arms have different seeds; give --design=unpaired")
         ranking = rank_means(means, cells, settings)
     except DataError as error:
@@ -358,7 +366,7 @@ def _shown(
     if request.primary is None and means and is_of_means:
         primary = reported.index(clearest(judged_means))
     return ComparedArms(
-        request.name, request.settings.design, reported, overview,
+        request.name, request.settings.laid_out, reported, overview,
         [ranking for _, ranking in results.rankings], [*notes, *results.unranked], grids,
         primary, as_made,
     )  # fmt: skip
@@ -394,7 +402,7 @@ def _rank_families(
             continue
         request, set_name = results.request, last.prediction_sets[0].set_name
         why = why_unranked(request.questions)
-        settings = replace(request.settings, design=request.ranked or request.settings.design)
+        settings = request.of_ranking
         try:
             ranking = None if why else _rank(arms, last.measure, settings, shared)
         except UndefinedScore as error:  # with the common seeds of all arms
@@ -418,8 +426,8 @@ def _rank(
     """Ranks three or more arms; None if the design has no ranking or there are too few seeds."""
     seeds = [set(predictions.seeds) for predictions in arms.values()]
     few = settings.resample != "examples" and len(set.union(*seeds)) > 1
-    too_few = few and settings.design == "paired" and len(set.intersection(*seeds)) < 2
-    if settings.design not in get_args(ManyDesign) or too_few:
+    too_few = few and settings.laid_out == "paired" and len(set.intersection(*seeds)) < 2
+    if settings.laid_out not in get_args(ManyDesign) or too_few:
         return None
     first = next(iter(arms.values()))
     data = {name: predictions.measured(measure)[0] for name, predictions in arms.items()}

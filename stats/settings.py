@@ -23,8 +23,9 @@ Pairing = Literal["parent", "seed number"]
 class ComparisonSettings:
     """Settings shared by all comparisons of a family; see `stats.compare`."""
 
-    design: Design = "paired"
-    resample: Resample | None = None  # None: inferred by `checks.settings_of`
+    # None: inferred by `checks.settings_of`
+    design: Design | None = None
+    resample: Resample | None = None
     n_resamples: int = 1000
     rng: int = 42
     confidence_level: float = 0.95
@@ -33,7 +34,8 @@ class ComparisonSettings:
     draws: DrawOrder = "keyed"
 
     def __post_init__(self) -> None:
-        check_choice("design", self.design, Design)
+        if self.design is not None:
+            check_choice("design", self.design, Design)
         if self.resample is not None:
             check_choice("resample", self.resample, Resample)
         number = isinstance(self.confidence_level, int | float | np.floating)
@@ -48,6 +50,11 @@ class ComparisonSettings:
     def drawn(self) -> Resample:
         """Returns the resampled units, which `checks.settings_of` infers if they are not given."""
         return self.resample or "both"
+
+    @property
+    def laid_out(self) -> Design:
+        """Returns the design, which `checks.settings_of` infers if it is not given."""
+        return self.design or "paired"
 
 
 def whole_number(rng: int | np.random.Generator) -> int:

@@ -68,6 +68,11 @@ def of_runs() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["model", "seed", "accuracy"])
 
 
+def _many_runs() -> pd.DataFrame:
+    scores = np.random.default_rng(1).normal(SKILL["base"], 0.02, 20).round(4)
+    return pd.DataFrame({"model": "base", "seed": range(20), "accuracy": scores})
+
+
 def of_tasks() -> pd.DataFrame:
     """Predictions of two models on three tasks, as one table of an experiment has them."""
     parts = [
@@ -450,6 +455,18 @@ ATTEMPTS: dict[str, Attempt] = {
     "other seeds": Attempt(
         written({"base.csv": frame("base"), "new.csv": frame("new", range(10, 15))}),
         "compare base.csv new.csv", "5 seeds", {"design": "unpaired"},
+    ),
+    "many runs against few": Attempt(
+        written({"t.csv": pd.concat([of_runs().query("model == 'new'"), _many_runs()])}),
+        "compare t.csv", "base is worse.* 5 seeds against 20 seeds", {"design": "unpaired"},
+    ),
+    "many runs against few of the same seeds": Attempt(
+        written({"t.csv": pd.concat([of_runs().query("model == 'new'"), _many_runs()])}),
+        "compare t.csv", "5 paired seeds", {"design": "paired"},
+    ),
+    "many seeds against one": Attempt(
+        written({"base.csv": frame(), "new.csv": frame("new", [0])}),
+        "compare base.csv new.csv", "5 seeds against 1 seed", {"resample": "examples"},
     ),
     "sets of labels as lists": Attempt(
         written({f"{arm}.jsonl": _lists(arm) for arm in ("base", "new")}),

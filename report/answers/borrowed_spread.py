@@ -122,7 +122,7 @@ class OneSeed(FurtherAnswer):
 
     @classmethod
     def settings_for(cls, settings: ComparisonSettings) -> ComparisonSettings:
-        design = "unpaired" if settings.design == "paired" else settings.design
+        design = "unpaired" if settings.laid_out == "paired" else settings.design
         return replace(settings, design=design, resample="examples")
 
     def record(self) -> Any:

@@ -68,7 +68,7 @@ def compare_arms(  # noqa: PLR0913 -- users see every option with its default
     arms: Any,
     metric: str | MetricLike | ScoreFunction | None = None,
     *,
-    design: ManyDesign = "paired",
+    design: ManyDesign | None = None,
     against: str | None = None,
     labels: Any = None,
     clusters: Any = None,
@@ -89,7 +89,7 @@ def compare_arms(  # noqa: PLR0913 -- users see every option with its default
       metric: as in `stats.compare`.
       design: `paired` uses the seeds that all arms have and draws them together, for arms whose runs of one
         seed descend from one checkpoint; `unpaired` draws the seeds of each arm separately, for different
-        models.
+        models. Default as in `stats.compare`.
       against: name of the reference arm; by default all pairs are compared.
       labels: as in `stats.compare`.
       clusters: as in `stats.compare`; values follow the first arm's examples.
@@ -125,7 +125,8 @@ def compare_arms(  # noqa: PLR0913 -- users see every option with its default
     Reference: Smyth (2004), Linear models and empirical Bayes methods; Mogstad, Romano, Shaikh &
     Wilhelm (2024), Inference for Ranks.
     """
-    check_choice("design", design, ManyDesign)
+    if design is not None:
+        check_choice("design", design, ManyDesign)
     settings = ComparisonSettings(
         design, resample, n_resamples, whole_number(rng), confidence_level
     )
@@ -182,7 +183,7 @@ def compare_named_arms(
         evaluation_set="",
         metric=metric.name,
         higher_is_better=known.more_is_better,
-        design=settings.design,
+        design=settings.laid_out,
         resample=settings.drawn,
         against=against,
         arms=ranked([summaries[name] for name in order], differences, known.sign),
@@ -260,7 +261,7 @@ def _prepared(
       The arms by name, their metric, and notes for readers.
     """
     (first, base), *others = tables.items()
-    check_tables(tables, settings.design)
+    check_tables(tables, settings.laid_out)
     unpaired = replace(settings, design="unpaired")
     prepared: dict[str, Arm] = {}
     notes: list[str] = []

@@ -37,12 +37,14 @@ def are_repeats(data: ArmTable | Arm) -> bool:
 def settings_of(data: Sequence[ArmTable | Arm], settings: ComparisonSettings) -> ComparisonSettings:
     """Fills in the design and the resampled units that the data allow.
 
-    One score per run allows new seeds only; one run of each drawn arm allows new examples only.
+    One score per run allows new seeds only; one run of each drawn arm allows new examples only. Arms are
+    paired, unless one has a single seed or the user holds unlike seeds fixed. Where pairing would leave out
+    more seeds than it keeps, the design must be given.
 
     Args:
       data: data of the base, then of the other arms.
     """
-    design, resample = settings.design, settings.resample
+    design, resample = settings.laid_out, settings.resample
     # The first logs of two models are unrelated, so logs cannot be paired.
     if design == "paired" and any(map(are_repeats, data)):
         design = "unpaired"
@@ -53,10 +55,29 @@ def settings_of(data: Sequence[ArmTable | Arm], settings: ComparisonSettings) ->
         resample = "seeds"
     elif resample is None and all(len(each) == 1 for each in seeds[design == "fixed_baseline" :]):
         resample = "examples"
-        # Seeds that are not drawn need no partner.
-        if design == "paired" and seeds.count(seeds[0]) < len(seeds):
+    if design == "paired" and seeds.count(seeds[0]) < len(seeds):
+        # Seeds that are not drawn need no partner, and a single seed is refused or not drawn.
+        are_fixed = resample == "examples" and None in (settings.design, settings.resample)
+        if are_fixed or (settings.design is None and min(map(len, seeds)) == 1):
             design = "unpaired"
+        elif settings.design is None and all(
+            arm.read.columns.get("seed") not in UNNAMED for arm in data
+        ):
+            _check_partners(seeds)
     return replace(settings, design=design, resample=resample or "both")
+
+
+def _check_partners(seeds: Sequence[set[Any]]) -> None:
+    """Refuses to pair seeds, unasked, if that leaves out more than it keeps of each further arm."""
+    kept = len(set.intersection(*seeds))
+    lost = sum(map(len, seeds)) - kept * len(seeds)
+    if kept and lost > kept * (len(seeds) - 1):
+        numbers = " and ".join(str(len(each)) for each in seeds)
+        common = f", or design='paired' to compare only the {kept} common seeds" * (kept > 1)
+        raise DataError(
+            f"found {numbers} seeds, of which {kept} {'are' if kept > 1 else 'is'} common, so that "
+            f"pairing them would leave out {lost}; give design='unpaired' for runs that share nothing{common}"
+        )
 
 
 def check_tables(tables: Mapping[str, ArmTable], design: str) -> None:

@@ -77,7 +77,7 @@ class ComparisonSpec:
         if not prior[1]:
             _check_drawn_seeds(prepared.arms, settings)
         fixed = settings.resample == "examples"
-        pools = [None if fixed else pool for pool in _POOLS[settings.design]]
+        pools = [None if fixed else pool for pool in _POOLS[settings.laid_out]]
         name = None if settings.resample == "seeds" else f"{examples} examples"
         job = (shared or SharedArms()).job
         jobs = tuple(

@@ -78,7 +78,7 @@ def prepare_arms(
     task: TaskData, settings: ComparisonSettings, shared: SharedArms | None = None
 ) -> PreparedArms:
     """Checks the arms of a task, aligns their examples and, in a paired design, pairs their seeds."""
-    design, experiment, cache = settings.design, task.experiment, shared or SharedArms()
+    design, experiment, cache = settings.laid_out, task.experiment, shared or SharedArms()
     if (experiment is None) != (design == "single"):
         raise DataError(
             f"found design {design!r} {'without' if experiment is None else 'with'} an experiment; "
@@ -93,7 +93,7 @@ def prepare_arms(
     }
     chosen = metric_of(tables, task.metric)
     metric = named_metric(chosen)
-    design = settings_of([*tables.values()], settings).design
+    design = settings_of([*tables.values()], settings).laid_out
     check_tables(tables, design)
     arms = [cache.read(name, table, metric, task.missing) for name, table in tables.items()]
     if len(arms) > 1:

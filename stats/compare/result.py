@@ -144,7 +144,7 @@ class Comparison(EqualByContent, Readable):
         """Design: `paired` (the same seeds, drawn together), `unpaired` (own seeds), `fixed_baseline` (the
         base is exactly that set of runs, such as one published checkpoint) or `single` (base alone).
         """
-        return self.computed_from().settings.design
+        return self.computed_from().settings.laid_out
 
     @cached_property
     def resample(self) -> Resample:

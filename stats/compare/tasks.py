@@ -79,7 +79,7 @@ def compare_tasks(
     experiment: Any = None,
     metric: Any = None,
     *,
-    design: Design = "paired",
+    design: Design | None = None,
     resample: Resample | None = None,
     less_is_better: bool | None = None,
     confidence_level: float = 0.95,
@@ -139,7 +139,7 @@ def compare_tasks(
     )
     if not are_by_name:
         tasks, names = _tasks_of(tasks, experiment, metric, names)
-        if all(task.experiment is None for task in tasks.values()) and design == "paired":
+        if all(task.experiment is None for task in tasks.values()) and design in (None, "paired"):
             settings = replace(settings, design="single")
     elif experiment is not None or metric is not None:
         raise DataError("found tasks by name; give each its experiment and metric in its TaskData")
@@ -295,7 +295,8 @@ def rank_means(
         )
     differences = corrected(family)
     return ArmComparisons(
-        first.evaluation_set, first.evaluation_set, first.metric, score.more_is_better, settings.design,
+        first.evaluation_set, first.evaluation_set, first.metric, score.more_is_better,
+        settings.design or item.design,
         first.resample, None, ranked(arms, differences, score.sign), differences,
         settings.confidence_level, 0.0, first.pairing, settings.n_resamples, settings.rng,
         score=score,

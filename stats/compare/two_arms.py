@@ -25,7 +25,7 @@ def compare(
     experiment: Any = None,
     metric: str | MetricLike | ScoreFunction | None = None,
     *,
-    design: Design = "paired",
+    design: Design | None = None,
     labels: Any = None,
     clusters: Any = None,
     missing: Missing = "refuse",
@@ -58,7 +58,8 @@ def compare(
         predictions with labels and `mean` for scores.
       design: `paired` uses the seeds that both arms have (repeated evaluations, known as logs in order of
         time, are unpaired); `unpaired` draws the seeds of each arm separately; `fixed_baseline` holds the
-        base's runs fixed; `single` has no experiment.
+        base's runs fixed; `single` has no experiment. By default `paired`, but it must be given if pairing
+        would leave out more seeds than it keeps; with seeds held fixed, unlike seeds are `unpaired`.
       labels: labels of the examples, which replace the arms' labels: a DataArray with example ids, a Series
         with an index, a mapping, a data frame of ids and labels or its path; all are sorted into the order of
         the predictions. Other values are matched by position and refused if the examples have ids.
@@ -109,7 +110,7 @@ def compare(
     if len(arms) == 2:
         (first, base), (second, experiment) = arms.items()
         names = Names(base=first, experiment=second)
-    elif design == "paired":
+    elif design in (None, "paired"):
         settings = replace(settings, design="single")
     task = TaskData(
         base, experiment, metric, labels, clusters, missing, less_is_better=less_is_better

@@ -201,7 +201,9 @@ OF_DESIGNS = [
     ),
     (
         "base has one seed .*to pair",
-        lambda: compare({"a": ONES[0], "b": ONES[1]}, {"a": ONES[0], "c": ONES[1]}),
+        lambda: compare(
+            {"a": ONES[0], "b": ONES[1]}, {"a": ONES[0], "c": ONES[1]}, design="paired"
+        ),
     ),
     (
         "Matthews' .*of broken",

@@ -12,8 +12,9 @@ import sklearn.metrics
 import xarray
 
 from multiberts.runs.errors import UserError
-from multiberts.stats import TaskData, compare, compare_tasks
+from multiberts.stats import TaskData, compare, compare_arms, compare_tasks, read
 from multiberts.stats.bootstrap.replicates import KeyedDraws
+from multiberts.stats.errors import DataError
 from multiberts.tests.stats.crossings import crossing_of_tables
 
 NUM_BOOTSTRAP = 300
@@ -38,6 +39,59 @@ def arm(skill=0.7, seeds=5, runs=2, num_examples=40, key=0, first_seed=0, contin
             "example_id": ("example", [f"9/{n}" for n in range(num_examples)]),
         },
     )
+
+
+@pytest.mark.parametrize(
+    ("base", "experiment", "line"),
+    [
+        (
+            range(30),
+            range(5),
+            "30 and 5 seeds, of which 5 .* leave out 25; .*unpaired.*paired.*5 common",
+        ),
+        (
+            range(5),
+            range(3, 8),
+            "5 and 5 seeds, of which 2 are common.* leave out 6; .*the 2 common",
+        ),
+        (range(5), range(4, 8), "of which 1 is common.* leave out 7; .*nothing$"),
+    ],
+)
+def test_seeds_are_paired_unasked_only_where_most_have_a_partner(base, experiment, line):
+    """30 runs against 5 were five pairs, p = .27; Welch's p was .0065."""
+    random = np.random.default_rng(0)
+    frames = {
+        name: pandas.DataFrame({"model": name, "seed": seeds, "auc": random.random(len(seeds))})
+        for name, seeds in (("old", base), ("new", experiment))
+    }
+    scores = [frame["auc"] for frame in frames.values()]
+    arms = read(pandas.concat(frames.values()), score="auc")
+    tasks = {"t": TaskData(*arms.values())}
+    for function, data in ((compare, arms), (compare_arms, arms), (compare_tasks, tasks)):
+        with pytest.raises(DataError, match=line):
+            function(data)
+    common = [*{*base} & {*experiment}]
+    welch = compare(arms, design="unpaired")
+    expected = scipy.stats.ttest_ind(*reversed(scores), equal_var=False).statistic
+    assert welch.estimate / welch.standard_error == pytest.approx(expected)
+    if len(common) > 1:
+        assert compare(arms, design="paired").base.seeds == tuple(common)
+
+
+def test_seeds_that_are_held_fixed_need_no_partner():
+    ten, one, six = (random_scores(number) for number in (10, 1, 6))
+    for few in (one, six):
+        fixed = compare(ten, few, resample="examples")
+        assert fixed.design == "unpaired" and fixed.base.left_out == ()
+        assert fixed.estimate == pytest.approx(few.values.mean() - ten.values.mean())
+    told = compare(ten, six, resample="examples", design="paired")
+    assert told.base.left_out == (6, 7, 8, 9)
+    assert compare(ten, six).design == "paired"
+
+
+def random_scores(seeds, num_examples=30):
+    values = np.random.default_rng(seeds).random((seeds, num_examples))
+    return xarray.DataArray(values, {"pretrain_seed": range(seeds)}, ("pretrain_seed", "example"))
 
 
 def along(data, values):
