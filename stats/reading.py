@@ -6,15 +6,19 @@ matched by their coordinates or index, or else by position.
 
 from __future__ import annotations
 
+import numbers
 import os
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import asdict, replace
+from decimal import Decimal
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from multiberts.evaluate.metrics.classification import is_binary
 from multiberts.evaluate.metrics.register import (
     METRICS,
     default_metric,
@@ -39,7 +43,9 @@ from multiberts.evaluate.readers.reading import (
     tasks_in_memory,
 )
 from multiberts.evaluate.readers.rows import (
+    ONE_SCORE,
     POSITION,
+    RUN_NAMES,
     USUAL_NAMES,
     ArmTable,
     ReadAs,
@@ -51,7 +57,7 @@ from multiberts.runs.errors import UserError, counted, in_keywords, listed
 from multiberts.stats.errors import DataError, as_data_errors
 from multiberts.stats.metrics import MetricLike, ScoreFunction, named_metric
 from multiberts.stats.runs_table import Arm, check_kinds, indices_of, make_arm
-from multiberts.stats.settings import Missing
+from multiberts.stats.settings import Missing, Resample
 
 if TYPE_CHECKING:
     import pandas
@@ -66,6 +72,10 @@ _LINEAGE_NAMES = ("parent", "procedure", "lineage")
 _VALUES = ("prediction", "score", "label")
 # Suffix of messages about keywords that the called function does not have.
 _OF_READ = " (keywords of stats.read)"
+_FORMS = "an xarray Dataset or DataArray, a data frame, a path, or an array or nested list [seeds, examples]"
+_NUMBER = (numbers.Real, Decimal, np.bool_)
+_CELL = (*_NUMBER, str, bytes, tuple, list, type(None))
+_FLAT = ReadAs(columns={"seed": POSITION, "example": "one dimension"})  # of runs or of examples
 _SEED_NAMES, _EXAMPLE_NAMES = {"seed", "pretrain_seed"}, {"example", "example_id"}
 
 
@@ -80,11 +90,8 @@ def arms_in(
     """Returns the arms by name from data that may contain several arms; None for other data.
 
     Args:
-      data: file or folder, or a list of them with seed and arm in their names; a table (a data frame of
-        pandas or polars, a `datasets.Dataset`, a dict of columns, a list of rows) with usual names in columns
-        or index, long or with one column per run; a list of frames, one per arm; a dict of arrays
-        `predictions` or `scores` [seeds, examples], with `labels` [examples] and other arrays of a `.npz`
-        file; or a dict of arms with values other than one score or prediction per example.
+      data: data in the forms of `stats.read`, a list of frames, one per arm, or a dict of arms with values
+        other than one score or prediction per example.
       label: name of the data in error messages.
       by: column of slices to keep.
       task: task to read, if files or a column `task` have several.
@@ -95,7 +102,8 @@ def arms_in(
     """
     if hasattr(data, "coords"):  # before the check for mappings, which include Datasets
         return None
-    if isinstance(data, list | tuple) and len(data) > 1 and all(map(_is_frame, data)):
+    data = opened(data, {by, *(columns or {}).values()})
+    if isinstance(data, list) and len(data) > 1 and all(hasattr(each, "columns") for each in data):
         return named_arms(arms_of_arrays(data), by, columns)
     tables = tasks_in(data, label, by, task=task, columns=columns)
     if tables is not None and len(tables) > 1:
@@ -133,24 +141,22 @@ def tasks_in(
                 )
             return read_arms_by_task(data, names, task)
         table: Any = None
-        data = _with_columns(data, {*asdict(names).values()})
+        data = opened(data, {*asdict(names).values()})
         if isinstance(data, Mapping):
             if {"predictions", "scores"} & {*data}:
                 if task is not None:
                     raise NoTaskError(label)
                 refuse_where(label, names.where)
-                arrays = {name: np.asarray(_as_array(column)) for name, column in data.items()}
+                arrays = {name: np.asarray(opened(column)) for name, column in data.items()}
                 return {"": {"": table_of_arrays(arrays, label)}}
             if is_table_of_runs(data) or (columns is not None and all(map(_is_row, data.values()))):
-                import pandas
-
-                table = pandas.DataFrame({name: _as_array(column) for name, column in data.items()})
-        elif hasattr(data, "to_pandas"):  # datasets.Dataset, pyarrow.Table, polars.DataFrame
-            table = data.to_pandas()
+                table = _frame_of({name: opened(it, by_index=False) for name, it in data.items()})
         elif hasattr(data, "columns") and (columns is not None or is_table_of_runs(data.columns)):
             table = data
         if table is None:
             return None
+        if POSITION in table.columns:
+            names = replace(names, seed=POSITION)
         by_task = tasks_in_memory(table, label, names, task)
         return {task_name: arms_of_rows(rows, label) for task_name, rows in by_task.items()}
 
@@ -168,7 +174,8 @@ def named_arms(
       columns: as in `arms_in`.
     """
     named: list[tuple[str, Any]] = []
-    for role, data in data_of.items():
+    for role, given in data_of.items():
+        data = _of_one_arm(given)
         arms = arms_in(data, role, by, columns=columns) or {}
         table = next(iter(arms.values())) if len(arms) == 1 else data
         named.append((name_carried(data, arms) or role, table))
@@ -202,7 +209,10 @@ def arms_of_arrays(data: Any) -> dict[str, Any]:
 
     Nested lists of numbers are always one arm.
     """
-    if not (isinstance(data, list | tuple) and len(data) > 1 and all(map(_is_whole, data))):
+    data = opened(data)
+    if not isinstance(data, list) or len(data) < 2:
+        return {}
+    if not all(getattr(each, "ndim", 0) == 2 or hasattr(each, "data_vars") for each in data):
         return {}
     names = (
         ["base", "experiment"] if len(data) == 2 else [f"arm {n}" for n, _ in enumerate(data, 1)]
@@ -210,47 +220,124 @@ def arms_of_arrays(data: Any) -> dict[str, Any]:
     return dict(zip(names, data, strict=True))
 
 
-def _is_whole(data: Any) -> bool:
-    """Returns whether the data are a complete arm: an array [seeds, examples], a frame or a Dataset."""
-    return getattr(data, "ndim", 0) == 2 or _is_frame(data) or hasattr(data, "data_vars")
+def _roles_of(names: Sequence[Any]) -> dict[Any, str]:
+    """Returns the role of each name of an index that is a usual one."""
+    return {
+        name: role
+        for role in ("arm", "run", "seed", "example")
+        for name in names
+        if str(name).lower() in USUAL_NAMES[role]
+    }
 
 
-def _is_frame(data: Any) -> bool:
-    """Returns whether the data are a data frame, or a Series indexed by seed and example."""
-    return hasattr(data, "columns") or _long_levels(data) != []
-
-
-def _long_levels(data: Any, extra_names: Collection[str | None] = ()) -> list[Any]:
+def _long_levels(frame: pandas.DataFrame, extra_names: Collection[str | None]) -> list[Any]:
     """Returns the names of index levels with seeds, ids or arms, as in a long table.
 
     Args:
       extra_names: unusual names of columns.
     """
-    present = [str(name) for name in getattr(data, "columns", ())]
-    names = getattr(getattr(data, "index", None), "names", ())
-    levels = [name for name in names if name is not None and str(name) not in present]
-    roles = {
-        role
-        for role in ("arm", "seed", "run", "example")
-        for name in levels
-        if str(name).lower() in USUAL_NAMES[role]
-    }
-    of_rows = [name for role in ("seed", "example", *_VALUES) for name in USUAL_NAMES[role]]
-    columns = {*map(str.lower, present)}
-    is_long = {"seed", "example"} <= roles or (bool(roles) and bool(columns & {*of_rows}))
+    present = [str(name) for name in frame.columns]
+    levels = [name for name in frame.index.names if name is not None and str(name) not in present]
+    roles = {*_roles_of(levels).values()}
+    of_rows = {name for role in ("seed", "example", *_VALUES) for name in USUAL_NAMES[role]}
+    is_long = {"seed", "example"} <= roles or (roles and of_rows & {*map(str.lower, present)})
     return levels if is_long or {*levels} & {*extra_names} else []
 
 
-def _with_columns(data: Any, extra_names: Collection[str | None] = ()) -> Any:
-    """Returns rows, or a frame or Series with seeds or ids in its index, as a frame without an index."""
-    if isinstance(data, list | tuple) and data and all(isinstance(row, Mapping) for row in data):
-        import pandas
+def opened(data: Any, extra_names: Collection[str | None] = (), *, by_index: bool = True) -> Any:
+    """Returns tables and arrays of any library as those of pandas and NumPy; other data unchanged.
 
-        return pandas.DataFrame(data)
-    levels = _long_levels(data, extra_names)
-    if levels and not hasattr(data, "columns"):
-        data = data.to_frame("value" if data.name is None else data.name)
+    Masked cells become NaN, and levels of an index with seeds, ids or arms become columns. A Series without
+    seeds stays as it is if its index has ids, and is an array otherwise.
+
+    Args:
+      extra_names: as in `_long_levels`.
+      by_index: whether rows and indices are of predictions; if not, they stay as they are.
+    """
+    if isinstance(data, str | Path | Mapping | ArmTable) or hasattr(data, "coords"):
+        return data
+    if isinstance(data, list | tuple):
+        if by_index and data and all(isinstance(row, Mapping) for row in data):
+            return _frame_of(data)
+        cells = str | int | float | list | tuple
+        return [
+            each if isinstance(each, cells) else opened(each, by_index=by_index) for each in data
+        ]
+    for method in ("to_pandas", "collect", "compute"):  # lazy tables have the last two
+        if callable(getattr(data, method, None)):
+            return opened(getattr(data, method)(), extra_names, by_index=by_index)
+    if hasattr(data, "detach") and hasattr(data, "cpu"):
+        tensor = data.detach().cpu()
+        # NumPy has no bfloat16.
+        return (tensor.float() if tensor.is_floating_point() else tensor).numpy()
+    if not hasattr(data, "iloc"):  # of another library than pandas
+        if hasattr(data, "__arrow_c_stream__"):
+            data = import_module("pyarrow").table(data).to_pandas()
+        elif hasattr(data, "__dataframe__"):
+            data = import_module("pandas.api.interchange").from_dataframe(data)
+    if isinstance(data, np.ndarray):
+        if isinstance(data, np.ma.MaskedArray):
+            is_number = data.dtype.kind in "biuf"
+            missing: Any = np.nan if is_number else None
+            data = np.where(data.mask, missing, data.data)
+        return _frame_of(data.ravel()) if data.dtype.names else _as_numbers(data)
+    if not by_index or not hasattr(data, "iloc"):
+        return data
+    data = data if hasattr(data, "columns") else _by_index(data, extra_names)
+    levels = _long_levels(data, extra_names) if hasattr(data, "columns") else []
     return data.reset_index(level=levels) if levels else data
+
+
+def _frame_of(rows: Any) -> pandas.DataFrame:
+    return import_module("pandas").DataFrame(rows)
+
+
+def _as_numbers(values: NDArray) -> NDArray:
+    """Returns an array of objects that are all numbers, or missing, as numbers."""
+    kinds = {*map(type, values.flat)} if values.dtype.kind == "O" else set()
+    missing = {kind for kind in kinds if kind.__name__ in ("NoneType", "NAType")}
+    if kinds == missing or not all(issubclass(kind, _NUMBER) for kind in kinds - missing):
+        return values
+    if not missing and all(issubclass(kind, int | np.integer | np.bool_) for kind in kinds):
+        return values.astype(int)
+    flat = [np.nan if type(value) in missing else float(value) for value in values.flat]
+    return np.array(flat).reshape(values.shape)
+
+
+def _by_index(series: Any, extra_names: Collection[str | None]) -> Any:
+    """Returns a Series as a frame if its index has seeds, and as `opened` says otherwise."""
+    names = [*series.index.names]
+    role_of, told = _roles_of(names), {*names} & {*extra_names} - {None}
+    roles, runs = {*role_of.values()}, [name for name in names if str(name).lower() in RUN_NAMES]
+    if not (told or runs or "seed" in roles):
+        if len(names) > 1:
+            raise DataError(
+                f"found a Series whose index has the levels {listed(names)}, none of seeds; name them so, "
+                "series.rename_axis(['seed', 'example'])"
+            )
+        is_numbered = names == [None] and series.index.dtype.kind in "iu"
+        return plain(series) if is_numbered else series
+    others = [name for name in names if name not in {*role_of, *told}]
+    renamed = dict.fromkeys(runs[: not told and "seed" not in roles], "seed")
+    renamed |= dict.fromkeys(
+        others if len(others) == 1 and "example" not in roles else [], "example"
+    )
+    usual = {each for role in _VALUES for each in USUAL_NAMES[role]} | {*extra_names}
+    called = series.name if str(series.name).lower() in usual else "score"
+    return series.rename_axis(index=renamed).to_frame(called)
+
+
+def _of_one_arm(data: Any) -> Any:
+    """Returns a list of tables, one per seed, as one table; other data opened."""
+    data = opened(data)
+    if not (isinstance(data, list) and data and all(hasattr(each, "columns") for each in data)):
+        return data
+    names = [{str(name).lower() for name in each.columns} for each in data]
+    if not all(map(is_table_of_runs, names)):
+        return data
+    if not any({*USUAL_NAMES["seed"]} & each for each in names):
+        data = [each.assign(**{POSITION: seed}) for seed, each in enumerate(data)]
+    return import_module("pandas").concat(data, ignore_index=True)
 
 
 def holds_runs(data: Any) -> bool:
@@ -269,23 +356,12 @@ def _are_paths(data: Any) -> bool:
 
 def _is_row(data: Any) -> bool:
     """Returns whether the data are one value per example, such as one seed's scores."""
-    if isinstance(data, str | Path | Mapping) or hasattr(data, "coords") or _is_frame(data):
+    values = opened(data)
+    if isinstance(values, str | Path | Mapping) or hasattr(values, "coords"):
         return False
-    values = _as_array(data)
     if hasattr(values, "ndim"):
         return bool(values.ndim == 1)
     return np.iterable(values) and all(isinstance(v, str) or not np.iterable(v) for v in values)
-
-
-def _as_array(data: Any) -> Any:
-    """Returns a tensor on any device as a NumPy array; other data unchanged."""
-    if isinstance(data, list | tuple) and data and hasattr(data[0], "detach"):
-        return [_as_array(part) for part in data]
-    if not hasattr(data, "detach"):
-        return data
-    tensor = data.detach().cpu()
-    # NumPy has no bfloat16.
-    return (tensor.float() if tensor.is_floating_point() else tensor).numpy()
 
 
 # --- A table of one arm --------------------------------------------------------------------------
@@ -298,14 +374,8 @@ def table_of(
 
     Args:
       name: name of the arm in error messages.
-      data: a finished table (returned unchanged); a Dataset with `prediction` (or `scores`) and `label` from
-        `evaluate.prediction_files.predictions`, or with `score`, or a DataArray of the metric's input: dims
-        `example`, and `run` with a coordinate `pretrain_seed`, or `pretrain_seed` and further dims of runs
-        (such as `finetune_seed`); a file or table (see `arms_in`) of one arm; a frame with seeds as rows (the
-        index, with the run as second level if there are several per seed) and examples as columns; a dict of
-        arrays [examples] by seed; or an array, tensor or nested list [examples] of one seed, [seeds,
-        examples] or [seeds, runs, examples] (with one more axis at the end for class probabilities), with
-        seeds numbered from 0. In an array with axes of runs, a run with only NaN is missing.
+      data: data of one arm in the forms of `stats.compare`, or a finished table (returned unchanged). In an
+        array with axes of runs, a run with only NaN is missing.
       metric: metric that selects the variables of a Dataset (such as scores or texts), and decides whether
         the last axis of an array is classes.
       by: column of slices to keep.
@@ -314,7 +384,8 @@ def table_of(
         return data
     if hasattr(data, "coords"):
         return _of_labelled_arrays(name, data, metric)
-    data = _with_columns(data)
+    with as_data_errors(name):
+        data = _of_one_arm(data)
     arms = arms_in(data, name, by)
     if arms is not None and len(arms) != 1:
         raise DataError(
@@ -328,21 +399,15 @@ def table_of(
         return _of_wide_frame(name, data)
     seeds: Sequence[Hashable] | None = None
     if isinstance(data, Mapping):
-        seeds, data = np.array([*data]).tolist(), [*map(_as_array, data.values())]
-    data = _as_array(data)
-    if isinstance(data, bytes) or not np.iterable(data):
-        raise DataError(
-            f"{name}: found {type(data).__name__}, expected an xarray Dataset or DataArray, a data "
-            "frame, a path, or an array [seeds, examples]"
-        )
-    try:
-        values = np.asarray(data)
-    except ValueError as error:
-        raise DataError(
-            f"{name}: found rows of different lengths, expected [seeds, examples]; put NaN where a "
-            "prediction is missing and give missing='omit'"
-        ) from error
-    if values.ndim == 1:
+        seeds, data = np.array([*data]).tolist(), [*map(opened, data.values())]
+    rows = data if isinstance(data, list) else [data]
+    if rows and all(hasattr(row, "iloc") for row in rows):  # Series by ids
+        frame = _frame_of(rows).reset_index(drop=True)
+        table = _of_wide_frame(name, frame if seeds is None else frame.set_axis(seeds))
+        return table if isinstance(data, list) else replace(table, read=_FLAT)
+    values = _array_in(name, data)
+    is_flat = values.ndim == 1
+    if is_flat:
         values = values[None]  # the examples of one seed
     last = ["class"] if metric is not None and metric.uses == "scores" else []
     dims_of = {
@@ -363,8 +428,55 @@ def table_of(
     run_shape = values.shape[: dims_of[values.ndim].index("example")]
     named = range(run_shape[0]) if seeds is None else seeds
     keys = [(seed, *index) for seed in named for index in np.ndindex(run_shape[1:])]
-    read = ReadAs(columns={"seed": POSITION}) if seeds is None else ReadAs()
+    read = _FLAT if is_flat else ReadAs(columns={"seed": POSITION} if seeds is None else {})
     return _without_missing_runs(ArmTable(values, "", keys, read=read), len(run_shape))
+
+
+def _array_in(name: str, data: Any, expected: str = _FORMS) -> NDArray:
+    """Returns numbers or texts as an array; refuses other data."""
+    is_sequence = hasattr(data, "__len__") and hasattr(data, "__getitem__")
+    found = type(data).__name__
+    if (is_sequence and not isinstance(data, bytes | bytearray)) or hasattr(data, "__array__"):
+        try:
+            values = _as_numbers(np.asarray(data))
+        except ValueError as error:
+            raise DataError(
+                f"{name}: found rows of different lengths, expected [seeds, examples]; put NaN where a "
+                "prediction is missing and give missing='omit'"
+            ) from error
+        kinds = {*map(type, values.flat)} if values.dtype.kind == "O" else set()
+        odd = [kind.__name__ for kind in kinds if not issubclass(kind, _CELL)]
+        if values.ndim and values.dtype.kind in "biufOUST" and not odd:
+            return values
+        found += f" of {min(odd, default=str(values.dtype))}" * bool(values.ndim)
+    called = getattr(data, "name", None)
+    path = f"; give its path, {called!r}" * (hasattr(data, "read") and isinstance(called, str))
+    raise DataError(f"{name}: found {found}, expected {expected}{path}")
+
+
+def runs_or_examples(
+    name: str, table: ArmTable, metric: MetricLike | None, resample: Resample | None
+) -> ArmTable:
+    """Returns scores in one dimension as scores of runs if seeds are resampled, and asks otherwise.
+
+    Scores of 0 and 1 are those of examples.
+    """
+    if not may_be_of_runs(table) or (metric is not None and metric.uses_labels):
+        return table
+    number = table.values.shape[1]
+    if resample != "seeds":
+        raise DataError(
+            f"{name}: found {counted(number, 'score')} in one dimension; give resample='seeds' if each is "
+            "the score of a run, or [scores] (one row) if they are the examples of one run"
+        )
+    read = ReadAs(columns={"seed": POSITION, "example": ONE_SCORE})
+    return ArmTable(table.values.T, "", [(seed,) for seed in range(number)], read=read)
+
+
+def may_be_of_runs(table: ArmTable) -> bool:
+    """Returns whether one-dimensional values may be the scores of whole runs."""
+    is_flat = table.read is _FLAT and table.values.dtype.kind in "biuf"
+    return is_flat and not is_binary(table.values[~np.isnan(table.values)])
 
 
 def _without_missing_runs(table: ArmTable, num_dims: int) -> ArmTable:
@@ -403,7 +515,7 @@ def _of_wide_frame(name: str, frame: pandas.DataFrame) -> ArmTable:
     ids = None if is_counted(frame.columns) else np.asarray(frame.columns)
     unnamed = is_counted(frame.index) and frame.index.name is None
     read = ReadAs(columns={"seed": POSITION}) if unnamed else ReadAs()
-    return ArmTable(plain(frame), "", list(zip(*levels, strict=True)), ids, read=read)
+    return ArmTable(_as_numbers(plain(frame)), "", list(zip(*levels, strict=True)), ids, read=read)
 
 
 def _refuse_tall(name: str, shape: tuple[int, ...]) -> None:
@@ -430,7 +542,7 @@ def along_examples(label: str, values: Any, ids: NDArray | None, number: int) ->
       ids: example ids of the predictions, or None if examples are known by position only.
     """
     value_ids: NDArray | None = None
-    values = _as_array(values)
+    values = opened(values, by_index=False)
     if hasattr(values, "coords"):
         if values.dims != ("example",):
             raise DataError(f"{label} have dims {values.dims}, expected (example,)")
@@ -444,7 +556,9 @@ def along_examples(label: str, values: Any, ids: NDArray | None, number: int) ->
     elif isinstance(values, Mapping):
         value_ids, array = _array_of(list(values)), _array_of(list(values.values()))
     else:
-        array = values if isinstance(values, np.ndarray) else _array_of(list(values))
+        with as_data_errors(label):
+            values = _array_of(values) if isinstance(values, list) else values
+        array = _array_in(label, values, "one value per example, as an array, list, Series or dict")
     if ids is None or value_ids is None:
         if isinstance(values, Mapping):
             raise DataError(
@@ -487,7 +601,7 @@ def _only_count(ids: NDArray) -> bool:
 
 def labels_of(labels: Any) -> Any:
     """Returns a table (or file) of ids and labels as a Series by id; other labels unchanged."""
-    is_path = isinstance(labels, str | Path)
+    is_path, labels = isinstance(labels, str | Path), opened(labels, by_index=False)
     if not is_path and (hasattr(labels, "coords") or not hasattr(labels, "columns")):
         return labels
     try:
@@ -560,7 +674,12 @@ def values_of_clusters(name: str, clusters: Any, arm: Arm) -> tuple[NDArray, str
         return arm.of_examples[clusters], clusters
     called = str(getattr(clusters, "name", None) or "")
     label = f"{name}: clusters {called!r}" if called else f"{name}: clusters"
-    return along_examples(label, clusters, arm.example_ids, arm.num_examples), called
+    values = along_examples(label, clusters, arm.example_ids, arm.num_examples)
+    if values.ndim > 1:
+        raise DataError(
+            f"{label}: found an array of shape {values.shape}, expected one value per example"
+        )
+    return values, called
 
 
 # --- A metric ------------------------------------------------------------------------------------
@@ -697,7 +816,9 @@ def _of_labelled_arrays(name: str, data: Any, metric: MetricLike | None) -> ArmT
     values = predictions.transpose(*run_dims, *last).to_numpy()
     run_shape = values.shape[: len(run_dims)]
     cells = predictions.isel(dict.fromkeys(last, 0), drop=True).transpose(*run_dims)
-    seeds = _of_runs(cells, "pretrain_seed")
+    seeds, by = _of_runs(cells, "pretrain_seed"), dict[str, str]()
+    if seeds is None and run_dims[0] == "pretrain_seed":
+        seeds, by = [index[0] for index in np.ndindex(run_shape)], {"seed": POSITION}
     if seeds is None:
         raise DataError(f"{name}: found no coordinate pretrain_seed; add it along {run_dims[0]}")
     # Levels below the seed: indices along later dims, or the fine-tuning seeds of a list of runs.
@@ -718,6 +839,7 @@ def _of_labelled_arrays(name: str, data: Any, metric: MetricLike | None) -> ArmT
     of_task = [*data.attrs.get("metrics", ())]  # for finished runs, the main metric first
     if kind == "prediction" and of_task and of_task[0] in METRICS:
         read = replace(read, logged_metric=str(of_task[0]))
+    read = replace(read, columns={**read.columns, **by})
     table = ArmTable(values, kind, keys, ids, gold, of_examples, lineage, read)
     return _without_missing_runs(table, len(run_dims))
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.runs.errors import nearest
+from multiberts.stats.errors import DataError
 from multiberts.stats.interval_rule import percentile_interval
 from multiberts.stats.intervals import ConfidenceInterval, Interval
 from multiberts.stats.public_names import printing, public
@@ -134,6 +135,19 @@ def _hashable(value: Any) -> Any:
     return value
 
 
+def no_truth(result: Any) -> bool:
+    """Refuses the truth of a result, which would be true whatever was found."""
+    parts = [
+        name for name in ("comparison", "macro_average", "differences") if hasattr(result, name)
+    ]
+    where = "result." if "p_value" in result._numbers() else f"result.{parts[0]}."
+    where = where.replace("differences.", "differences[0].")
+    raise DataError(
+        f"found {type(result).__name__} as a condition, which is neither true nor false; ask "
+        f"{where}p_value or {where}ci"
+    )
+
+
 class PrintedTable(Protocol):
     """A table for readers."""
 
@@ -151,6 +165,8 @@ class Readable:
 
     What prints is in `multiberts.report.printing`, which each method calls by name.
     """
+
+    __bool__ = no_truth
 
     def comparisons_shown(self) -> Sequence[Any]:
         """Returns the `Comparison`s of the result in display order."""

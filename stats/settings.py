@@ -34,8 +34,7 @@ class ComparisonSettings:
     draws: DrawOrder = "keyed"
 
     def __post_init__(self) -> None:
-        if self.design is not None:
-            check_choice("design", self.design, Design)
+        check_choice("design", self.laid_out, Design)
         if self.resample is not None:
             check_choice("resample", self.resample, Resample)
         number = isinstance(self.confidence_level, int | float | np.floating)
@@ -54,7 +53,7 @@ class ComparisonSettings:
     @property
     def laid_out(self) -> Design:
         """Returns the design, which `checks.settings_of` infers if it is not given."""
-        return self.design or "paired"
+        return "paired" if self.design is None else self.design
 
 
 def whole_number(rng: int | np.random.Generator) -> int:

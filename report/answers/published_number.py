@@ -16,11 +16,12 @@ from multiberts.report.presentation.answer import FurtherAnswer, finished
 from multiberts.report.presentation.formats import difference_text, score_text
 from multiberts.report.presentation.words import about_seeds, p_text, rate_text, unseen_failures_of
 from multiberts.runs.errors import counted
-from multiberts.stats.compare.result import Comparison
+from multiberts.stats.compare.two_arms import compare
 from multiberts.stats.errors import DataError
 from multiberts.stats.interval_rule import clipped_interval, interval_of_sum
 from multiberts.stats.intervals import ConfidenceInterval, Interval
-from multiberts.stats.results import plain_value
+from multiberts.stats.reading import may_be_of_runs, table_of
+from multiberts.stats.results import EqualByContent, plain_value
 from multiberts.stats.score import metric_name
 from multiberts.stats.variance.crossing import VarianceEstimate
 
@@ -104,7 +105,7 @@ class Reproduction(FurtherAnswer):
 
 
 def reproduce(
-    result: Comparison | FurtherAnswer,
+    result: Any,
     published: float,
     of: str = "mean",
     *,
@@ -118,7 +119,8 @@ def reproduce(
     examples.
 
     Args:
-      result: comparison of one arm, `compare(runs)`.
+      result: comparison of one arm, `compare(runs)`; or the runs as `compare` takes them, such as a list of
+        their scores.
       published: published number in the unit of the scores: .874 of shares, 87.4 of scores in per cent.
       of: statistic of the published runs: `mean`, `best` or `median`, optionally with their number, such as
         `best:5`; by default the number of these seeds.
@@ -140,6 +142,12 @@ def reproduce(
 
     Reference: Hahn & Meeker (1991), Statistical Intervals, chapters 4 and 12.
     """
+    if not isinstance(result, EqualByContent):
+        table = table_of("runs", result)
+        are_scores = may_be_of_runs(table) or len(table.seeds) > 1
+        result = compare(result, design="single", resample="seeds" if are_scores else None).named(
+            "runs"
+        )
     result = finished(result)
     form = _FORM.fullmatch(of)
     if form is None:

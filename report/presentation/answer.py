@@ -15,7 +15,7 @@ from multiberts.report.presentation.table_writer import Table
 from multiberts.runs.figure_style import drawn_into
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.errors import DataError
-from multiberts.stats.results import EqualByContent, flat_values
+from multiberts.stats.results import EqualByContent, flat_values, no_truth
 from multiberts.stats.settings import ComparisonSettings
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ class FurtherAnswer(EqualByContent):
     no_ranking: ClassVar[str] = ""
 
     comparison: Comparison = field(repr=False, compare=False)
+
+    __bool__ = no_truth
 
     @classmethod
     def settings_for(cls, settings: ComparisonSettings) -> ComparisonSettings:
@@ -132,6 +134,10 @@ def drawn(draw: Callable[[], Figure], ax: Axes | None) -> Figure | Axes:
     """Returns the figure or axes drawn by a function."""
     if ax is None:
         return draw()
+    if not hasattr(ax, "figure"):
+        raise DataError(
+            f"found ax={ax!r}, expected Matplotlib axes; to write a file, result.plot().savefig({str(ax)!r})"
+        )
     with drawn_into(ax):
         draw()
     return ax

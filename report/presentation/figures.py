@@ -248,11 +248,13 @@ def forest_figure(
                 )  # fmt: skip
         axes.axvline(0, color="black", linewidth=0.9, linestyle=":")
         # A mean over tasks mixes correlations and shares.
-        units = {score_format(item.metric, True) for item in ([last] if last else items)}
+        units = {
+            score_format(item.metric, True) for item in ([last] if last is not None else items)
+        }
         unit = units.pop() if len(units) == 1 else ""
         drawing.show_unit(axes.xaxis, unit)
         level = f"{items[0].confidence_level:.0%} CI (filled: it excludes 0)"
-        names = [*comparisons, *([last.evaluation_set] if last else [])]
+        names = [*comparisons, *([last.evaluation_set] if last is not None else [])]
         label = f"{heading('difference', unit)}, {level}"
         called = {item.name for item in items}
         shown = title or (items[0].name if len(called) == 1 else "")

@@ -125,8 +125,7 @@ def compare_arms(  # noqa: PLR0913 -- users see every option with its default
     Reference: Smyth (2004), Linear models and empirical Bayes methods; Mogstad, Romano, Shaikh &
     Wilhelm (2024), Inference for Ranks.
     """
-    if design is not None:
-        check_choice("design", design, ManyDesign)
+    check_choice("design", "paired" if design is None else design, ManyDesign)
     settings = ComparisonSettings(
         design, resample, n_resamples, whole_number(rng), confidence_level
     )
@@ -160,7 +159,8 @@ def compare_named_arms(
     shared = shared or SharedArms()
     read_for = metric_as_read(task.metric)
     tables = {
-        name: shared.table(name, data, read_for, task.labels) for name, data in data_of.items()
+        name: shared.table(name, data, read_for, task.labels, settings.resample)
+        for name, data in data_of.items()
     }
     # The tables now contain the labels.
     task = replace(task, metric=metric_of(tables, task.metric), labels=None)

@@ -60,18 +60,17 @@ def settings_of(data: Sequence[ArmTable | Arm], settings: ComparisonSettings) ->
         are_fixed = resample == "examples" and None in (settings.design, settings.resample)
         if are_fixed or (settings.design is None and min(map(len, seeds)) == 1):
             design = "unpaired"
-        elif settings.design is None and all(
-            arm.read.columns.get("seed") not in UNNAMED for arm in data
-        ):
-            _check_partners(seeds)
+        elif settings.design is None:
+            _check_partners(data, seeds)
     return replace(settings, design=design, resample=resample or "both")
 
 
-def _check_partners(seeds: Sequence[set[Any]]) -> None:
-    """Refuses to pair seeds, unasked, if that leaves out more than it keeps of each further arm."""
+def _check_partners(data: Sequence[ArmTable | Arm], seeds: Sequence[set[Any]]) -> None:
+    """Refuses to pair named seeds if that leaves out more than it keeps of each further arm."""
     kept = len(set.intersection(*seeds))
     lost = sum(map(len, seeds)) - kept * len(seeds)
-    if kept and lost > kept * (len(seeds) - 1):
+    is_named = all(arm.read.columns.get("seed") not in UNNAMED for arm in data)
+    if is_named and 0 < kept * (len(seeds) - 1) < lost:
         numbers = " and ".join(str(len(each)) for each in seeds)
         common = f", or design='paired' to compare only the {kept} common seeds" * (kept > 1)
         raise DataError(
@@ -304,7 +303,8 @@ def undefined_seeds(job: ScoreJob) -> tuple:
 
 def check_defined(name: str, job: ScoreJob) -> None:
     """Refuses an arm that has no score."""
-    why = undefined_why(job)
+    with as_data_errors():  # from the metric, about its input
+        why = undefined_why(job)
     if not why:
         return
     metric = job.score.name

@@ -89,7 +89,8 @@ def prepare_arms(
     )
     read_for = metric_as_read(task.metric)
     tables = {
-        name: cache.table(name, data, read_for, task.labels) for name, data in by_role.items()
+        name: cache.table(name, data, read_for, task.labels, settings.resample)
+        for name, data in by_role.items()
     }
     chosen = metric_of(tables, task.metric)
     metric = named_metric(chosen)

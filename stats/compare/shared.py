@@ -12,7 +12,7 @@ import numpy as np
 from multiberts.evaluate.readers.rows import ArmTable
 from multiberts.stats.bootstrap.replicates import ScoreJob
 from multiberts.stats.metrics import MetricLike
-from multiberts.stats.reading import arm_of, labelled, labels_of, table_of
+from multiberts.stats.reading import arm_of, labelled, labels_of, runs_or_examples, table_of
 from multiberts.stats.runs_table import Arm, clustered
 from multiberts.stats.settings import Missing
 
@@ -38,13 +38,13 @@ class SharedArms:
         return cast("_Cached", self._cache[key][0])
 
     def table(
-        self, name: str, data: Any, metric: MetricLike | None, labels: Any = None
+        self, name: str, data: Any, metric: MetricLike | None, labels: Any = None, drawn: Any = None
     ) -> ArmTable:
-        """Returns the table of runs by examples; `labels` replace its labels."""
+        """Returns the table of runs by examples, of these labels; `drawn` are the resampled units."""
         key: tuple = ("table", id(data), metric)
         table = self._once(key, data, lambda: table_of(name, data, metric))
         if labels is None:
-            return table
+            return runs_or_examples(name, table, metric, drawn)
         by_id = self._once(("labels", id(labels)), labels, lambda: labels_of(labels))
         key = "labelled", id(table), id(by_id), metric is not None
         return self._once(

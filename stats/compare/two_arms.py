@@ -41,14 +41,15 @@ def compare(
     borrowed spread of seeds), `reproduce`. `Comparison.named` names the arms.
 
     Args:
-      base: predictions, or example scores, in one of these forms: an array, tensor or nested list [seeds,
-        examples] or [seeds, runs, examples], or [examples] of one seed (one score per seed is [seeds, 1]); a
-        dict of arrays [examples] by seed; a data frame (pandas, polars) or `datasets.Dataset` with columns of
-        usual names, one row per prediction or one column per run; a frame with seeds as rows and examples as
-        columns; the path of any file or folder that `multiberts compare` reads; an xarray Dataset (from
+      base: predictions or scores in one of these forms: an array, tensor or nested list [seeds, examples] or
+        [seeds, runs, examples]; in one dimension [examples] of one seed, if they are 0 and 1 or have labels,
+        else scores of runs, with `resample="seeds"`; a dict of arrays [examples] by seed; a table of any
+        library (pandas, polars, Dask, Arrow, `datasets`, structured arrays) with columns of usual names, one
+        row per prediction or one column per run; a Series with seeds and ids in its index; beside an
+        experiment a list of tables, one per seed; a frame with seeds as rows and examples as columns; the
+        path of any file or folder that `multiberts compare` reads; an xarray Dataset (from
         `evaluate.prediction_files.predictions.read_predictions`) or DataArray with dims run or pretrain_seed,
-        and example. Runs of one pre-training seed are averaged level by level; their number may differ
-        between seeds.
+        and example. Runs of one pre-training seed are averaged level by level; their number may differ.
       experiment: data of the other arm, aligned by example id. None if `base` contains both arms, the base
         first: a table, file or dict ({"RoBERTa": ..., "Ours": ...}), or a list or tuple of two arrays or
         frames. With one arm, such as a nested list, the design is `single`.

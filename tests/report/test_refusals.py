@@ -49,7 +49,7 @@ REFUSALS = [
     ("margin in a single design", lambda: stats.same(stats.compare(scores(3), design="single", **FEW), 0.02)),
     *(
         ("found ndarray, expected a finished comparison", partial(ask, scores(3), 1))
-        for ask in (stats.same, stats.slices, stats.one_seed, stats.reproduce)
+        for ask in (stats.same, stats.slices, stats.one_seed)
     ),
     ("270 slices .*2 to 50", lambda: sliced([f"id {n}" for n in range(270)])),
     ("1 example of 270", lambda: sliced([np.nan, *range(269)])),

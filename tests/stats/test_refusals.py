@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import pandas
 import pytest
+import scipy.sparse
 import xarray
 
 from multiberts.stats import (
@@ -17,6 +18,7 @@ from multiberts.stats import (
     multibootstrap,
     read,
     report_ci,
+    same,
     seed_sources,
 )
 from multiberts.stats.errors import DataError
@@ -38,6 +40,11 @@ from multiberts.tests.stats.test_reading import BASE, BY_ID, EXPERIMENT, IDS, LA
 NAN = float("nan")
 
 
+def open_file():
+    with open(__file__, encoding="utf-8") as file:
+        compare(file, file)
+
+
 def with_value(values, place, value, dtype=float):
     """The same values, but for one."""
     copy = np.array(values, dtype)
@@ -48,6 +55,7 @@ def with_value(values, place, value, dtype=float):
 # Forms of data: arrays, frames and what is joined by ids.
 by_ids = partial(compare, with_ids(BASE), with_ids(EXPERIMENT), "accuracy")
 by_place = partial(compare, BASE, EXPERIMENT, "accuracy", labels=LABELS)
+ranking = partial(compare_arms, {"old": BASE, "new": EXPERIMENT}, "accuracy", labels=LABELS)
 SHORT = BY_ID[:-2]
 TEXTS = [values.astype(str).astype(object) for values in (BASE, EXPERIMENT)]
 FRAME = long(BASE)
@@ -83,6 +91,30 @@ OF_DATA = [
     (r"labels of shape \(29,\) for 30 examples", lambda: by_place(labels=LABELS[:-1])),
     ("rows of different lengths", lambda: compare([[1, 2], [1]], BASE)),
     ("found int", lambda: compare(3, BASE)),
+    *(
+        (f"found {said}, expected an xarray", partial(compare, data, data))
+        for said, data in (
+            ("list of object", [object()] * 2), ("set", {1, 2}), ("generator", (n for n in "ab")),
+            ("ndarray of complex128", BASE * 1j), ("csr_array", scipy.sparse.csr_array(BASE)),
+            ("bytes", b"0"), ("dict_values", {}.values()), ("function", compare),
+            (r"ndarray of datetime64.D.", BASE.astype("M8[D]")),
+        )
+    ),
+    (f"found TextIOWrapper.* give its path, '.*{__name__.split('.')[-1]}", open_file),
+    ("labels: found set, expected one value per example", lambda: by_place(labels={1, 2})),
+    ("clusters: found an array of shape", lambda: by_place(clusters=BASE)),
+    ("levels a, b, none of seeds; .*rename_axis", lambda: compare(
+        pandas.Series([0.1], pandas.MultiIndex.from_tuples([(0, 1)], names=["a", "b"])), BASE)),
+    *(
+        (rf"found {kind} as a condition.*ask result\.{where}p_value or", lambda make=make: bool(make()))
+        for kind, where, make in (
+            ("Comparison", "", by_place), ("ArmComparisons", r"differences\[0\]\.", ranking),
+            ("Sameness", r"comparison\.", lambda: same(by_place(), 0.1)),
+            ("TaskComparisons", r"macro_average\.", lambda: compare_tasks({"a": TaskData(BASE, EXPERIMENT)})),
+        )
+    ),
+    (r"result\.plot\(\)\.savefig\('f\.png'\)", lambda: by_place().plot("f.png")),
+    (r"result\.plot\(\)\.savefig", lambda: ranking().plot("f.png")),
     (
         r"seeds as columns.*frame\.T",
         lambda: compare(pandas.DataFrame(BASE.T, columns=pandas.Index(range(4), name="seed")), BASE),

@@ -47,7 +47,7 @@ def test_scores_of_whole_runs_keep_their_unit(scale: int):
 
 def test_one_run_of_each_is_student_s_t_of_examples():
     scores = np.random.default_rng(4).beta(2, 1, (2, 300))
-    found, known = stats.compare(*scores), scipy.stats.ttest_rel(*scores[::-1])
+    found, known = stats.compare(*scores[:, None]), scipy.stats.ttest_rel(*scores[::-1])
     assert found.resample == "examples" and found.df == 299
     assert found.p_value == pytest.approx(known.pvalue, rel=1e-12)
     assert [found.ci.low, found.ci.high] == pytest.approx([*known.confidence_interval()])
