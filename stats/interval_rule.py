@@ -99,7 +99,6 @@ def interval_of_score(
     """Computes the recommended interval of one arm's score, the mean of the crossing.
 
     Args:
-      level: confidence level, in (0, 1).
       units: number of drawn examples, clusters or seeds.
     """
     error, freedom = spread_of(crossing)
@@ -119,7 +118,6 @@ def interval_of_mean(
     """Computes `interval_of_score` from a score, its standard error and degrees of freedom.
 
     Args:
-      level: confidence level, in (0, 1).
       units: number of independent examples, clusters or seeds.
       tail_freedom: degrees of freedom as in `score_interval`.
       drawn: whether any units are drawn; otherwise the score is exact and its interval a point.
@@ -152,7 +150,6 @@ def interval_of_difference(
     Args:
       crossing: tables whose sum is the difference.
       pairs: paired answers of the arms to the same examples; None if they are not paired.
-      level: confidence level, in (0, 1).
     """
     base, experiment = arms
     variance = crossing.unbiased_variance()
@@ -183,11 +180,7 @@ def interval_of_sum(
     span: tuple[float, float] = UNBOUNDED,
     null: float = 0.0,
 ) -> tuple[ConfidenceInterval, PValues]:
-    """Computes the t interval and test of a sum of means; the range and p = 1 if nothing varies.
-
-    Args:
-      level: confidence level, in (0, 1).
-    """
+    """Computes the t interval and test of a sum of means; the range and p = 1 if nothing varies."""
     if variance.variance == 0:
         return _range(span, level), PValues(1.0, 1.0, 1.0)
     error, freedom = math.sqrt(variance.variance), variance.cautious_degrees_of_freedom

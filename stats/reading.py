@@ -170,8 +170,6 @@ def named_arms(
 
     Args:
       data_of: data by role, such as base; the roles replace missing names, or all names if two are equal.
-      by: as in `arms_in`.
-      columns: as in `arms_in`.
     """
     named: list[tuple[str, Any]] = []
     for role, given in data_of.items():
@@ -373,7 +371,6 @@ def table_of(
     """Returns predictions or scores of any form as a table of runs by examples.
 
     Args:
-      name: name of the arm in error messages.
       data: data of one arm in the forms of `stats.compare`, or a finished table (returned unchanged). In an
         array with axes of runs, a run with only NaN is missing.
       metric: metric that selects the variables of a Dataset (such as scores or texts), and decides whether
@@ -619,7 +616,6 @@ def labelled(
     """Replaces the labels of a table.
 
     Args:
-      name: name of the arm in error messages.
       labels: labels from `labels_of` (see `along_examples`).
       called: name of the labels' column.
       has_metric: whether a metric was given; without one, scores are not compared with labels.
@@ -662,7 +658,6 @@ def values_of_clusters(name: str, clusters: Any, arm: Arm) -> tuple[NDArray, str
     """Returns the cluster of each example of an arm, and the name of the clusters.
 
     Args:
-      name: name of the arm in error messages.
       clusters: name of a column of the examples, or values (see `along_examples`).
     """
     if isinstance(clusters, str):
@@ -727,7 +722,6 @@ def arm_of(
     """Builds an arm.
 
     Args:
-      name: name of the arm in error messages.
       data: see `table_of`.
       metric: metric that selects the variables of a Dataset (see `evaluate.metrics.register.metric_input`
         and `metric_variables`).

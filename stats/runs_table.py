@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -188,9 +188,6 @@ def sorted_seeds(seeds: Sequence[Hashable]) -> tuple[Hashable, ...]:
     return tuple(sorted(set(seeds), key=lambda seed: (isinstance(seed, str), seed)))
 
 
-Runs: TypeAlias = "RunsTable | ArrayLike"
-
-
 def make_arm(
     name: str,
     predictions: ArrayLike,
@@ -204,7 +201,6 @@ def make_arm(
     """Checks arrays and builds an arm from them.
 
     Args:
-      name: name of the arm in error messages.
       predictions: predictions [runs, examples], or probabilities [runs, examples, classes].
       labels: labels [examples].
       run_seeds: pre-training seed of each run [runs].
@@ -340,26 +336,6 @@ def _checked_ids(name: str, example_ids: ArrayLike | None, number: int) -> NDArr
     return ids
 
 
-def as_runs(runs: Runs) -> RunsTable:
-    """Converts an array [pretrain_seeds, ..., examples] to runs; returns runs unchanged.
-
-    Runs with only NaN are missing.
-    """
-    if isinstance(runs, RunsTable):
-        return runs
-    scores = np.asarray(runs)
-    if scores.ndim < 2 or not scores.size:
-        raise DataError(
-            f"found scores of shape {scores.shape}, expected [pretrain_seeds, ..., examples]"
-        )
-    keys: list[Key] = list(np.ndindex(scores.shape[:-1]))
-    table = scores.reshape(-1, scores.shape[-1])
-    if table.dtype.kind == "f":
-        rows = np.flatnonzero(~np.isnan(table).all(axis=1))
-        table, keys = table[rows], [keys[row] for row in rows]
-    return make_runs(table, keys)
-
-
 def _observed(name: str, predictions: NDArray) -> tuple[NDArray, NDArray[np.bool_] | None]:
     """Fills missing cells; also returns whether each cell is observed.
 
@@ -425,22 +401,10 @@ def _kinds_of(values: NDArray) -> set[str]:
     return {"text" if text else "number" for text in texts}
 
 
-def aligned(*sizes: Runs) -> list[RunsTable]:
-    """Sorts the examples of all tables in the order of the first table."""
-    first, *others = (as_runs(runs) for runs in sizes)
-    return [
-        first,
-        *(
-            _in_order_of(first, runs, ("set 1", f"set {number}"))
-            for number, runs in enumerate(others, 2)
-        ),
-    ]
-
-
 _Table = TypeVar("_Table", bound=RunsTable)
 
 
-def _in_order_of(first: RunsTable, runs: _Table, names: tuple[str, str]) -> _Table:
+def in_order_of(first: RunsTable, runs: _Table, names: tuple[str, str]) -> _Table:
     """Sorts the examples of runs in the order of the first table."""
     left, right = names
     if (first.example_ids is None) != (runs.example_ids is None):
@@ -493,7 +457,7 @@ def _as_numbers(ids: Sequence[Any]) -> Sequence[Any]:
 
 def align(base: Arm, experiment: Arm) -> tuple[Arm, Arm]:
     """Sorts the experiment's examples in the order of the base."""
-    experiment = _in_order_of(base, experiment, ("base", "experiment"))
+    experiment = in_order_of(base, experiment, ("base", "experiment"))
     different = np.flatnonzero(base.labels != experiment.labels)
     if different.size:
         column = int(different[0])
@@ -532,7 +496,6 @@ def clustered(
     Args:
       arm: arm with its examples in the order of `clusters`.
       clusters: cluster of each example [examples], of any hashable type.
-      name: name of the arm in error messages.
     """
     names = np.asarray(clusters)
     if names.shape != (arm.num_examples,):

@@ -13,7 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.papers.zhong.decomposition import Decomposition, decompose
-from multiberts.papers.zhong.ensembles import ensemble, runs_of_seed, single_runs
+from multiberts.papers.zhong.ensembles import (
+    Runs,
+    aligned,
+    as_runs,
+    ensemble,
+    runs_of_seed,
+    single_runs,
+)
 from multiberts.papers.zhong.instance_level import (
     InstanceBound,
     ThresholdBias,
@@ -32,7 +39,7 @@ from multiberts.papers.zhong.size_momentum import (
 )
 from multiberts.papers.zhong.variance_by_bias import VarianceCurve, conditional_variance
 from multiberts.stats.errors import DataError
-from multiberts.stats.runs_table import Runs, RunsTable, aligned, as_runs
+from multiberts.stats.runs_table import RunsTable
 
 Tasks = Mapping[str, Mapping[str, Runs]]
 Triple = tuple[str, str, str]  # names of a small, a middle and a large size

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from multiberts.papers.zhong.ensembles import Runs, as_runs
 from multiberts.stats.errors import DataError
-from multiberts.stats.runs_table import Key, Runs, RunsTable, as_runs
+from multiberts.stats.runs_table import Key, RunsTable
 
 Array = NDArray[np.float64]
 # Number of cells per block of examples, which limits the memory.

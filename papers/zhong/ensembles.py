@@ -4,12 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multiberts.stats.errors import DataError
-from multiberts.stats.runs_table import Runs, RunsTable, as_runs
+from multiberts.stats.runs_table import Key, RunsTable, in_order_of, make_runs
+
+Runs: TypeAlias = "RunsTable | ArrayLike"
+
+
+def as_runs(runs: Runs) -> RunsTable:
+    """Converts an array [pretrain_seeds, ..., examples] to runs; returns runs unchanged.
+
+    Runs with only NaN are missing.
+    """
+    if isinstance(runs, RunsTable):
+        return runs
+    scores = np.asarray(runs)
+    if scores.ndim < 2 or not scores.size:
+        raise DataError(
+            f"found scores of shape {scores.shape}, expected [pretrain_seeds, ..., examples]"
+        )
+    keys: list[Key] = list(np.ndindex(scores.shape[:-1]))
+    table = scores.reshape(-1, scores.shape[-1])
+    if table.dtype.kind == "f":
+        rows = np.flatnonzero(~np.isnan(table).all(axis=1))
+        table, keys = table[rows], [keys[row] for row in rows]
+    return make_runs(table, keys)
+
+
+def aligned(*sizes: Runs) -> list[RunsTable]:
+    """Sorts the examples of all tables in the order of the first table."""
+    first, *others = (as_runs(runs) for runs in sizes)
+    return [
+        first,
+        *(
+            in_order_of(first, runs, ("set 1", f"set {number}"))
+            for number, runs in enumerate(others, 2)
+        ),
+    ]
 
 
 def ensemble(runs: Runs, labels: ArrayLike | None = None) -> RunsTable:

@@ -21,10 +21,10 @@ from typing import Literal, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from multiberts.papers.zhong.ensembles import refuse_fractions
+from multiberts.papers.zhong.ensembles import Runs, aligned, as_runs, refuse_fractions
 from multiberts.runs.errors import counted
 from multiberts.stats.errors import DataError, check_choice
-from multiberts.stats.runs_table import Runs, RunsTable, aligned, as_runs
+from multiberts.stats.runs_table import RunsTable
 from multiberts.stats.significance import adjusted_p_values, check_n_resamples
 from multiberts.stats.variance.crossing import VarianceParts
 

@@ -23,7 +23,7 @@ from multiberts.papers.zhong.analysis import (
     InstanceAnalysis,
     analyse_sizes,
 )
-from multiberts.papers.zhong.ensembles import ensemble
+from multiberts.papers.zhong.ensembles import aligned, ensemble
 from multiberts.papers.zhong.figures import report_of_sizes
 from multiberts.papers.zhong.instance_level import fisher_tests, instance_accuracy
 from multiberts.report.prediction_sets import PredictionSet
@@ -44,7 +44,7 @@ from multiberts.runs import console
 from multiberts.runs.errors import UserError
 from multiberts.runs.identity import Identity, opened
 from multiberts.runs.parameters import check_arguments
-from multiberts.stats.runs_table import Arm, RunsTable, aligned, make_runs
+from multiberts.stats.runs_table import Arm, RunsTable, make_runs
 
 MOST_EXAMPLES = 100  # listed decaying examples per pair of sizes, and rows to judge per set
 MOST_DECAY = -0.9  # difference from which an example is judged by hand, as in the paper

@@ -36,9 +36,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from multiberts.papers.zhong.ensembles import Runs, aligned
 from multiberts.runs.errors import counted
 from multiberts.stats.errors import DataError
-from multiberts.stats.runs_table import Runs, aligned
 from multiberts.stats.variance.crossing import Crossing, Term, VarianceParts
 from multiberts.stats.variance.score_tables import TablePart, score_table
 

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multiberts.papers.zhong.decomposition import decompose
+from multiberts.papers.zhong.ensembles import Runs, as_runs
 from multiberts.runs.errors import counted
 from multiberts.stats.errors import DataError
-from multiberts.stats.runs_table import Runs, as_runs
 
 Array = NDArray[np.float64]
 

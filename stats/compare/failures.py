@@ -177,13 +177,7 @@ def _logits(
 
 
 def failures_show(crossing: Crossing, scores: NDArray[np.float64], chance: Interval | None) -> bool:
-    """Returns whether all seeds are so far from chance that none can have failed.
-
-    Args:
-      crossing: as in `failed_seeds`.
-      scores: as in `failed_seeds`.
-      chance: as in `failed_seeds`.
-    """
+    """Returns whether all seeds are so far from chance that none can have failed."""
     noise = _seed_noise(crossing)
     if noise is None or chance is None:
         return False

@@ -143,11 +143,7 @@ def compare_specs(
     names: Sequence[Names],
     data: Any = None,
 ) -> list[Comparison]:
-    """Compares the arms of each spec, with shared bootstrap draws.
-
-    Args:
-      data: as in `compare_task`.
-    """
+    """Compares the arms of each spec, with shared bootstrap draws."""
     family = family_draws([job for spec in specs for job in spec.jobs], settings)
     comparisons, num_arms = [], len(specs[0].jobs)
     for number, (spec, called) in enumerate(zip(specs, names, strict=True)):

@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse
 import xarray
 
+from multiberts.papers.zhong.ensembles import aligned, as_runs
 from multiberts.stats import (
     TaskData,
     compare,
@@ -22,7 +23,7 @@ from multiberts.stats import (
     seed_sources,
 )
 from multiberts.stats.errors import DataError
-from multiberts.stats.runs_table import aligned, as_runs, make_runs
+from multiberts.stats.runs_table import make_runs
 from multiberts.stats.significance import adjusted_p_values
 from multiberts.stats.variance.components import (
     VarianceComponents,

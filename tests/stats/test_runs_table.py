@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from multiberts.stats.runs_table import aligned, as_runs, make_arm, make_runs
+from multiberts.papers.zhong.ensembles import aligned, as_runs
+from multiberts.stats.runs_table import make_arm, make_runs
 
 
 def test_every_seed_counts_the_same_in_an_unbalanced_tree():

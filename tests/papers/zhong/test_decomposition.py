@@ -5,7 +5,8 @@ import pandas
 import pytest
 
 from multiberts.papers.zhong.decomposition import decompose
-from multiberts.stats.runs_table import as_runs, make_runs
+from multiberts.papers.zhong.ensembles import as_runs
+from multiberts.stats.runs_table import make_runs
 
 UNBALANCED = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (2, 0), (2, 1), (2, 2), (2, 3)]
 
