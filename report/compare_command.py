@@ -135,10 +135,8 @@ class FileComparison(SliceNames, ToldSense):
     @property
     def columns(self) -> dict[str, str | None]:
         """Returns the names of columns of the predictions, by role."""
-        label = self.label if self.labels is None else None
-        return {field.name: getattr(self, field.name) for field in fields(SliceNames)} | {
-            "label": label
-        }
+        names = {field.name: getattr(self, field.name) for field in fields(SliceNames)}
+        return names | {"label": self.label if self.labels is None else None}
 
     @property
     def inputs(self) -> list[str]:
@@ -172,12 +170,7 @@ def compare_files(settings: FileComparison) -> str:
             check_output(path)
     paths = [settings.results, *settings.experiment]
     read_tasks = partial(
-        tasks_of,
-        paths,
-        settings.task,
-        seeds=settings.seeds,
-        steps=settings.step,
-        told=settings,
+        tasks_of, paths, settings.task, seeds=settings.seeds, steps=settings.step, told=settings
     )
     tasks = read_tasks(settings.columns)
     if known_name(settings.metric or "") == "loss" and settings.score is None:

@@ -18,11 +18,11 @@ from multiberts.report.answers.slicing import slices_of
 from multiberts.report.prediction_sets import PredictionSet, task_of
 from multiberts.stats.bootstrap.pseudo_values import arm_table
 from multiberts.stats.compare.comparison_spec import ComparisonSpec
-from multiberts.stats.compare.prepared_arms import TaskData, prepare_arms, scored_as_read
+from multiberts.stats.compare.prepared_arms import TaskData, prepare_arms
 from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.errors import DataError
 from multiberts.stats.runs_table import Arm, align, pair
-from multiberts.stats.score import Score, metric_name
+from multiberts.stats.score import Score, as_read, metric_name
 from multiberts.stats.settings import ComparisonSettings
 
 # Number of rows on a page without its script.
@@ -156,7 +156,7 @@ def example_grid(
         return None
     measured = [predictions.arm(measure, shared) for predictions in prediction_sets]
     arms = [arm for arm, _ in measured]
-    score = Score.of(scored_as_read(measured[0][1], arms))
+    score = Score.of(as_read(measured[0][1], arms))
     no_cells = any(arm.observed is not None or arm.num_examples == 1 for arm in arms)
     if no_cells or not score.more_is_better:  # 1 would be shown as right
         return None

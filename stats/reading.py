@@ -45,7 +45,6 @@ from multiberts.evaluate.readers.reading import (
 from multiberts.evaluate.readers.rows import (
     ONE_SCORE,
     POSITION,
-    RUN_NAMES,
     USUAL_NAMES,
     ArmTable,
     ReadAs,
@@ -151,12 +150,12 @@ def tasks_in(
                 return {"": {"": table_of_arrays(arrays, label)}}
             if is_table_of_runs(data) or (columns is not None and all(map(_is_row, data.values()))):
                 table = _frame_of({name: opened(it, by_index=False) for name, it in data.items()})
-        elif hasattr(data, "columns") and (columns is not None or is_table_of_runs(data.columns)):
-            table = data
+        elif hasattr(data, "columns"):
+            told = data.attrs.get("told")
+            if columns is not None or told is not None or is_table_of_runs(data.columns):
+                table, names = data, replace(names, **(told or {}) | names.told)
         if table is None:
             return None
-        if POSITION in table.columns:
-            names = replace(names, seed=POSITION)
         by_task = tasks_in_memory(table, label, names, task)
         return {task_name: arms_of_rows(rows, label) for task_name, rows in by_task.items()}
 
@@ -218,30 +217,6 @@ def arms_of_arrays(data: Any) -> dict[str, Any]:
     return dict(zip(names, data, strict=True))
 
 
-def _roles_of(names: Sequence[Any]) -> dict[Any, str]:
-    """Returns the role of each name of an index that is a usual one."""
-    return {
-        name: role
-        for role in ("arm", "run", "seed", "example")
-        for name in names
-        if str(name).lower() in USUAL_NAMES[role]
-    }
-
-
-def _long_levels(frame: pandas.DataFrame, extra_names: Collection[str | None]) -> list[Any]:
-    """Returns the names of index levels with seeds, ids or arms, as in a long table.
-
-    Args:
-      extra_names: unusual names of columns.
-    """
-    present = [str(name) for name in frame.columns]
-    levels = [name for name in frame.index.names if name is not None and str(name) not in present]
-    roles = {*_roles_of(levels).values()}
-    of_rows = {name for role in ("seed", "example", *_VALUES) for name in USUAL_NAMES[role]}
-    is_long = {"seed", "example"} <= roles or (roles and of_rows & {*map(str.lower, present)})
-    return levels if is_long or {*levels} & {*extra_names} else []
-
-
 def opened(data: Any, extra_names: Collection[str | None] = (), *, by_index: bool = True) -> Any:
     """Returns tables and arrays of any library as those of pandas and NumPy; other data unchanged.
 
@@ -249,7 +224,7 @@ def opened(data: Any, extra_names: Collection[str | None] = (), *, by_index: boo
     seeds stays as it is if its index has ids, and is an array otherwise.
 
     Args:
-      extra_names: as in `_long_levels`.
+      extra_names: unusual names of columns.
       by_index: whether rows and indices are of predictions; if not, they stay as they are.
     """
     if isinstance(data, str | Path | Mapping | ArmTable) or hasattr(data, "coords"):
@@ -273,17 +248,12 @@ def opened(data: Any, extra_names: Collection[str | None] = (), *, by_index: boo
             data = import_module("pyarrow").table(data).to_pandas()
         elif hasattr(data, "__dataframe__"):
             data = import_module("pandas.api.interchange").from_dataframe(data)
+    if isinstance(data, np.ma.MaskedArray):
+        empty = np.array(np.nan if data.dtype.kind in "biuf" else None)
+        data = np.where(data.mask, empty, data.data)
     if isinstance(data, np.ndarray):
-        if isinstance(data, np.ma.MaskedArray):
-            is_number = data.dtype.kind in "biuf"
-            missing: Any = np.nan if is_number else None
-            data = np.where(data.mask, missing, data.data)
         return _frame_of(data.ravel()) if data.dtype.names else _as_numbers(data)
-    if not by_index or not hasattr(data, "iloc"):
-        return data
-    data = data if hasattr(data, "columns") else _by_index(data, extra_names)
-    levels = _long_levels(data, extra_names) if hasattr(data, "columns") else []
-    return data.reset_index(level=levels) if levels else data
+    return _by_index(data, extra_names) if by_index and hasattr(data, "iloc") else data
 
 
 def _frame_of(rows: Any) -> pandas.DataFrame:
@@ -302,27 +272,39 @@ def _as_numbers(values: NDArray) -> NDArray:
     return np.array(flat).reshape(values.shape)
 
 
-def _by_index(series: Any, extra_names: Collection[str | None]) -> Any:
-    """Returns a Series as a frame if its index has seeds, and as `opened` says otherwise."""
-    names = [*series.index.names]
-    role_of, told = _roles_of(names), {*names} & {*extra_names} - {None}
-    roles, runs = {*role_of.values()}, [name for name in names if str(name).lower() in RUN_NAMES]
-    if not (told or runs or "seed" in roles):
-        if len(names) > 1:
+def _by_index(data: Any, extra_names: Collection[str | None]) -> Any:
+    """Returns a frame or Series with columns in its index as a frame; see `opened`.
+
+    The attribute `told` of a frame from a Series has the names that its reader would not know, by role.
+    """
+    present = [str(name) for name in getattr(data, "columns", ())]
+    levels = [name for name in data.index.names if name is not None and str(name) not in present]
+    role_of = {
+        name: role
+        for role in ("arm", "run", "seed", "example")
+        for name in levels
+        if str(name).lower() in USUAL_NAMES[role]
+    }
+    roles, is_told = {*role_of.values()}, bool({*levels} & {*extra_names})
+    if hasattr(data, "columns"):
+        of_rows = {name for role in ("seed", "example", *_VALUES) for name in USUAL_NAMES[role]}
+        is_long = {"seed", "example"} <= roles or (roles and of_rows & {*map(str.lower, present)})
+        return data.reset_index(level=levels) if levels and (is_long or is_told) else data
+    if not (is_told or {"seed", "run"} & roles):
+        if data.index.nlevels > 1:
             raise DataError(
-                f"found a Series whose index has the levels {listed(names)}, none of seeds; name them so, "
-                "series.rename_axis(['seed', 'example'])"
+                f"found a Series whose index has the levels {listed(data.index.names)}, none of seeds; name "
+                "them so, series.rename_axis(['seed', 'example'])"
             )
-        is_numbered = names == [None] and series.index.dtype.kind in "iu"
-        return plain(series) if is_numbered else series
-    others = [name for name in names if name not in {*role_of, *told}]
-    renamed = dict.fromkeys(runs[: not told and "seed" not in roles], "seed")
-    renamed |= dict.fromkeys(
-        others if len(others) == 1 and "example" not in roles else [], "example"
-    )
-    usual = {each for role in _VALUES for each in USUAL_NAMES[role]} | {*extra_names}
-    called = series.name if str(series.name).lower() in usual else "score"
-    return series.rename_axis(index=renamed).to_frame(called)
+        return data if levels or data.index.dtype.kind not in "iu" else plain(data)
+    others = [name for name in levels if name not in {*role_of, *extra_names}]
+    told = {"example": others[0]} if len(others) == 1 and "example" not in roles else {}
+    called = "score" if data.name is None else data.name
+    if str(called).lower() not in {each for role in _VALUES for each in USUAL_NAMES[role]}:
+        told["score"] = called
+    frame = data.rename(called).reset_index()
+    frame.attrs["told"] = told
+    return frame
 
 
 def _of_one_arm(data: Any) -> Any:
@@ -333,9 +315,12 @@ def _of_one_arm(data: Any) -> Any:
     names = [{str(name).lower() for name in each.columns} for each in data]
     if not all(map(is_table_of_runs, names)):
         return data
-    if not any({*USUAL_NAMES["seed"]} & each for each in names):
-        data = [each.assign(**{POSITION: seed}) for seed, each in enumerate(data)]
-    return import_module("pandas").concat(data, ignore_index=True)
+    table = import_module("pandas").concat(data, keys=range(len(data)), names=[POSITION])
+    if any({*USUAL_NAMES["seed"]} & each for each in names):
+        return table.reset_index(drop=True)
+    table = table.reset_index(level=0).reset_index(drop=True)
+    table.attrs["told"] = {"seed": POSITION}
+    return table
 
 
 def holds_runs(data: Any) -> bool:
@@ -358,7 +343,7 @@ def _is_row(data: Any) -> bool:
     if isinstance(values, str | Path | Mapping) or hasattr(values, "coords"):
         return False
     if hasattr(values, "ndim"):
-        return bool(values.ndim == 1)
+        return values.ndim == 1  # type: ignore[no-any-return]
     return np.iterable(values) and all(isinstance(v, str) or not np.iterable(v) for v in values)
 
 
@@ -477,11 +462,7 @@ def may_be_of_runs(table: ArmTable) -> bool:
 
 
 def _without_missing_runs(table: ArmTable, num_dims: int) -> ArmTable:
-    """Flattens a table with several dims of runs to one row per existing run.
-
-    Args:
-      num_dims: number of dims of runs; if it is 1, runs with only NaN are kept.
-    """
+    """Flattens a table with several dims of runs to one row per existing run; of one dim, all are kept."""
     values = table.values
     values = values.reshape(-1, *values.shape[num_dims:])
     rows = np.arange(len(values))

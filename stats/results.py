@@ -137,14 +137,9 @@ def _hashable(value: Any) -> Any:
 
 def no_truth(result: Any) -> bool:
     """Refuses the truth of a result, which would be true whatever was found."""
-    parts = [
-        name for name in ("comparison", "macro_average", "differences") if hasattr(result, name)
-    ]
-    where = "result." if "p_value" in result._numbers() else f"result.{parts[0]}."
-    where = where.replace("differences.", "differences[0].")
     raise DataError(
-        f"found {type(result).__name__} as a condition, which is neither true nor false; ask "
-        f"{where}p_value or {where}ci"
+        f"found {type(result).__name__} as a condition, which is neither true nor false; ask p_value "
+        "(result.p_value < 0.05), of several that of one"
     )
 
 

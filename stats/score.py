@@ -6,12 +6,11 @@ asks a `Score`, and no metric.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from multiberts.evaluate.metrics.classification import is_binary
 from multiberts.evaluate.metrics.column_metric import UNBOUNDED, Metric
@@ -20,9 +19,6 @@ from multiberts.evaluate.metrics.register import METRICS, known_name
 from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES
 from multiberts.evaluate.readers.rows import more_is_better
 from multiberts.stats.errors import DataError
-
-if TYPE_CHECKING:
-    from multiberts.evaluate.readers.rows import ReadAs
 
 
 @dataclass(frozen=True)
@@ -73,9 +69,7 @@ class Score:
         return "occupations" if self.metric in OCCUPATION_MEASURES else "examples"
 
 
-def as_read(
-    metric: Any, values: Sequence[NDArray], reads: Sequence[ReadAs], less: bool | None = None
-) -> Any:
+def as_read(metric: Any, arms: Sequence[Any], less: bool | None = None) -> Any:
     """Returns a metric with the sense and the ends that its scores were read with.
 
     A mean of scores has the sense that the user or the log tells, else that of the name of their column; 0
@@ -83,11 +77,10 @@ def as_read(
     score exceeds them; such scores in per cent end at 0 and 100.
 
     Args:
-      values: scores of each arm.
-      reads: how each arm was read.
+      arms: arms as `stats.runs_table.Arm`.
       less: whether the user says that less is better; None: says nothing.
     """
-    told = {each.more_is_better for each in reads} - {None} if less is None else {not less}
+    told = {arm.read.more_is_better for arm in arms} - {None} if less is None else {not less}
     sense = told.pop() if len(told) == 1 else None
     known = Score.of(metric).more_is_better
     if metric is not METRICS["mean"]:
@@ -101,8 +94,9 @@ def as_read(
         return replace(
             metric, higher_is_better=more_is_better(metric.name) if sense is None else sense
         )
-    columns = {each.columns.get("score", "") for each in reads}
+    columns = {arm.read.columns.get("score", "") for arm in arms}
     column = columns.pop() if len(columns) == 1 else ""
+    values = [arm.predictions for arm in arms]
     are_answers = all(map(is_binary, values))
     of_runs = " ... " in column  # "seed_0 ... seed_4", which may have the name of a model
     sense = more_is_better(column, every_word=of_runs) if sense is None else sense
@@ -140,13 +134,8 @@ class _MeanOfMetrics:
 
     @property
     def higher_is_better(self) -> bool | None:
-        return common_sense(metric.higher_is_better for metric in self.metrics)
-
-
-def common_sense(senses: Iterable[bool | None]) -> bool | None:
-    """Returns the sense that all have; None if they differ."""
-    ways = {*senses}
-    return ways.pop() if len(ways) == 1 else None
+        ways = {metric.higher_is_better for metric in self.metrics}
+        return ways.pop() if len(ways) == 1 else None
 
 
 def metric_entry(metric: str) -> Metric | RankMetric | _MeanOfMetrics | None:

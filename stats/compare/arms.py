@@ -42,7 +42,6 @@ from multiberts.stats.compare.prepared_arms import (
     check_seeds,
     named_notes,
     prepare_arms,
-    scored_as_read,
 )
 from multiberts.stats.compare.ranking import ArmComparisons, corrected, level_of_each, ranked
 from multiberts.stats.compare.shared import SharedArms
@@ -53,7 +52,7 @@ from multiberts.stats.metrics import MetricLike, ScoreFunction, named_metric
 from multiberts.stats.reading import arms_in, metric_as_read, metric_of
 from multiberts.stats.results import ArmDifference, ArmSummary
 from multiberts.stats.runs_table import Arm, common_seeds, with_common_seeds
-from multiberts.stats.score import Score
+from multiberts.stats.score import Score, as_read
 from multiberts.stats.settings import ComparisonSettings, Missing, Resample, whole_number
 from multiberts.stats.variance.crossing import Crossing, Term
 from multiberts.stats.variance.score_tables import TablePart
@@ -275,7 +274,7 @@ def _prepared(
     check_seeds(arms, settings)
     every = list(arms.values())
     score = named_metric(task.metric or "mean", every)
-    return arms, scored_as_read(score, every, task.less_is_better), (*dict.fromkeys(notes),)
+    return arms, as_read(score, every, task.less_is_better), (*dict.fromkeys(notes),)
 
 
 def _scored_arms(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -118,20 +118,12 @@ def prepare_arms(
                 f"base has seeds {list(unpaired[0].seeds)} and experiment {list(unpaired[1].seeds)}, "
                 "none in common; if they are unrelated, give design='unpaired'"
             )
-    used = scored_as_read(named_metric(chosen, arms), arms, task.less_is_better)
+    used: MetricLike = as_read(named_metric(chosen, arms), arms, task.less_is_better)
     notes = [
         [*of_answers, *more]
         for of_answers, more in zip(check_labels(arms, used), notes, strict=True)
     ]
     return PreparedArms(tuple(arms), used, tuple(map(tuple, notes)))
-
-
-def scored_as_read(metric: MetricLike, arms: Sequence[Arm], less: bool | None = None) -> MetricLike:
-    """Returns the metric with the sense and the ends of the arms' scores; see `stats.score.as_read`."""
-    return cast(
-        "MetricLike",
-        as_read(metric, [arm.predictions for arm in arms], [arm.read for arm in arms], less),
-    )
 
 
 def _in_clusters(clusters: Any, arms: Sequence[Arm], shared: SharedArms) -> list[Arm]:

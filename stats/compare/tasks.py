@@ -30,7 +30,7 @@ from multiberts.stats.intervals import ConfidenceInterval
 from multiberts.stats.reading import distinct_names, name_carried, tasks_in
 from multiberts.stats.results import ArmDifference, ArmSummary, EqualByContent, Readable, seed_names
 from multiberts.stats.runs_table import common_seeds, sorted_seeds, with_common_seeds
-from multiberts.stats.score import Score, common_sense, may_be_averaged, metric_name
+from multiberts.stats.score import Score, may_be_averaged, metric_name
 from multiberts.stats.settings import ComparisonSettings, Design, Resample, whole_number
 from multiberts.stats.significance import Method, adjusted_p_values
 from multiberts.stats.variance.crossing import Crossing
@@ -385,7 +385,7 @@ def _mean(
     origin = Origin(
         arms,
         settings,
-        Score(metric, more_is_better=common_sense(senses)),
+        Score(metric, more_is_better=senses.pop() if len(senses) == 1 else None),
         _mean_crossing([spec.crossing for spec in specs], weights),
         draws,
         unpaired=_mean_crossing(unpaired, weights) if len(unpaired) == len(specs) else None,

@@ -359,7 +359,6 @@ def _combined(
 
     Args:
       groups: terms of seeds and terms of examples to add.
-      independent: as in `VarianceParts.estimate`.
     """
     from scipy.special import fdtri
 

@@ -165,10 +165,7 @@ class Plan:
         return Interval(low, high)
 
     def seeds_needed(self, effect: float | None = None) -> int:
-        """Finds the smallest number of seeds (of each arm) with power `target_power`.
-
-        Args:
-          effect: as in `power`.
+        """Finds the smallest number of seeds (of each arm) with power `target_power`; effect as in `power`.
 
         Raises:
           DataError: no number of seeds is enough, because the variance of the examples remains; seeds are not
@@ -177,14 +174,7 @@ class Plan:
         return self._checked("seeds", effect)
 
     def examples_needed(self, effect: float | None = None) -> int:
-        """Finds the smallest number of examples with power `target_power`, as `seeds_needed`.
-
-        Args:
-          effect: as in `power`.
-
-        Raises:
-          DataError: as in `seeds_needed`, for examples.
-        """
+        """Finds the smallest number of examples with power `target_power`, as `seeds_needed`."""
         return self._checked("examples", effect)
 
     def needed_range(
@@ -193,8 +183,6 @@ class Plan:
         """Computes the 80 % range of the seeds or examples needed; None if the mean squares are known.
 
         Args:
-          unit: `seeds` or `examples`.
-          effect: as in `power`.
           most: a number beyond it is infinity.
 
         Raises:
@@ -214,8 +202,6 @@ class Plan:
         """Finds the number of seeds or examples needed; infinity if none is enough.
 
         Args:
-          unit: `seeds` or `examples`.
-          effect: as in `power`.
           share: quantile of the draws of mean squares to plan for; None: the expected mean squares.
           most: a number beyond it is infinity.
 
