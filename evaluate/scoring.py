@@ -234,7 +234,6 @@ def _refuse(problems: Sequence[str]) -> None:
 
 
 def _score_all(runs: Sequence[RunEntry], extra_metrics: Sequence[str], tables: Tables) -> None:
-    """Reads and scores the runs, by task and evaluation set."""
     sets: dict[tuple[str, str], list[RunEntry]] = {}
     for path, content in runs:
         for name in content["evaluation_sets"]:
@@ -272,7 +271,6 @@ def _score_predictions(
     extra_metrics: Sequence[str],
     tables: Tables,
 ) -> None:
-    """Adds the rows of one run on one evaluation set."""
     labels, answers = dataset["label"].to_numpy(), dataset["prediction"].to_numpy()
     needed = [METRICS[name].uses_labels for name in dataset.attrs["metrics"] if name in METRICS]
     unknown = np.isnan(labels).all() or are_placeholders(labels, answers)
@@ -325,7 +323,6 @@ def _score(run_dir: Path, dataset: xarray.Dataset, metric: str) -> float:
 
 
 def _notes_of_answers(path: Path, dataset: xarray.Dataset, metrics: Sequence[str]) -> Iterator[str]:
-    """Yields notes for readers on a run's answers, for each metric."""
     classes = dataset.attrs["classes"]
     for metric in metrics:
         if metric not in METRICS or np.isnan(dataset["label"].to_numpy()).any():

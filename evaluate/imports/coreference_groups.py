@@ -113,7 +113,6 @@ def _choices(path: Path) -> np.ndarray:
 
 
 def _sentences(labels_file: Path, shares_file: Path) -> Sentences:
-    """Reads ids, labels and further columns of the sentences."""
     share = {
         row["occupation"]: row.number("bls_pct_female")
         for row in read_rows(shares_file, ("occupation", "bls_pct_female"))

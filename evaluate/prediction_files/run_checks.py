@@ -133,7 +133,6 @@ def _by_step(runs: Sequence[RunEntry], name: str) -> dict[Any, dict[Any, set]]:
 
 
 def _missing_sets(runs: Sequence[RunEntry]) -> Iterator[RunProblem]:
-    """Finds runs without an evaluation set that other runs of the task have."""
     every: dict[str, set[str]] = {}
     # These include sets that `multiberts predict` added to a run.
     sets_of_run: dict[tuple, set[str]] = {}
@@ -151,7 +150,6 @@ def _missing_sets(runs: Sequence[RunEntry]) -> Iterator[RunProblem]:
 
 
 def _repeated_runs(runs: Sequence[RunEntry]) -> Iterator[RunProblem]:
-    """Finds runs with equal cells in the table of scores."""
     first: dict[tuple, dict[str, Path]] = {}  # by evaluation set
     for path, content in runs:
         path_of_set = first.setdefault(_key(content), {})

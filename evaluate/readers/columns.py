@@ -94,8 +94,8 @@ class SliceNames(ColumnNames):
 
 # Columns that part the rows of a run: chosen by `--where`, asked about, or named in the first line.
 PARTING = {
-    "split", "subset", "dataset", "set", "partition", "phase", "epoch", "step", "checkpoint", "state",
-    "status", "fold", "cv_fold", "domain",
+    *TASK_NAMES, "split", "set", "partition", "phase", "epoch", "step", "checkpoint", "state", "status",
+    "fold", "cv_fold", "domain",
 }  # fmt: skip
 _TIMES, _STATES = ("epoch", "step", "checkpoint"), ("state", "status")
 _USUALLY_CHOSEN = re.compile(r"test([ _-]?set)?|finished|success(ful)?|completed?|done|ok", re.I)

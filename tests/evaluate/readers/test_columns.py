@@ -428,7 +428,7 @@ def of_halves(name: str, values: Sequence) -> pd.DataFrame:
     ("name", "values", "where"),
     [
         ("split", ["train", "test"], "split=test"), ("Dataset", ["validation", "test"], "Dataset=test"),
-        ("subset", ["dev", "test"], "subset=test"), ("phase", ["train", "eval"], "phase=eval"),
+        ("dataset_name", ["dev", "test"], "dataset_name=test"), ("phase", ["train", "eval"], "phase=eval"),
         ("epoch", [1, 2, 3], "epoch=last"), ("Step", [100, 20, 1000], "Step=1000"),
         ("checkpoint", ["checkpoint-900", "checkpoint-1000"], "checkpoint=last"),
         ("State", ["crashed", "finished"], "State=finished"), ("domain", ["web", "news"], "domain=news"),
