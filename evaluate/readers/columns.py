@@ -360,7 +360,7 @@ def _refuse_groups(rows: Rows, where: str) -> None:
     if arms[of_first].nunique() < arms.nunique():
         name, values = rows.read.columns["arm"], listed(map(repr, arms.unique()))
         raise UserError(
-            f"{where}: the values of {name!r} ({values}) share no example, so that they are groups and no "
+            f"{where}: the values of {name!r} ({values}) share no example, so they are groups of examples, not "
             f"models; give --arm={NO_ARM} to read them together, and compare with --by={name} for each"
         )
 
