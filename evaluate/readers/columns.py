@@ -360,8 +360,8 @@ def _refuse_groups(rows: Rows, where: str) -> None:
     if arms[of_first].nunique() < arms.nunique():
         name, values = rows.read.columns["arm"], listed(map(repr, arms.unique()))
         raise UserError(
-            f"{where}: the values of {name!r} ({values}) share no example, so they are groups of examples, not "
-            f"models; give --arm={NO_ARM} to read them together, and compare with --by={name} for each"
+            f"{where}: the values of {name!r} ({values}) share no example, so they are groups of examples and "
+            f"not models; give --arm={NO_ARM} to read them together, and compare with --by={name} for each"
         )
 
 
@@ -419,7 +419,7 @@ def account_for(rows: Rows, where: str) -> Rows:
         by_name = " in the names of files" * (rows.read.columns.get(name) == BY_NAME)
         raise UserError(
             f"{where}: found {len(sizes)} values of {name!r}{by_name} ({listed(counts)} "
-            f"{'examples' if ids else 'rows'}), expected one; give {cure}"
+            f"{'examples' if ids else 'rows'}), expected rows of one; give {cure}"
         )
     read = replace(rows.read, pooled=pooled.strip())
     return replace(rows, roles=roles.drop(columns=[*parts]), read=read)
