@@ -360,8 +360,8 @@ def _refuse_groups(rows: Rows, where: str) -> None:
     if arms[of_first].nunique() < arms.nunique():
         name, values = rows.read.columns["arm"], listed(map(repr, arms.unique()))
         raise UserError(
-            f"{where}: the values of {name!r} ({values}) share no example, so they are groups of examples and "
-            f"not models; give --arm={NO_ARM} to read them together, and compare with --by={name} for each"
+            f"{where}: the values of {name!r} ({values}) share no example, so they are groups and not "
+            f"models; give --arm={NO_ARM} to read them together, and compare with --by={name} for each"
         )
 
 
