@@ -388,8 +388,7 @@ def table_of(
         table = _of_wide_frame(name, frame if seeds is None else frame.set_axis(seeds))
         return table if isinstance(data, list) else replace(table, read=_FLAT)
     values = _array_in(name, data)
-    is_flat = values.ndim == 1
-    if is_flat:
+    if is_flat := values.ndim == 1:
         values = values[None]  # the examples of one seed
     last = ["class"] if metric is not None and metric.uses == "scores" else []
     dims_of = {
