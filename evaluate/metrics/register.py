@@ -171,10 +171,7 @@ def _metrics_of(task: str, requested: Any) -> Any:
 def metric_variables(
     metric: Metric | RankMetric, variables: Container[Hashable]
 ) -> tuple[Literal["label", "answers"], Literal["prediction", "prediction_text", "loss"]]:
-    """Returns the variables of labelled predictions that a metric compares.
-
-    Args:
-      variables: available variables, such as a Dataset of `read_predictions`.
+    """Returns the variables of labelled predictions that a metric compares, such as of `read_predictions`.
 
     Returns:
       The names of labels and predictions. Text metrics use `answers` and `prediction_text` if available,
@@ -218,9 +215,7 @@ def default_metric(
 ) -> str:
     """Returns the default metric of scores, or of predictions that are classes.
 
-    Args:
-      predictions: predictions of any shape, or None for scores.
-      logged: a log's name of the metric, which has precedence.
+    Predictions of any shape, or None for scores; a log's name of the metric has precedence.
 
     Raises:
       ValueError: predictions or labels are fractions, sets, tags or answers instead of classes.
@@ -257,8 +252,7 @@ def values_of_cells(
 ) -> NDArray:
     """Returns a metric's input from cells of a table's predictions or labels.
 
-    Args:
-      cells: cells [...]: an empty cell is NaN, a list of texts a tuple, a missing row None.
+    In cells [...] an empty cell is NaN, a list of texts a tuple, a missing row None.
 
     Raises:
       ValueError: the metric takes no predictions or no lists, or label names have an unexpected separator.
@@ -295,6 +289,7 @@ def metric_input(
     """Returns a metric's input from a run's predictions.
 
     Args:
+      metric: the metric, whose `uses` decides.
       prediction: predictions [..., examples]; without scores, fractions are probabilities of class 1.
       scores: logits [..., examples, classes], or None.
 

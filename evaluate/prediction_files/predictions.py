@@ -39,6 +39,9 @@ def read_run_predictions(
     """Reads one run's predictions on one evaluation set and verifies them with its run.json.
 
     Args:
+      run_dir: a finished fine-tuning run.
+      evaluation_set: see `read_predictions`.
+      epochs: see `read_predictions`.
       content: content of its run.json; None: read it.
       cache: see `evaluate.prediction_files.prediction_file.read_file`.
 
@@ -115,8 +118,7 @@ def texts_of_runs(
 ) -> TextColumns:
     """Reads the texts of several runs' evaluation set from the first run that has them.
 
-    Args:
-      entries: the set's entry in each run.json.
+    The entries are those of the set in each run.json.
 
     Returns:
       Texts [examples] by name, in the order of the ids; empty if no run has texts.

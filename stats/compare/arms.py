@@ -82,8 +82,6 @@ def compare_arms(  # noqa: PLR0913 -- users see every option with its default
 ) -> ArmComparisons:
     """Compares many arms on the same examples: differences, ranks and ties.
 
-    Keywords that are not listed are those of `stats.compare`.
-
     Args:
       arms: by name, predictions or scores as `stats.compare` takes them; or a table or file with a
         column `arm` or `model` (`stats.read` takes other names).
@@ -92,7 +90,14 @@ def compare_arms(  # noqa: PLR0913 -- users see every option with its default
         seed descend from one checkpoint; `unpaired` draws the seeds of each arm separately, for different
         models. Default as in `stats.compare`.
       against: name of the reference arm; by default all pairs are compared.
+      labels: as in `stats.compare`.
       clusters: as in `stats.compare`; values follow the first arm's examples.
+      missing: as in `stats.compare`.
+      resample: as in `stats.compare`.
+      less_is_better: as in `stats.compare`.
+      confidence_level: as in `stats.compare`.
+      n_resamples: as in `stats.compare`.
+      rng: as in `stats.compare`.
       name: name of the comparison in tables and texts.
       evaluation_set: name of the evaluation set in tables and texts.
 
@@ -143,12 +148,7 @@ def compare_named_arms(
     against: str | None = None,
     shared: SharedArms | None = None,
 ) -> ArmComparisons:
-    """Compares arms by name; see `compare_arms`.
-
-    Args:
-      data_of: data of each arm by name, as `compare` takes them.
-      task: task with metric, labels, clusters and treatment of missing cells.
-    """
+    """Compares arms by name; see `compare_arms`."""
     shared = shared or SharedArms()
     read_for = metric_as_read(task.metric)
     tables = {

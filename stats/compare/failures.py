@@ -121,7 +121,6 @@ def failed_seeds(
       scores: score of each seed [R].
       chance: range of the scores of guessing; None if unknown.
       constant: whether a seed gives every example the same answer, bool [R].
-      known: what is known of the score.
     """
     flagged = np.zeros(len(scores), dtype=bool)
     if constant is not None and not constant.all():

@@ -40,8 +40,7 @@ class ArmComparisons(EqualByContent, Readable):
 
     Attributes:
       name, evaluation_set, metric: names of the comparison, the evaluation set and the metric.
-      higher_is_better: direction of the metric; None if neither is better or it is unknown (ranks then start
-        with the highest score).
+      higher_is_better: direction of the metric; None if neither is better or it is unknown (highest first).
       design: `unpaired` (own seeds) or `paired` (the same seeds, drawn together).
       resample: units that the intervals generalise to, as in `Comparison`.
       against: name of the reference arm; None if all pairs are compared.
@@ -157,7 +156,6 @@ def ranked(
     Args:
       arms: best first.
       differences: differences of all pairs, or from one reference arm (groups are then empty).
-      sign: as in `Score`.
 
     Reference: Mogstad, Romano, Shaikh & Wilhelm (2024), Inference for Ranks with Applications to
     Mobility across Neighbourhoods and Academic Achievement across Countries; Piepho (2004), An

@@ -91,7 +91,7 @@ def compare_tasks(
     """Compares two arms on several tasks with common draws of seeds.
 
     Seeds that are good on one task may be good on another. Common draws of seeds for all tasks preserve this
-    dependence in the mean. Keywords that are not listed are those of `stats.compare`.
+    dependence in the mean.
 
     Args:
       tasks: `TaskData` by name; or a table, file or folder of one or two arms on several tasks, as
@@ -100,6 +100,12 @@ def compare_tasks(
       metric: metric for tables: one for all tasks, or a mapping from task to metric such as `{"CoLA":
         "matthews", "MRPC": "accuracy+f1"}`; several metrics of a task are averaged. `glue`: GLUE's metrics.
         By default as in `stats.compare`.
+      design: as in `stats.compare`.
+      resample: as in `stats.compare`.
+      less_is_better: as in `stats.compare`, for tables.
+      confidence_level: as in `stats.compare`.
+      n_resamples: as in `stats.compare`.
+      rng: as in `stats.compare`.
       base_name: name of the base in tables and texts, if the data contain none.
       experiment_name: name of the experiment in tables and texts, if the data contain none.
 
@@ -207,11 +213,7 @@ def compare_family(
     names: tuple[str, str],
     shared: SharedArms | None = None,
 ) -> TaskComparisons:
-    """Compares the two arms of several tasks; see `compare_tasks`.
-
-    Args:
-      tasks: arms and metric of each task by name.
-    """
+    """Compares the two arms of several tasks; see `compare_tasks`."""
     if not tasks:
         raise DataError("found no tasks, expected at least one")
     cells: dict[str, CountedArms] = {}

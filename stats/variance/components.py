@@ -287,6 +287,7 @@ def nested_variance_components(runs: Runs, truncate: bool = True) -> VarianceCom
 
     Args:
       runs: scores of the runs of each seed [F_i, C].
+      truncate: as in `variance_components`.
 
     Raises:
       DataError: fewer than two seeds or examples, or no seed with two runs.
