@@ -1,4 +1,4 @@
-"""What a score knows of itself: which way it is better, where it ends, and what its examples are called.
+"""The score of a comparison: which way it is better, where it ends, and what its examples are called.
 
 Whatever says better, ranks, plans, looks for failed seeds, chooses a best, or draws an interval near an end
 asks a `Score`, and no metric.
@@ -23,7 +23,7 @@ from multiberts.stats.errors import DataError
 
 @dataclass(frozen=True)
 class Score:
-    """What is known of a score.
+    """A score, as far as it is known.
 
     Attributes:
       metric: name of the metric.

@@ -182,7 +182,7 @@ def question_scores(
 ) -> dict[str, Array]:
     """Computes exact match and F1 of every question, by name of the metric.
 
-    Args and values are [questions]; no answer is no reference text, and the prediction "".
+    Args and values are [questions]; "no answer" has no references, and the prediction "".
     """
     labels = reference_array(references)
     answers = np.array(predictions, dtype=object)

@@ -219,7 +219,7 @@ def _run_columns(numbered: Iterable[str], by_number: bool) -> list[_RunColumn]:
     first = {stem: _WORD_FIRST.fullmatch(stem) for _, stem, _ in stems}
     # `pred_base` and `label_base` belong to one arm, but `label_smoothing` alone is an arm.
     num_roles = len({_role_of(match["word"]) for match in first.values() if match})
-    # What is measured names no arm, as in `rmse_seed_0`.
+    # A measure is not the name of an arm: `rmse_seed_0`.
     is_measure = len(first) == 1 and more_is_better(*first, every_word=True) is not None
     columns = []
     for column, stem, seed in stems:
