@@ -409,7 +409,7 @@ def account_for(rows: Rows, where: str) -> Rows:
         if is_pooled and not are_splits:
             pooled += f"The rows of {len(sizes)} values of {name!r} ({listed(values)}) {POOLED} "
             continue
-        if not (ids or are_splits):
+        if not are_splits and not (ids and "seed" in roles):
             _refuse_folds({"seed": name, "score": ""}, where)
         counts = [f"{value}: {size:,}" for value, size in zip(values, sizes, strict=True)]
         chosen = next(filter(_USUALLY_CHOSEN.fullmatch, values), values[-1])
