@@ -99,9 +99,9 @@ def as_read(metric: Any, arms: Sequence[Any], less: bool | None = None) -> Any:
     values = [arm.predictions for arm in arms]
     are_answers = all(map(is_binary, values))
     of_runs = " ... " in column  # "seed_0 ... seed_4", which may have the name of a model
+    is_unnamed = of_runs or column in ("", "scores")  # our own name of arrays
     sense = more_is_better(column, every_word=of_runs) if sense is None else sense
-    if sense is None and are_answers and (of_runs or not column):
-        sense = True
+    sense = True if sense is None and are_answers and is_unnamed else sense
     metric = METRICS["share" if are_answers else "mean"]
     of_name = METRICS.get(known_name(column))
     if of_name is not None and not are_answers:

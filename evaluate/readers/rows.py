@@ -93,7 +93,7 @@ _LESS = {
     "distance", "rank", "fpr", "fnr", "false", "regret", "mistakes", "wrong", "incorrect",
 }  # fmt: skip
 _MORE = {
-    "score", "scores", "accuracy", "acc", "correct", "right", "exact", "match", "em", "f1", "precision",
+    "score", "accuracy", "acc", "correct", "right", "exact", "match", "em", "f1", "precision",
     "recall", "sensitivity", "specificity", "tpr", "tnr", "auc", "auroc", "auprc", "ap", "map", "mrr", "ndcg",
     "hits", "hit", "bleu", "sacrebleu", "rouge", "rougel", "rougelsum", "meteor", "chrf", "bertscore",
     "bleurt", "comet", "mauve", "cider", "reward", "rewards", "win", "wins", "winrate", "success", "solved",
@@ -126,7 +126,7 @@ def more_is_better(name: str, *, every_word: bool = False) -> bool | None:
                 for word in re.findall(r"[a-z]+\d*", plain)
             ]
     telling = [word for word in words if word in _LESS | _MORE]
-    if telling[-1:] in (["score"], ["scores"]) and len(telling) > 1:
+    if telling[-1:] == ["score"] and len(telling) > 1:
         telling.pop()  # `brier_score`
     if not telling or (every_word and {*words} - known - _BESIDE):
         return None
