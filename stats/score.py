@@ -95,15 +95,15 @@ def as_read(metric: Any, arms: Sequence[Any], less: bool | None = None) -> Any:
             metric, higher_is_better=more_is_better(metric.name) if sense is None else sense
         )
     columns = {arm.read.columns.get("score", "") for arm in arms}
-    column = columns.pop() if len(columns) == 1 else ""
     values = [arm.predictions for arm in arms]
     are_answers = all(map(is_binary, values))
-    of_runs = " ... " in column  # "seed_0 ... seed_4", which may have the name of a model
-    is_unnamed = of_runs or column in ("", "scores")  # our own name of arrays
-    sense = more_is_better(column, every_word=of_runs) if sense is None else sense
-    sense = True if sense is None and are_answers and is_unnamed else sense
+    if sense is None:  # "seed_0 ... seed_4" may name models, "scores" is our own name of arrays
+        senses = {more_is_better(name, every_word=" ... " in name) for name in columns}
+        sense = senses.pop() if len(senses) == 1 else None
+        no_name = all(" ... " in name or name in ("", "scores") for name in columns)
+        sense = True if sense is None and are_answers and no_name else sense
     metric = METRICS["share" if are_answers else "mean"]
-    of_name = METRICS.get(known_name(column))
+    of_name = METRICS.get(known_name(columns.pop())) if len(columns) == 1 else None
     if of_name is not None and not are_answers:
         low, high = min(map(np.nanmin, values)), max(map(np.nanmax, values))
         per_cent = (0.0, 100.0) if of_name.bounds == (0.0, 1.0) else UNBOUNDED
