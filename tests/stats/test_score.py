@@ -152,7 +152,7 @@ def test_a_mean_of_losses_and_accuracies_is_refused() -> None:
         for column in ("loss", "score")
     )
     tasks = {
-        column: stats.TaskData(*of_arms.values(), "mean")
+        column: stats.TaskData(of_arms["base"], of_arms["new"], "mean")
         for column, of_arms in {"loss": first, "score": second}.items()
     }
     with pytest.raises(DataError, match="whose mean has no meaning; compare them one by one"):
