@@ -102,10 +102,6 @@ bench-predict: $(VENV)/installed-for-tests
 bench-predictions: $(VENV)/installed
 	$(BIN)/python -m benchmarks.predictions_speed
 
-# Pre-training stopped twenty times at random moments must end in the same bytes.
-stress-resume: $(VENV)/installed
-	$(BIN)/python -m multiberts.tests.tools.stress_resume --stops=20
-
 # Every row of the tables of bad inputs and bad files, then stops of every command by signals, quotas, full disks (as
 # root), skewed clocks, second launchers and deletions, which must end in the same bytes; stopped, it resumes:
 # make stress STOPS=number.

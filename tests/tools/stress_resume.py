@@ -1,23 +1,12 @@
-"""Is a run that is stopped at random moments the same, byte for byte, as one that is not?
-
-    python -m multiberts.tests.tools.stress_resume --stops=20
-
-Starts one pre-training run again and again and stops each process at a random moment, with SIGKILL
-(no chance to save) or SIGTERM (finish the step, save, exit with 75): while it starts, compiles,
-trains, evaluates or writes. Then lets it finish, and compares all checkpoints with those of an
-undisturbed run. About six seconds a stop on 2 cores. Exits with 1 if a byte differs.
-"""
+"""A pre-training run that is stopped at random moments, and what its checkpoints and its log hold."""
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import multiprocessing.context
 import os
 import random
 import signal
-import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from multiberts.bert.training.log import METRICS, read_metrics
-from multiberts.runs import console
-from multiberts.runs.preemption import EXIT_PREEMPTED, exit_when_preempted
+from multiberts.runs.preemption import exit_when_preempted
 
 # Imported once, by the process that the runs are forked from.
 IMPORTED = (
@@ -190,47 +178,3 @@ def make_corpora(folder: Path) -> dict[str, str]:
             dupe_factor=2,
         )
     return {"corpus": str(folder / "trained"), "evaluation_corpus": str(folder / "held_out")}
-
-
-def main() -> int:
-    """Runs the test and prints what happened; 1 if a byte differs."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
-    parser.add_argument("--stops", type=int, default=20)
-    parser.add_argument("--moments_seed", type=int, default=None, help="default: another each time")
-    options = parser.parse_args()
-    seed = random.SystemRandom().randrange(2**32)
-    if options.moments_seed is not None:
-        seed = options.moments_seed
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        arguments = {**ARGUMENTS, **make_corpora(folder)}
-        whole, stopped = folder / "whole", folder / "stopped"
-        run_with_stops({**arguments, "run_dir": str(whole)}, 0, random.Random(0))
-        console.report(f"{options.stops} stops at moments drawn from seed {seed}:")
-        stops = run_with_stops(
-            {**arguments, "run_dir": str(stopped)}, options.stops, random.Random(seed)
-        )
-        for stop in stops:
-            console.report(f"  {stop.kind} after step {stop.step}: exit code {stop.exit_code}")
-        killed = sum(stop.exit_code == -signal.SIGKILL for stop in stops)
-        saved = sum(stop.exit_code == EXIT_PREEMPTED for stop in stops)
-        console.report(
-            f"{killed} killed, {saved} saved and left, {len(stops) - killed - saved} died at once"
-        )
-        differing = differing_files(whole, stopped)
-        steps = [line["step"] for line in read_metrics(stopped / METRICS) if "loss" in line]
-    if differing:
-        console.report("differ: " + ", ".join(differing))
-    if steps != list(range(1, NUM_STEPS + 1)):
-        console.report("metrics.jsonl has gaps or doubles")
-        return 1
-    if len(stops) < options.stops:
-        console.report(f"the run ended after {len(stops)} stops, fewer than asked for")
-        return 1
-    if not differing:
-        console.report("all checkpoints are the same, byte for byte; the log has every step once")
-    return 1 if differing else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -43,7 +43,7 @@ SCHEDULE = {
     "save_state_every_steps": 10,
     "log_every_steps": 1,
     "tensorboard": False,
-    # Compiling would take most of the time; `make stress-resume` stops compiled runs.
+    # Compiling would take most of the time; `make stress` stops compiled runs.
     "compile_step": False,
 }
 
