@@ -224,13 +224,6 @@ def test_clusters_widen_the_interval(arms: Path) -> None:
     assert width(cluster="family") > 1.2 * width()
 
 
-def test_one_arm_is_described_and_the_score_that_is_averaged_named(tmp_path: Path) -> None:
-    write_arms(tmp_path / "alone.csv", {"alone": 0.0})
-    [found] = json.loads(compare_files(results=str(tmp_path / "alone.csv"), json=True))
-    assert found["design"] == "single" and found["base"]["seeds"] == [*range(5)]
-    assert "mean of 'correct', task not named" in found["read"]
-
-
 def test_two_files_and_what_does_not_fit(arms: Path, tmp_path: Path) -> None:
     write_arms(tmp_path / "a.csv", {"a": 0.0})
     write_arms(tmp_path / "b.csv", {"b": 0.0}, num_seeds=3)

@@ -39,6 +39,7 @@ def test_the_name_of_a_model_is_no_name_of_scores() -> None:
     for name, sense in (("time_lstm", True), ("error", False), ("test_error", False)):
         table = pd.DataFrame(right).rename(columns=lambda seed, name=name: f"{name}_seed_{seed}")
         [(arm, data)] = stats.read(table.reset_index(names="id")).items()
+        assert data.columns["score"] == f"{name}_seed_0 ... {name}_seed_5"
         assert arm == (name if sense else "")
         assert stats.compare(data, design="single").score.more_is_better is sense
 
@@ -96,7 +97,8 @@ def test_the_fastest_of_three_leads() -> None:
     every = {"slow": scores(1, 2.0), "mid": scores(2, 1.5), "fast": scores(3, 1.0)}
     table = pd.concat(frame.assign(model=arm) for arm, frame in frames("loss", every).items())
     result = stats.compare_arms(table)
-    assert [arm.name for arm in result.arms] == ["fast", "mid", "slow"]
+    assert [(arm.name, arm.rank_low, arm.rank_high) for arm in result.arms] == [
+        ("fast", 1, 1), ("mid", 2, 2), ("slow", 3, 3)]  # fmt: skip
     assert str(result).startswith("fast leads clearly") and result.higher_is_better is False
     result = stats.compare_arms(every)
     assert str(result).startswith("slow is clearly highest") and result.higher_is_better is None

@@ -445,12 +445,12 @@ def test_rows_of_several_values_are_asked_about_and_chosen(
     found = read(frame, tmp_path, where=f"{where},of={name}")
     assert found.roles["prediction"].tolist() == rows()["prediction"].tolist()
     assert found.read.chosen == f"rows with {where},of={name}" and found.read.unused == []
-    with pytest.raises(
-        UserError, match=rf"no 'x' in column '{name}', only {values[0]}, .*--where="
+    for wrong, line in (
+        (f"{name}=x", rf"no 'x' in column '{name}', only {values[0]}, .*--where="),
+        ("x=1", "'x' in --where=x=1, expected COLUMN=VALUE .*'prediction'"),
     ):
-        read(frame, tmp_path, where=f"{name}=x")
-    with pytest.raises(UserError, match="'x' in --where=x=1, expected COLUMN=VALUE .*'prediction'"):
-        read(frame, tmp_path, where="x=1")
+        with pytest.raises(UserError, match=line):
+            read(frame, tmp_path, where=wrong)
 
 
 def test_the_last_epoch_is_that_of_each_run(tmp_path: Path) -> None:
@@ -478,18 +478,16 @@ def test_values_of_an_example_are_pooled_and_named(
     found = read(frame, tmp_path)
     assert found.read.pooled == f"The rows of 2 values of {values} are pooled." * bool(values)
     assert len(found) == 90
+    tasks = of_halves("dataset", ["rte", "mrpc"])
+    split = of_halves("task", ["rte", "mrpc"]).assign(split=of_halves("", ["dev", "test"])[""])
+    for own in (tasks, split):
+        assert [*tasks_in_memory(own, "data")] == ["rte", "mrpc"]
 
 
-def test_names_of_tasks_in_a_column_of_data_sets_are_tasks() -> None:
-    assert [*tasks_in_memory(of_halves("dataset", ["rte", "mrpc"]), "data")] == ["rte", "mrpc"]
-    frame = of_halves("task", ["rte", "mrpc"]).assign(split=of_halves("", ["dev", "test"])[""])
-    assert [*tasks_in_memory(frame, "data")] == ["rte", "mrpc"]
+PATTERNS = ["seed_{}/{}_predictions.csv", "{1}/seed_{0}.csv", "rte_{1}_seed{0}.csv", "{1}.csv"]
 
 
-@pytest.mark.parametrize(
-    "pattern",
-    ["seed_{}/{}_predictions.csv", "{1}/seed_{0}.csv", "rte_{1}_seed{0}.csv", "{1}.csv"],
-)
+@pytest.mark.parametrize("pattern", PATTERNS)
 def test_splits_in_names_of_files_are_no_tasks_and_no_arms(pattern: str, tmp_path: Path) -> None:
     for split, frame in (("train", rows(accuracy=1)), ("test", rows())):
         for seed, own in frame.groupby("seed"):
@@ -516,10 +514,13 @@ def test_groups_of_people_are_no_models(tmp_path: Path) -> None:
     named = frame.rename(columns={"group": "none"})
     assert read(named, tmp_path, arm="none").roles["arm"].nunique() == 2
     frame.to_csv(tmp_path / "a.csv")  # two models of five runs
-    with pytest.raises(
-        UserError, match=r"'group' \('women', 'men'\) share no .*--arm=none .*--by=group"
-    ):
-        [*read_other_programs(str(tmp_path / "a.csv"), ColumnNames(), None, None, None)]
+    line = r"'group' \('women', 'men'\) share no .*--arm=none .*--by=group"
+    with pytest.raises(UserError, match=line):
+        imported(str(tmp_path / "a.csv"))
+
+
+def imported(path: str) -> list:
+    return [*read_other_programs(path, ColumnNames(), None, None, None)]
 
 
 @pytest.mark.parametrize(
@@ -537,12 +538,9 @@ def test_seeds_with_other_examples_are_no_seeds(examples, line: str, tmp_path: P
     if not line:
         assert read_arms(path)[""].values.shape == (3, 50)
         return
-    for run in (
-        read_arms,
-        lambda path: [*read_other_programs(path, ColumnNames(), None, None, None)],
-    ):
+    for reader in (read_arms, imported):
         with pytest.raises(UserError, match=rf"{line}.*number the examples .*Scores of folds"):
-            run(path)
+            reader(path)
 
 
 @pytest.mark.parametrize(
@@ -554,17 +552,11 @@ def test_seeds_with_other_examples_are_no_seeds(examples, line: str, tmp_path: P
 )  # fmt: skip
 def test_scores_of_folds_are_refused(keys: list[str], names: dict, tmp_path: Path) -> None:
     """p < .0001 for .076: the models of folds share training data."""
-    index = pd.MultiIndex.from_product(
-        [["a", "b"], *[range(5)] * len(keys)], names=["model", *keys]
-    )
+    of_each = [["a", "b"], *[range(5)] * len(keys)]
+    index = pd.MultiIndex.from_product(of_each, names=["model", *keys])
     frame = index.to_frame(index=False).assign(accuracy=np.linspace(0.7, 0.9, len(index)))
     with pytest.raises(UserError, match="scores by '.*', .*share training data.*Scores of folds"):
         read(frame, tmp_path, **names)
-
-
-def test_a_metric_before_the_seed_is_no_arm(tmp_path: Path) -> None:
-    found = read(wide("rmse_seed_{seed}", [""]), tmp_path)
-    assert "arm" not in found.roles and found.read.columns["score"] == "rmse_seed_0 ... rmse_seed_1"
 
 
 @pytest.mark.parametrize("name", ["passage", "Document", "story", "context"])

@@ -278,14 +278,6 @@ def test_what_a_path_says(tmp_path: Path) -> None:
     assert source_files([str(tmp_path)]) == [SourceFile(path, task="rte", seed=7)]
 
 
-def test_numbers_of_files_with_other_examples_are_not_seeds(tmp_path: Path) -> None:
-    for part in range(3):
-        rows = table("ours", part).assign(id=[f"q{part}{number}" for number in range(5)])
-        write(tmp_path / f"part-{part}.csv", rows)
-    with pytest.raises(UserError, match="share no example, .*parts of a run into one file"):
-        read_arms(str(tmp_path))
-
-
 @pytest.mark.parametrize(
     "name",
     [

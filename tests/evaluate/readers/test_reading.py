@@ -115,15 +115,6 @@ def test_labels_but_for_spaces_or_capitals_are_warned_of(
     assert capsys.readouterr().err == ""
 
 
-def test_wide_columns_name_arm_and_seed(tmp_path: Path) -> None:
-    path = tmp_path / "scores.csv"
-    path.write_text("question,old_seed_0,old_seed_1,new-run-0,new-run1\nq,0.5,1,1,0\n")
-    found = read_rows(str(path))
-    assert found.frame()[["arm", "seed", "score", "question"]].to_numpy().tolist() == [
-        ["old", 0, 0.5, "q"], ["old", 1, 1.0, "q"], ["new", 0, 1.0, "q"], ["new", 1, 0.0, "q"],
-    ]  # fmt: skip
-
-
 def test_statistics_of_helm(tmp_path: Path) -> None:
     for seed in (0, 1):
         entries = [
@@ -204,12 +195,6 @@ def test_without_labels_scores_count(tmp_path: Path) -> None:
     assert "prediction" not in read_rows(str(path)).frame()
     path.write_text("seed,id,prediction,score,label\n0,a,x,1,x\n0,b,y,0,x\n")
     assert "score" not in read_rows(str(path)).frame()
-
-
-def test_a_column_that_is_named_must_exist(tmp_path: Path) -> None:
-    _csv(tmp_path / "a.csv")
-    with pytest.raises(UserError, match="column 'x' for --seed, .*'seed', 'example'"):
-        read_rows(str(tmp_path / "a.csv"), ColumnNames(seed="x"))
 
 
 def test_files_whose_seeds_cannot_be_told_are_refused(tmp_path: Path) -> None:
