@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from types import SimpleNamespace as Table
 
 import numpy as np
 import pandas
@@ -125,26 +126,6 @@ def test_what_people_have_gives_the_numbers_of_the_command(tmp_path):
         assert (found.base.name, found.experiment.name) == ("old", "new")
 
 
-class Lazy:
-    """A table of another library, with the methods of its protocol."""
-
-    def __init__(self, **methods):
-        vars(self).update({name: lambda own=own: own for name, own in methods.items()})
-
-
-def _dataframe_only(frame):
-    return type(
-        "Frame", (), {"__dataframe__": lambda _, **options: frame.__dataframe__(**options)}
-    )()
-
-
-def _streamed(frame):
-    arrow = pytest.importorskip("pyarrow").Table.from_pandas(frame, preserve_index=False)
-    return type(
-        "Relation", (), {"__arrow_c_stream__": lambda _, *schema: arrow.__arrow_c_stream__()}
-    )()
-
-
 def _in_seeds(frame, *names):
     return frame.set_index(["seed", "example"]).rename_axis([*names])["correct"]
 
@@ -166,10 +147,12 @@ FORMS = {
     "frame of objects": lambda frame, right: pandas.DataFrame(right.astype(object)),
     "dims": lambda frame, right: xarray.DataArray(right, dims=("pretrain_seed", "example")),
     "a frame per seed": lambda frame, right: _one_per_seed(frame),
-    "collect": lambda frame, right: Lazy(collect=Lazy(to_pandas=frame)),
-    "compute": lambda frame, right: Lazy(compute=frame),
-    "__dataframe__": lambda frame, right: _dataframe_only(frame),
-    "__arrow_c_stream__": lambda frame, right: _streamed(frame),
+    # Tables of other libraries, with the methods of their protocols.
+    "collect": lambda frame, right: Table(collect=lambda: Table(to_pandas=lambda: frame)),
+    "compute": lambda frame, right: Table(compute=lambda: frame),
+    "__dataframe__": lambda frame, right: Table(__dataframe__=frame.__dataframe__),
+    "__arrow_c_stream__": lambda frame, right: Table(__arrow_c_stream__=pytest.importorskip(
+        "pyarrow").Table.from_pandas(frame, preserve_index=False).__arrow_c_stream__),
     "dask": lambda frame, right: pytest.importorskip("dask.dataframe").from_pandas(frame, 2),
 }  # fmt: skip
 
@@ -210,10 +193,8 @@ def test_scores_of_runs_in_a_list_are_runs_if_the_user_says_so(form):
     index = pandas.Index(range(3), name="seed")
     whole = compare(*(pandas.Series([*own], index) for own in (old, new)), **OPTIONS)
     assert whole.p_value == found.p_value and whole.resample == "seeds"
-    answer = reproduce(old, 0.84)
-    assert (
-        answer.p_value == reproduce(compare([[own] for own in old], design="single"), 0.84).p_value
-    )
+    runs = compare([[own] for own in old], design="single")
+    assert reproduce(old, 0.84).p_value == reproduce(runs, 0.84).p_value
 
 
 def test_tables_in_memory_are_read_wherever_their_seeds_and_ids_are(expected):
