@@ -460,10 +460,6 @@ ATTEMPTS: dict[str, Attempt] = {
         written({"t.csv": pd.concat([of_runs().query("model == 'new'"), _many_runs()])}),
         "compare t.csv", "base is worse.* 5 seeds against 20 seeds", {"design": "unpaired"},
     ),
-    "many runs against few of the same seeds": Attempt(
-        written({"t.csv": pd.concat([of_runs().query("model == 'new'"), _many_runs()])}),
-        "compare t.csv", "5 paired seeds", {"design": "paired"},
-    ),
     "many seeds against one": Attempt(
         written({"base.csv": frame(), "new.csv": frame("new", [0])}),
         "compare base.csv new.csv", "5 seeds against 1 seed", {"resample": "examples"},

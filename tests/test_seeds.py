@@ -55,10 +55,8 @@ def test_every_parameter_that_is_a_seed_is_of_the_one_type() -> None:
 
 def test_the_type_names_its_ends_and_a_way_into_it() -> None:
     assert described(Seed) == f"int at least 0 and at most {MOST} (seed % 2**63 fits)"
-    assert [fits(seed, Seed) for seed in (-1, 0, MOST, MOST + 1, 2**64 - 1)] == [
-        *(False, True, True),
-        *(False, False),
-    ]
+    fitting = [seed for seed in (-1, 0, MOST, MOST + 1, 2**64 - 1) if fits(seed, Seed)]
+    assert fitting == [0, MOST]
     entropy = np.random.SeedSequence().entropy  # 128 bits
     assert isinstance(entropy, int) and fits(entropy % 2**63, Seed)
     with pytest.raises(

@@ -101,10 +101,6 @@ def scores(step: int) -> np.ndarray:
     return data["score"].to_numpy()[order]
 
 
-def row(difference: float, low: float, high: float, p: float) -> tuple[float, ...]:
-    return difference, low, high, p
-
-
 def test_the_page_on_pythia_says_what_its_samples_give() -> None:
     page = (ROOT / "docs/real_tasks.md").read_text(encoding="utf-8")
     shown = compare_files(
@@ -115,25 +111,23 @@ def test_the_page_on_pythia_says_what_its_samples_give() -> None:
     first, last = scores(1000), scores(143000)
     ours = stats.compare(first, last)
     over = {1: "seeds", 0: "examples"}
-    expected = {"`multiberts compare`": row(ours.estimate, *ours.ci, ours.p_value)}
+    expected = {"`multiberts compare`": (ours.estimate, *ours.ci, ours.p_value)}
     for axis, name in over.items():
         test = ttest_rel(last.mean(axis), first.mean(axis))
         low, high = test.confidence_interval()
-        number = len(last.mean(axis))
-        expected[f"t test over {name} (paired, {number} means)"] = row(
-            ours.estimate, low, high, test.pvalue
-        )
+        called = f"t test over {name} (paired, {len(last.mean(axis))} means)"
+        expected[called] = ours.estimate, low, high, test.pvalue
     test = ttest_ind(last.ravel(), first.ravel())
     low, high = test.confidence_interval()
-    expected["t test over all 400 answers"] = row(ours.estimate, low, high, test.pvalue)
+    expected["t test over all 400 answers"] = ours.estimate, low, high, test.pvalue
     for place in (0, 1):
         sides = first[place], last[place]
         error = np.hypot(*(side.std(ddof=1) / np.sqrt(side.size) for side in sides))
         difference = sides[1].mean() - sides[0].mean()
         reach = norm.ppf(0.975) * error
-        expected[f"the harness's own standard errors, seed {place + 1}"] = row(
-            difference, difference - reach, difference + reach, 2 * norm.sf(difference / error)
-        )
+        ends = difference - reach, difference + reach
+        called = f"the harness's own standard errors, seed {place + 1}"
+        expected[called] = difference, *ends, 2 * norm.sf(difference / error)
     for name, (difference, low, high, p) in expected.items():
         line = f"| {name} | {difference:.3f} | {low:.3f} to {high:.3f} | "
         [found] = [text for text in page.splitlines() if text.startswith(line)]

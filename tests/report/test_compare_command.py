@@ -684,28 +684,3 @@ def test_the_base_is_the_arm_that_is_named(arms: Path) -> None:
     assert turned["base"]["name"] == other and turned["estimate"] == -first["estimate"]
     with pytest.raises(UserError, match="no arm --base=none, only old, new, same"):
         compare_files(results=str(arms), base="none")
-
-
-def test_less_loss_is_better_wherever_losses_are(tmp_path: Path) -> None:
-    random, rows = np.random.default_rng(2), []
-    for model, scale in (("old", 1.0), ("new", 0.7)):
-        for seed in range(5):
-            losses = scale * (1 + 0.05 * random.random()) * random.exponential(size=50)
-            columns = {"id": range(50), "prediction": 1, "label": np.arange(50) % 2, "loss": losses}
-            rows.append(pd.DataFrame({"model": model, "seed": seed, **columns}))
-    table = pd.concat(rows)
-    own = table.drop(columns=["prediction", "label"])
-    forms = [
-        (table, {"metric": "loss"}), (table, {"score": "loss"}), (own, {}),
-        (own.rename(columns={"loss": "score"}), {"metric": "loss"}),
-    ]  # fmt: skip
-    path, by_seed = tmp_path / "a.csv", table.groupby(["model", "seed"])["loss"].mean().unstack()
-    for frame, flags in forms:
-        frame.to_csv(path, index=False)
-        [found] = json.loads(compare_files(results=str(path), json=True, **flags))
-        assert found["metric"] == "loss"
-        assert found["estimate"] == pytest.approx((by_seed.loc["new"] - by_seed.loc["old"]).mean())
-        assert "new is better than old: loss " in compare_files(results=str(path), **flags)
-    table.drop(columns="loss").to_csv(path, index=False)
-    with pytest.raises(UserError, match="found predictions and no loss of each .*score='COLUMN'"):
-        compare_files(results=str(path), metric="loss")

@@ -93,6 +93,27 @@ def test_a_latency_that_falls_is_better(tmp_path: Path, name: str, flags: dict, 
         compare_files(**files, less_is_better=True, more_is_better=True)
 
 
+def test_losses_are_taken_wherever_they_are(tmp_path: Path) -> None:
+    """Beside predictions, alone, and in a column of scores; a Series keeps its name."""
+    loss = pd.concat(frame.assign(model=arm) for arm, frame in frames("loss").items())
+    answers, path = loss.assign(prediction=1, label=loss["id"] % 2), str(tmp_path / "a.csv")
+    forms = [
+        (answers, {"metric": "loss"}), (answers, {"score": "loss"}), (loss, {}),
+        (loss.rename(columns={"loss": "score"}), {"metric": "loss"}),
+    ]  # fmt: skip
+    for frame, flags in forms:
+        frame.to_csv(path, index=False)
+        text = compare_files(results=path, **flags)
+        assert text.startswith("new is better than base: loss 77.9 against 97.1")
+    answers.drop(columns="loss").to_csv(path, index=False)
+    with pytest.raises(UserError, match="found predictions and no loss of each .*score='COLUMN'"):
+        compare_files(results=path, metric="loss")
+    series = [
+        frame.set_index(["seed", "id"])["wait_time"] for frame in frames("wait_time").values()
+    ]
+    assert stats.compare(*series).score.more_is_better is False
+
+
 def test_the_fastest_of_three_leads() -> None:
     every = {"slow": scores(1, 2.0), "mid": scores(2, 1.5), "fast": scores(3, 1.0)}
     table = pd.concat(frame.assign(model=arm) for arm, frame in frames("loss", every).items())

@@ -281,16 +281,10 @@ def test_what_a_path_says(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *(
-            "checkpoint-{}/preds.csv",
-            "results_v{}.csv",
-            "fold_{}.csv",
-            "step_{}.csv",
-            "epoch_{}.csv",
-        ),
-        *("gpt{}.csv", "layer_{}.csv"),
+        "checkpoint-{}/preds.csv", "results_v{}.csv", "fold_{}.csv", "step_{}.csv", "epoch_{}.csv",
+        "gpt{}.csv", "layer_{}.csv",
     ],
-)
+)  # fmt: skip
 def test_numbers_that_are_rarely_seeds_are_said(
     tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
