@@ -1,5 +1,5 @@
-"""Newcomers: two of them type what README and docs say and get their answer; the notebook shows what it
-computes (`python tests/docs/test_newcomers.py` writes it anew), and the page on Pythia what its samples give.
+"""The notebook (`python tests/docs/test_shown_numbers.py` writes it anew) and the page on Pythia show what is
+computed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import contextlib
 import io
 import json
 import re
-import shlex
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +23,6 @@ from scipy.stats import norm, ttest_ind, ttest_rel
 
 from multiberts import stats
 from multiberts.report.compare_command import compare_files
-from multiberts.tests.tools import warm
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOK = ROOT / "docs/five_seeds.ipynb"
@@ -142,76 +140,6 @@ def test_the_page_on_pythia_says_what_its_samples_give() -> None:
     )
     percentile = ours.intervals["percentile"]
     assert f"| 0.200 | {percentile.low:.3f} to {percentile.high:.3f} |" in page
-
-
-def typed(line: str, folder: Path) -> str:
-    """What a command prints in a newcomer's folder, at the first attempt."""
-    done = warm.run(shlex.split(line)[1:], folder)
-    assert done.returncode == 0, f"{line}\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
-    return done.stdout
-
-
-@pytest.fixture(scope="module")
-def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of one who pre-trains two seeds on a text of their own; one attempt for each command."""
-    folder = tmp_path_factory.mktemp("pretrained")
-    random = np.random.default_rng(2)
-    words = ["old", "new", "red", "blue", "small", "large", "house", "tree", "river", "stone"]
-    documents = [
-        "\n".join(" ".join(random.choice(words, 8)) + " ." for _ in range(8)) for _ in range(50)
-    ]
-    (folder / "mine.txt").write_text("\n\n".join(documents) + "\n")
-    typed(
-        "multiberts prepare --run_dir=results/corpus --sources=mine.txt --source_format=sentences "
-        "--vocabulary_size=60 --sequence_length=32",
-        folder,
-    )
-    for seed in (0, 1):
-        typed(
-            f"multiberts pretrain --gin_file=configs/model/tiny.gin --run_dir=results/base/seed_{seed} "
-            f"--corpus=results/corpus --pretrain_seed={seed} --sequence_length=32 --batch_size=8 "
-            "--gradient_shards=1 --warmup_steps=2 --num_steps=6 --checkpoint_steps=0",
-            folder,
-        )
-    return folder
-
-
-@pytest.mark.slow
-def test_one_who_pretrains_compares_two_seeds(pretrained: Path) -> None:
-    first, second = (f"results/base/seed_{seed}/checkpoints/step_6" for seed in (0, 1))
-    said = typed(f"multiberts checkpoint compare {first} {second}", pretrained)
-    assert "differ" in said
-    typed("multiberts show results/base/seed_0 results/base/seed_1", pretrained)
-    assert (pretrained / "curves/loss.png").is_file()
-
-
-@pytest.mark.slow
-def test_an_engineer_compares_learning_rates_on_texts_of_their_own(pretrained: Path) -> None:
-    """One checkpoint, two rates, three seeds of fine-tuning; one attempt for each command."""
-    reviews = pretrained / "reviews"
-    reviews.mkdir()
-    random = np.random.default_rng(3)
-    for name, number in (("train", 64), ("dev", 32)):
-        tones = random.integers(0, 2, number).tolist()
-        rows = [
-            f"the {['old', 'new'][tone]} house number {place},{['calm', 'loud'][tone]}"
-            for place, tone in enumerate(tones)
-        ]
-        (reviews / f"{name}.csv").write_text("\n".join(["review,tone", *rows]) + "\n")
-    (pretrained / "reviews.gin").write_text(
-        'finetune.options = {"kind": "classification", "text_columns": ["review"], '
-        '"label_column": "tone", "metrics": ["accuracy"]}\n'
-        "finetune.sequence_length = 16\nfinetune.num_epochs = 1\n"
-    )
-    typed(
-        "multiberts sweep --gin_file=reviews.gin --root=results/sweep --tasks=tone --data_dir=reviews "
-        "--checkpoints=results/base/seed_0/checkpoints/step_6 --learning_rates=1e-5,1e-3 "
-        "--finetune_seeds=0,1,2",
-        pretrained,
-    )
-    said = typed("multiberts compare results/sweep --seeds=finetune --html=answer.html", pretrained)
-    assert ": accuracy " in said and "this checkpoint only" in said
-    assert ": accuracy " in (pretrained / "answer.html").read_text(encoding="utf-8")
 
 
 if __name__ == "__main__":
