@@ -207,14 +207,11 @@ def arms_of_arrays(data: Any) -> dict[str, Any]:
     Nested lists of numbers are always one arm.
     """
     data = opened(data)
-    if not isinstance(data, list) or len(data) < 2:
+    arms = data if isinstance(data, list) and len(data) > 1 else []
+    if not all(getattr(arm, "ndim", 0) == 2 or hasattr(arm, "data_vars") for arm in arms):
         return {}
-    if not all(getattr(each, "ndim", 0) == 2 or hasattr(each, "data_vars") for each in data):
-        return {}
-    names = (
-        ["base", "experiment"] if len(data) == 2 else [f"arm {n}" for n, _ in enumerate(data, 1)]
-    )
-    return dict(zip(names, data, strict=True))
+    names = ["base", "experiment"] if len(arms) == 2 else [f"arm {n + 1}" for n in range(len(arms))]
+    return dict(zip(names, arms, strict=True))
 
 
 def opened(data: Any, extra_names: Collection[str | None] = (), *, by_index: bool = True) -> Any:
@@ -233,9 +230,7 @@ def opened(data: Any, extra_names: Collection[str | None] = (), *, by_index: boo
         if by_index and data and all(isinstance(row, Mapping) for row in data):
             return _frame_of(data)
         cells = str | int | float | list | tuple
-        return [
-            each if isinstance(each, cells) else opened(each, by_index=by_index) for each in data
-        ]
+        return [it if isinstance(it, cells) else opened(it, by_index=by_index) for it in data]
     for method in ("to_pandas", "collect", "compute"):  # lazy tables have the last two
         if callable(getattr(data, method, None)):
             return opened(getattr(data, method)(), extra_names, by_index=by_index)
@@ -438,10 +433,7 @@ def _array_in(name: str, data: Any, expected: str = _FORMS) -> NDArray:
 def runs_or_examples(
     name: str, table: ArmTable, metric: MetricLike | None, resample: Resample | None
 ) -> ArmTable:
-    """Returns scores in one dimension as scores of runs if seeds are resampled, and asks otherwise.
-
-    Scores of 0 and 1 are those of examples.
-    """
+    """Returns scores in one dimension as scores of runs if seeds are resampled, and asks otherwise."""
     if not may_be_of_runs(table) or (metric is not None and metric.uses_labels):
         return table
     number = table.values.shape[1]
@@ -455,7 +447,7 @@ def runs_or_examples(
 
 
 def may_be_of_runs(table: ArmTable) -> bool:
-    """Returns whether one-dimensional values may be the scores of whole runs."""
+    """Returns whether values in one dimension may be scores of runs: those of 0 and 1 are of examples."""
     is_flat = table.read is _FLAT and table.values.dtype.kind in "biuf"
     return is_flat and not is_binary(table.values[~np.isnan(table.values)])
 
@@ -823,12 +815,8 @@ def _descent(key: str, value: Any) -> set[tuple[str, Hashable]]:
     if key != "lineage":
         return {(key, value)}
     lineage: set[tuple[str, Hashable]] = set()
-    for (
-        procedure,
-        seed,
-        step,
-        sha256,
-    ) in value:  # format of evaluate.prediction_files.run_file.lineage_of
+    # The format is that of evaluate.prediction_files.run_file.lineage_of.
+    for procedure, seed, step, sha256 in value:
         if procedure is not None and seed is not None:
             lineage.add(("training", (procedure, seed)))
         if sha256 is not None:

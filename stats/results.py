@@ -137,10 +137,12 @@ def _hashable(value: Any) -> Any:
 
 def no_truth(result: Any) -> bool:
     """Refuses the truth of a result, which would be true whatever was found."""
-    raise DataError(
-        f"found {type(result).__name__} as a condition, which is neither true nor false; ask p_value "
-        "(result.p_value < 0.05), of several that of one"
-    )
+    parts = "comparison", "macro_average", "differences"
+    part = next((each for each in parts if hasattr(result, each)), "")
+    where = f"result.{part}{'[0]' * (part == 'differences')}." if part else "result."
+    where = "result." if "p_value" in result._numbers() else where
+    line = f"found {type(result).__name__} as a condition, which is neither true nor false"
+    raise DataError(f"{line}; ask {where}p_value or {where}ci")
 
 
 class PrintedTable(Protocol):

@@ -107,11 +107,11 @@ OF_DATA = [
     ("levels a, b, none of seeds; .*rename_axis", lambda: compare(
         pandas.Series([0.1], pandas.MultiIndex.from_tuples([(0, 1)], names=["a", "b"])), BASE)),
     *(
-        (rf"found {kind} as a condition.*ask p_value", lambda make=make: bool(make()))
-        for kind, make in (
-            ("Comparison", by_place), ("ArmComparisons", ranking),
-            ("Sameness", lambda: same(by_place(), 0.1)),
-            ("TaskComparisons", lambda: compare_tasks({"a": TaskData(BASE, EXPERIMENT)})),
+        (rf"found {kind} as a condition.*ask result\.{where}p_value or", lambda make=make: bool(make()))
+        for kind, where, make in (
+            ("Comparison", "", by_place), ("ArmComparisons", r"differences\[0\]\.", ranking),
+            ("Sameness", r"comparison\.", lambda: same(by_place(), 0.1)),
+            ("TaskComparisons", r"macro_average\.", lambda: compare_tasks({"a": TaskData(BASE, EXPERIMENT)})),
         )
     ),
     (r"result\.plot\(\)\.savefig\('f\.png'\)", lambda: by_place().plot("f.png")),
