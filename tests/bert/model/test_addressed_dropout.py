@@ -39,10 +39,6 @@ def test_rows_and_columns_are_not_correlated() -> None:
         assert abs(correlation) < 5 / np.sqrt(dropped.size)
 
 
-def test_no_key_is_no_dropout() -> None:
-    assert dropout(ONES, 0.1, None, 0) is ONES
-
-
 @pytest.mark.parametrize("shape", [(1, 1025, 2), (1, 1, 1025, 1), (1, 1, 1, 1025)])
 def test_sequences_whose_bits_would_run_into_each_other_are_refused(shape: tuple[int, ...]) -> None:
     """All longer than the addresses; as long as they are is the most."""
