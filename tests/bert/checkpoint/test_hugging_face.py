@@ -91,14 +91,16 @@ def _their_config(transformers: Any, **changed: Any) -> Any:
     return transformers.BertConfig(**{**sizes, "hidden_act": "gelu_new", **changed})
 
 
-def _save(model: Any, directory: Path, vocabulary: Path) -> dict[str, np.ndarray]:
-    """Saves a model and a tokeniser as theirs do; returns the model's arrays by its own names."""
-    from transformers import BertTokenizer
-
+def _save(
+    directory: Path, vocabulary: Path, architecture: str = "BertForPreTraining", **changed: Any
+) -> tuple[Any, dict[str, np.ndarray]]:
+    """Saves a model and a tokeniser as theirs do; returns it and its arrays by its own names."""
+    _, transformers = _torch_and_transformers()
+    model = getattr(transformers, architecture)(_their_config(transformers, **changed))
     model.save_pretrained(directory)
-    BertTokenizer(vocab=str(vocabulary)).save_pretrained(directory)
+    transformers.BertTokenizer(vocab=str(vocabulary)).save_pretrained(directory)
     assert not (directory / "vocab.txt").exists()  # transformers 4 wrote it
-    return {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+    return model, {name: tensor.numpy() for name, tensor in model.state_dict().items()}
 
 
 def _edit_config(directory: Path, **changed: Any) -> None:
@@ -170,10 +172,7 @@ def test_tokenizer_file_has_the_originals_longest_word(exported: Path) -> None:
 
 
 def test_we_load_what_transformers_saved(tmp_path: Path, vocabulary: Path) -> None:
-    torch, transformers = _torch_and_transformers()
-    torch.manual_seed(0)
-    theirs = transformers.BertForPreTraining(_their_config(transformers))
-    state = _save(theirs, tmp_path / "theirs", vocabulary)
+    _, state = _save(tmp_path / "theirs", vocabulary)
     Checkpoint.open(tmp_path / "theirs")
     read = read_checkpoint(tmp_path / "theirs")
     assert read.config == CONFIG and read.layout == "hugging_face"
@@ -187,25 +186,6 @@ def test_we_load_what_transformers_saved(tmp_path: Path, vocabulary: Path) -> No
     written, stored = _tensors(tmp_path / "ours"), _tensors(tmp_path / "theirs")
     assert written.keys() == stored.keys()
     assert all(written[name].tobytes() == stored[name].tobytes() for name in stored)
-
-
-def test_what_a_masked_word_model_lacks_is_drawn_on_request(
-    tmp_path: Path, vocabulary: Path
-) -> None:
-    torch, transformers = _torch_and_transformers()
-    torch.manual_seed(0)
-    model = transformers.BertForMaskedLM(_their_config(transformers))
-    state = _save(model, tmp_path / "mlm", vocabulary)
-    read = read_checkpoint(tmp_path / "mlm", initialise_missing=5)
-    initial = initial_parameters(CONFIG, 5)
-    absent = [
-        *(f"bert/pooler/dense/{name}" for name in ("bias", "kernel")),
-        *(f"cls/seq_relationship/output_{name}" for name in ("bias", "weights")),
-    ]
-    assert read.provenance["initialised"] == {"pretrain_seed": 5, "variables": absent}
-    assert all(np.array_equal(read.parameters[name], initial[name]) for name in absent)
-    bias = read.parameters["cls/predictions/output_bias"]
-    assert np.array_equal(bias, state["cls.predictions.bias"])
 
 
 def _old_names(name: str) -> str:
@@ -245,16 +225,6 @@ def test_old_pytorch_file_without_pytorch(exported: Path, monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(UserError, match="only be read with PyTorch.*pip install torch"):
         read_checkpoint(exported)
-
-
-def test_the_two_gelus_differ_by_what_we_say() -> None:
-    from scipy import special
-
-    inputs = np.linspace(-8, 8, 200_001)
-    exact = inputs * special.ndtr(inputs)
-    cubic = np.sqrt(2 / np.pi) * (inputs + 0.044715 * inputs**3)
-    tanh = 0.5 * inputs * (1 + np.tanh(cubic))
-    assert 0.0004 < np.abs(exact - tanh).max() < 0.0005
 
 
 def test_untied_output_is_refused(exported: Path) -> None:
@@ -314,9 +284,8 @@ def _wrapped(torch: Any, model: Any, form: str) -> Any:
 def test_weights_as_users_of_pytorch_save_them(
     tmp_path: Path, vocabulary: Path, capsys: pytest.CaptureFixture[str], form: str, said: list[str]
 ) -> None:
-    torch, transformers = _torch_and_transformers()
-    model = transformers.BertForPreTraining(_their_config(transformers))
-    _save(model, tmp_path / "saved", vocabulary)
+    torch, _ = _torch_and_transformers()
+    model, _ = _save(tmp_path / "saved", vocabulary)
     (tmp_path / "saved" / "model.safetensors").unlink()
     torch.save(_wrapped(torch, model, form), tmp_path / "saved" / "pytorch_model.bin")
     read = read_checkpoint(tmp_path / "saved").parameters
@@ -337,9 +306,8 @@ def test_the_printed_cure_saves_the_weights_of_a_file_with_other_objects(
     tmp_path: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch, form: str, held: str
 ) -> None:
     """The line of Python, as printed; `tests/test_obeying_training.py` gives it to a new Python."""
-    torch, transformers = _torch_and_transformers()
-    model = transformers.BertForPreTraining(_their_config(transformers))
-    state = _save(model, tmp_path / "saved", vocabulary)
+    torch, _ = _torch_and_transformers()
+    model, state = _save(tmp_path / "saved", vocabulary)
     (tmp_path / "saved" / "model.safetensors").unlink()
     given = {"args": argparse.Namespace(lr=1e-4)}
     saved = {
@@ -362,8 +330,7 @@ def test_the_printed_cure_saves_the_weights_of_a_file_with_other_objects(
 
 
 def test_nobody_is_advised_to_load_unsafely(tmp_path: Path, vocabulary: Path) -> None:
-    _, transformers = _torch_and_transformers()
-    _save(transformers.BertModel(_their_config(transformers)), tmp_path / "saved", vocabulary)
+    _save(tmp_path / "saved", vocabulary, "BertModel")
     (tmp_path / "saved" / "model.safetensors").rename(tmp_path / "saved" / "pytorch_model.bin")
     with pytest.raises(UserError, match=r"cannot be read \([^()]+\); it is .*copy") as refused:
         read_checkpoint(tmp_path / "saved")
@@ -388,8 +355,7 @@ def test_rows_without_a_piece_stay_unused(
     tmp_path: Path, vocabulary: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, transformers = _torch_and_transformers()
-    model = transformers.BertForMaskedLM(_their_config(transformers, vocab_size=64))
-    state = _save(model, tmp_path / "padded", vocabulary)
+    _, state = _save(tmp_path / "padded", vocabulary, "BertForMaskedLM", vocab_size=64)
     read = read_checkpoint(tmp_path / "padded")
     said = "44 of 64 rows of the embeddings in .*padded have no piece in tokenizer.json and stay unused"
     assert re.search(said, capsys.readouterr().err)
@@ -399,6 +365,13 @@ def test_rows_without_a_piece_stay_unused(
     )
     # Written for transformers, it loads there, and a tokeniser of 20 pieces with it.
     whole = read_checkpoint(tmp_path / "padded", initialise_missing=1)
+    initial = initial_parameters(whole.config, 1)
+    absent = [
+        *(f"bert/pooler/dense/{name}" for name in ("bias", "kernel")),
+        *(f"cls/seq_relationship/output_{name}" for name in ("bias", "weights")),
+    ]
+    assert whole.provenance["initialised"] == {"pretrain_seed": 1, "variables": absent}
+    assert all(np.array_equal(whole.parameters[name], initial[name]) for name in absent)
     parts = (whole.parameters, whole.config, whole.vocabulary, {})
     write_checkpoint(tmp_path / "new", *parts, layout="hugging_face")
     assert len(transformers.AutoTokenizer.from_pretrained(tmp_path / "new")) == len(PIECES)
@@ -408,15 +381,13 @@ def test_rows_without_a_piece_stay_unused(
     # Padding does not give 1003 rows: the file may be cut off.
     pieces = [*PIECES, *(f"x{number}" for number in range(970))]
     (tmp_path / "cut.txt").write_text("".join(f"{piece}\n" for piece in pieces))
-    odd = transformers.BertModel(_their_config(transformers, vocab_size=1003))
-    _save(odd, tmp_path / "odd", tmp_path / "cut.txt")
+    _save(tmp_path / "odd", tmp_path / "cut.txt", "BertModel", vocab_size=1003)
     Checkpoint.open(tmp_path / "odd")
     said = "13 of 1003 rows .* stay unused; if the file was cut off, fetch it again"
     assert re.search(said, capsys.readouterr().err)
     # Much more than padding is another model's vocabulary; and more pieces than rows always are.
     for size in (4_000, 19):
-        other = transformers.BertModel(_their_config(transformers, vocab_size=size))
-        _save(other, tmp_path / str(size), vocabulary)
+        _save(tmp_path / str(size), vocabulary, "BertModel", vocab_size=size)
         message = f"has 20 pieces, but .* says vocab_size {size}; use the"
         with pytest.raises(UserError, match=message):
             Checkpoint.open(tmp_path / str(size))
@@ -426,9 +397,7 @@ def test_padding_of_the_weights_alone_is_left_out(
     tmp_path: Path, vocabulary: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As run_pretraining of DeepLearningExamples leaves it; transformers refuses such a pair."""
-    _, transformers = _torch_and_transformers()
-    model = transformers.BertForPreTraining(_their_config(transformers, vocab_size=24))
-    state = _save(model, tmp_path / "padded", vocabulary)
+    _, state = _save(tmp_path / "padded", vocabulary, vocab_size=24)
     _edit_config(tmp_path / "padded", vocab_size=len(PIECES))
     read = read_checkpoint(tmp_path / "padded")
     said = "24 rows of embeddings, and config.json says vocab_size 20: the last 4"
@@ -444,10 +413,8 @@ def test_padding_of_the_weights_alone_is_left_out(
 def test_a_number_of_labels_names_them_as_transformers_does(
     tmp_path: Path, vocabulary: Path
 ) -> None:
-    _, transformers = _torch_and_transformers()
-    config = _their_config(transformers, num_labels=5)
-    _save(transformers.BertForSequenceClassification(config), tmp_path / "five", vocabulary)
-    expected = [config.id2label[number] for number in range(5)]
+    model, _ = _save(tmp_path / "five", vocabulary, "BertForSequenceClassification", num_labels=5)
+    expected = [model.config.id2label[number] for number in range(5)]
     _edit_config(tmp_path / "five", num_labels=5, id2label=None, label2id=None)
     assert read_checkpoint(tmp_path / "five").provenance["finetuned"]["head"]["labels"] == expected
 
@@ -470,7 +437,7 @@ def test_a_vocabulary_in_the_tokenizer_only(tmp_path: Path, vocabulary: Path) ->
     """As transformers 5 saves a tokeniser."""
     _, transformers = _torch_and_transformers()
     folder = tmp_path / "theirs"
-    _save(transformers.BertForPreTraining(_their_config(transformers)), folder, vocabulary)
+    _save(folder, vocabulary)
     theirs = transformers.AutoTokenizer.from_pretrained(folder)
     text = "The cats sat, a unet."
     expected = theirs.encode(text, add_special_tokens=False)
