@@ -56,6 +56,8 @@ def test_first_merges_are_the_most_frequent_pairs():
     ]
     with pytest.raises(UserError, match=r"prepare.vocabulary_size is 10, expected at least 13"):
         learn_vocabulary(Counter({"ab": 3, "cd": 2, "ae": 1}), 10)
+    with pytest.raises(UserError, match="no words"):
+        learn_vocabulary(Counter(), 100)
 
 
 def test_vocabulary_has_the_size_asked_for_and_covers_its_text(tmp_path):
@@ -102,8 +104,3 @@ def test_a_script_of_many_signs_gets_the_letters_of_the_text(capsys):
     )
     assert ideographs(learn_vocabulary(counts, 10_198)) == 5099
     assert capsys.readouterr().err == ""
-
-
-def test_no_words_are_refused():
-    with pytest.raises(UserError, match="no words"):
-        learn_vocabulary(Counter(), 100)
