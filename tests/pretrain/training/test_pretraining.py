@@ -211,18 +211,6 @@ def test_a_checkpoint_tells_its_training_and_data_wherever_it_lies(
     assert str(tmp_path) not in text and str(corpus.parent) not in text
 
 
-def test_starts_from_a_hugging_face_directory(arguments: Arguments, tmp_path: Path) -> None:
-    """To the same weights as from the same checkpoint as it was released."""
-    pretrain(**arguments(tmp_path / "base", **SHORT))
-    released = checkpoint_path(tmp_path / "base", 2)
-    other, _ = convert_checkpoint(released, tmp_path / "other", "hugging_face")
-    ends = []
-    for name, start in {"from_released": released, "from_other": other}.items():
-        pretrain(**arguments(tmp_path / name, **SHORT, initial_checkpoint=str(start)))
-        ends.append(read_checkpoint(checkpoint_path(tmp_path / name, 2)).parameters)
-    assert all(np.array_equal(ends[0][name], ends[1][name]) for name in ends[0])
-
-
 @pytest.mark.slow
 def test_starts_from_a_checkpoint_of_the_hub(arguments: Arguments, tmp_path: Path) -> None:
     """To the weights to which its directory leads; the parent's checksum is recorded."""

@@ -40,6 +40,10 @@ ROWS: list[tuple[dict[str, Any], str]] = [
         {"learning_rate_treatment": "continue"},
         "is 'continue', expected 'restart' without pretrain.initial_checkpoint",
     ),
+    (
+        {"initial_checkpoint": "somewhere", "initialisation_seed": 4},
+        "initialisation_seed is 4, expected None with",
+    ),
 ]
 OF_MODEL: list[tuple[dict[str, Any], str]] = [
     ({"hidden_dropout_prob": 1.0}, "hidden_dropout_prob is 1.0, expected"),

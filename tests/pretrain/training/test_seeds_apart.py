@@ -14,7 +14,6 @@ from multiberts.pretrain.batches.masking import Masking
 from multiberts.pretrain.corpus.preparation import prepare
 from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
 from multiberts.pretrain.training.settings import IDENTITY, PretrainingSettings
-from multiberts.runs.errors import UserError
 from multiberts.tests.pretrain.conftest import Arguments
 
 MASKING = Masking(sequence_length=32, max_predictions_per_sequence=5)
@@ -97,12 +96,3 @@ def test_the_seed_of_masks_changes_masks_alone(
     assert not np.array_equal(one["masked_lm_positions"], two["masked_lm_positions"])
     assert np.array_equal(one["segment_ids"], two["segment_ids"])
     assert not np.array_equal(two["segment_ids"], three["segment_ids"])
-
-
-def test_no_initialisation_is_drawn_where_weights_are_given(
-    arguments: Arguments, tmp_path: Path
-) -> None:
-    with pytest.raises(UserError, match="initialisation_seed is 4, expected None with"):
-        pretrain(
-            **arguments(tmp_path, **STEPS, initial_checkpoint="somewhere", initialisation_seed=4)
-        )
