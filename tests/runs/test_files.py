@@ -106,16 +106,6 @@ def test_directories_are_replaced_whole(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["folder"]
 
 
-def test_full_disk_is_one_clear_line(tmp_path: Path) -> None:
-    """/dev/full answers every write with 'no space left'."""
-    with (
-        pytest.raises(UserError, match="cannot write .*No space left"),
-        replaced(tmp_path / "file"),
-    ):
-        with open("/dev/full", "wb") as handle:
-            handle.write(b"x" * 100_000)
-
-
 def test_lines_keep_unicode_separators_and_lose_bom_and_cr(tmp_path: Path) -> None:
     path = tmp_path / "lines.txt"
     path.write_bytes("\ufeffone\u2028still one\r\ntwo\n".encode())

@@ -228,26 +228,13 @@ def compare(csv: str = "", run_dir: str = "") -> None:
     """Stands for a command that writes a named file."""
 
 
-@pytest.mark.parametrize(
-    ("path", "is_near"),
-    [
-        *(
-            (path, True)
-            for path in ("table.csv", "./tables/table.csv", "$HERE/tables/../table.csv")
-        ),
-        ("$HOME/run/table.csv", True),
-        *(
-            (path, False)
-            for path in ("~/run/../.bashrc", "~/.bashrc", "~/table.csv", "../table.csv")
-        ),
-        *(
-            (path, False)
-            for path in (".git/hooks/post-checkout", "link/table.csv", "data:table.csv")
-        ),
-    ],
-)
+NEAR = ("table.csv", "./tables/table.csv", "$HERE/tables/../table.csv", "$HOME/run/table.csv")
+FAR = ("~/run/../.bashrc", "~/.bashrc", "~/table.csv", "../table.csv", "link/table.csv")
+
+
+@pytest.mark.parametrize("path", [*NEAR, *FAR, ".git/hooks/post-checkout", "data:table.csv"])
 def test_a_file_names_files_below_the_folder_or_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, is_near: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     here, home = tmp_path / "here", tmp_path / "home"
     here.mkdir()
@@ -266,7 +253,7 @@ def test_a_file_names_files_below_the_folder_or_the_run(
         return parse("a.gin", typed=typed, functions=functions, given=given)["compare"]["csv"]
 
     for file in (f"compare.csv = {path!r}\n", "compare.csv = %OUT\n"):
-        if is_near:
+        if path in NEAR:
             assert bound(file) == path
         else:
             message = r"a\.gin line \d sets csv to .*give --csv="
