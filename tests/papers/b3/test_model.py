@@ -51,9 +51,6 @@ def noisy(num_train, e, size, key):
     return b + size * np.random.default_rng(key).normal(size=len(b))
 
 
-# --- A ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("num_train", "condition"), [(5, 32), (10, 2e3), (20, 9e6), (50, 5e15)])
 def test_published_condition_numbers(num_train, condition):
     """Those of m = 2 n' leakages from p_0 = .1 to 1."""
@@ -73,9 +70,6 @@ def test_rows_are_distributions_with_the_mean_of_the_leakage():
     np.testing.assert_allclose(matrix.sum(axis=1), 1, rtol=1e-12)
     np.testing.assert_allclose(matrix @ np.arange(31), 30 * leakages, rtol=1e-12)
     np.testing.assert_allclose(matrix[3], scipy.stats.binom(30, leakages[3]).pmf(np.arange(31)))
-
-
-# --- Solving ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("num_train", [1, 3, 5, 8])
@@ -155,9 +149,6 @@ def test_regularisation_is_what_makes_it_work():
     assert np.abs(np.array(kept) - e[0]).mean() < 0.02
 
 
-# --- An unknown p_0 ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("shape", ["convex", "sigmoid"])
 def test_every_smaller_p_0_explains_the_losses_too(shape):
     """So the smallest residual is always at the smallest candidate, and at p_0 = 0 B3 is the plain
@@ -176,8 +167,6 @@ def test_every_smaller_p_0_explains_the_losses_too(shape):
     residuals = profile(8, doses, noise, candidates, regularisation=MONOTONE).residuals
     assert np.all(np.diff(residuals) > -1e-9) and residuals.argmin() == 0
 
-
-# --- Draws --------------------------------------------------------------------------------------
 
 TRUE = np.repeat(np.arange(5), 60)
 HALVES = 2 * TRUE + np.arange(300) % 2  # every true cluster is two observed ones
@@ -240,9 +229,6 @@ def test_matching_purity_is_the_counted_one():
     assert matching_purity(PAIRED, 0.0) == 1
 
 
-# --- Both directions ----------------------------------------------------------------------------
-
-
 def made_up_learner(curve, key=0, noise=0.1):
     """Losses that depend on the number of same-cluster samples alone, so e is known."""
     generator = np.random.default_rng(key)
@@ -297,9 +283,6 @@ def test_interval_covers_draws_and_clusters():
     assert wide.fit.leakages[0] == HALVES_P_0
 
 
-# --- Learners -----------------------------------------------------------------------------------
-
-
 class Majority:
     def fit(self, X, y):
         self.value = np.bincount(y).argmax()
@@ -347,9 +330,6 @@ def test_rising_losses_have_cures(cure):
     with pytest.raises(DataError, match="rise with the leakage, from .* to .*, expected a fall"):
         estimated(**options, **accuracy)
     assert np.isfinite(estimated(**options, **(accuracy | cure)).e_0)
-
-
-# --- Bad input ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

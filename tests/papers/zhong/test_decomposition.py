@@ -123,30 +123,16 @@ def pair_disagreement(scores, keys, shared):
     return np.mean([np.mean(values) for values in nodes.values()])
 
 
-def test_disagreement_is_the_share_of_pairs_and_twice_the_variances():
-    random = np.random.default_rng(5)
-    scores = random.integers(0, 2, (9, 200))
-    runs = make_runs(scores, UNBALANCED)
-    rates, parts = decompose(runs).disagreements, decompose(runs).variances
-    for column in range(10):
-        for depth, level in enumerate(("pretrain_seed", "finetune_seed")):
-            assert rates[level][column] == pytest.approx(
-                pair_disagreement(scores[:, column], UNBALANCED, depth)
-            )
-    np.testing.assert_allclose(rates["finetune_seed"], 2 * parts["finetune_seed"])
-    np.testing.assert_allclose(
-        rates["pretrain_seed"], 2 * (parts["finetune_seed"] + parts["pretrain_seed"]), atol=1e-12
-    )
-
-
-def test_disagreement_of_three_levels_is_the_share_of_pairs():
-    random = np.random.default_rng(6)
-    keys = [(p, f, c) for p in range(3) for f in range(2) for c in range(3)]
-    scores = random.integers(0, 2, (len(keys), 10))
-    rates = decompose(make_runs(scores, keys)).disagreements
-    for depth, level in enumerate(("pretrain_seed", "finetune_seed", "checkpoint")):
-        expected = [pair_disagreement(column, keys, depth) for column in scores.T]
-        np.testing.assert_allclose(rates[level], expected, atol=1e-12)
+@pytest.mark.parametrize("keys", [UNBALANCED, list(np.ndindex(3, 2, 3))])
+def test_disagreement_is_the_share_of_pairs_and_twice_the_variances(keys):
+    scores = np.random.default_rng(5).integers(0, 2, (len(keys), 50))
+    found = decompose(make_runs(scores, keys))
+    levels = ("pretrain_seed", "finetune_seed", "checkpoint")[: len(keys[0])]
+    for depth, level in enumerate(levels):
+        pairs = [pair_disagreement(column, keys, depth) for column in scores.T]
+        twice = 2 * sum(found.variances[inner] for inner in levels[depth:])
+        for expected in (pairs, twice):
+            np.testing.assert_allclose(found.disagreements[level], expected, atol=1e-12)
 
 
 def test_blocks_change_nothing(monkeypatch):

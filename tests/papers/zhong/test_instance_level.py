@@ -41,17 +41,24 @@ def enumerated(small: np.ndarray, large: np.ndarray) -> dict[float, float]:
     return found
 
 
+def check_baseline(small, large, expected):
+    baseline = decay_bound(small, large).baseline
+    np.testing.assert_allclose(baseline.support, sorted(expected), atol=1e-9)
+    probabilities = [expected[value] for value in sorted(expected)]
+    np.testing.assert_allclose(baseline.probability, probabilities, atol=1e-12)
+
+
 @pytest.mark.parametrize(("few", "many"), [(1, 1), (2, 2), (3, 3), (4, 4), (2, 3), (5, 2), (1, 4)])
 @pytest.mark.parametrize("num_runs", [1, 3])
 def test_baseline_equals_the_mean_over_all_splits(few, many, num_runs):
     random = np.random.default_rng(few * 10 + many)
     small, large = (random.integers(0, 2, (n, num_runs, 40)) for n in (few, many))
-    baseline = decay_bound(small, large).baseline
-    expected = enumerated(small.mean(axis=1), large.mean(axis=1))
-    np.testing.assert_allclose(baseline.support, sorted(expected), atol=1e-9)
-    np.testing.assert_allclose(
-        baseline.probability, [expected[value] for value in sorted(expected)], atol=1e-12
-    )
+    check_baseline(small, large, enumerated(small.mean(axis=1), large.mean(axis=1)))
+    accuracies = [own.mean(axis=(0, 1)) for own in (small, large)]
+    np.testing.assert_allclose([instance_accuracy(own) for own in (small, large)], accuracies)
+    difference = decay_bound(small, large).difference
+    for value in np.linspace(-1, 1, 9) + 1e-6:
+        assert difference.cdf(value) == pytest.approx((np.diff(accuracies, axis=0) <= value).mean())
 
 
 def test_baseline_of_unequal_numbers_of_runs_equals_enumeration():
@@ -59,21 +66,17 @@ def test_baseline_of_unequal_numbers_of_runs_equals_enumeration():
     keys = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (2, 0)]
     small = make_runs(random.integers(0, 2, (6, 30)), keys)
     large = make_runs(random.integers(0, 2, (6, 30)), keys)
-    expected = enumerated(small.averaged(1).predictions, large.averaged(1).predictions)
-    baseline = decay_bound(small, large).baseline
-    np.testing.assert_allclose(baseline.support, sorted(expected), atol=1e-9)
-    np.testing.assert_allclose(baseline.probability, [expected[v] for v in sorted(expected)])
+    means = (runs.averaged(1).predictions for runs in (small, large))
+    check_baseline(small, large, enumerated(*means))
 
 
 def test_baseline_of_right_or_wrong_seeds_is_a_convolution_of_hypergeometric_draws():
     """Ten seeds a side, 7 and 4 of them right: five of each change sides."""
     small, large = np.arange(10) < 7, np.arange(10) < 4
-    baseline = decay_bound(small[:, None], large[:, None]).baseline
     draws = [scipy.stats.hypergeom(10, right, 5).pmf(np.arange(11)) for right in (7, 4)]
     first = np.convolve(*draws)
     expected = {round((2 * total - 11) / 10, 9): p for total, p in enumerate(first) if p > 0}
-    np.testing.assert_allclose(baseline.support, sorted(expected))
-    np.testing.assert_allclose(baseline.probability, [expected[v] for v in sorted(expected)])
+    check_baseline(small[:, None], large[:, None], expected)
 
 
 def test_swapping_the_sizes_mirrors_everything():
@@ -92,17 +95,6 @@ def test_swapping_the_sizes_mirrors_everything():
     np.testing.assert_allclose(
         better.difference.probability, decay_bound(small, large).difference.probability
     )
-
-
-def test_difference_is_that_of_the_accuracies():
-    random = np.random.default_rng(6)
-    small, large = random.integers(0, 2, (3, 2, 50)), random.integers(0, 2, (4, 2, 50))
-    difference = instance_accuracy(large) - instance_accuracy(small)
-    np.testing.assert_allclose(difference, large.mean(axis=(0, 1)) - small.mean(axis=(0, 1)))
-    np.testing.assert_allclose(instance_accuracy(small), small.mean(axis=(0, 1)))
-    distribution = decay_bound(small, large).difference
-    for value in np.linspace(-1, 1, 9) + 1e-6:
-        assert distribution.cdf(value) == pytest.approx((difference <= value).mean())
 
 
 def counter_example() -> tuple[np.ndarray, np.ndarray]:
@@ -166,20 +158,6 @@ def test_examples_that_do_not_decay_add_nothing_in_expectation(few, many):
     assert expected_excess(few, many, 0.9, 0.1).max() > 0.1
 
 
-def test_bound_finds_decay_and_stays_below_the_truth():
-    random = np.random.default_rng(8)
-    decays = random.random(4000) < 0.1
-    start = random.uniform(0.7, 0.9, 4000)
-    end = np.where(decays, start - 0.6, start + 0.1)
-    small, large = random.random((10, 4000)) < start, random.random((10, 4000)) < end
-    found = decay_bound(small, large)
-    assert 0.05 < found.bound < decays.mean()
-    assert found.bound == decay_bound(small, large, threshold=found.threshold).bound
-    assert found.adaptive
-    assert found.standard_error < 0.01
-    assert improvement_bound(small, large).bound < 1 - decays.mean()
-
-
 def test_the_bound_is_the_largest_gap_of_the_two_cdfs():
     random = np.random.default_rng(9)
     small, large = random.integers(0, 2, (4, 3, 300)), random.integers(0, 2, (4, 3, 300))
@@ -190,12 +168,6 @@ def test_the_bound_is_the_largest_gap_of_the_two_cdfs():
     assert found.bound == pytest.approx(
         found.difference.cdf(found.threshold) - found.baseline.cdf(found.threshold), abs=1e-12
     )
-
-
-def test_without_any_decay_the_bound_is_zero():
-    found = decay_bound(np.zeros((3, 20), int), np.ones((3, 20), int))
-    assert (found.bound, found.threshold) == (0, -np.inf)
-    assert improvement_bound(np.zeros((3, 20), int), np.ones((3, 20), int)).bound == 1
 
 
 def test_the_standard_error_is_that_over_examples():
@@ -282,14 +254,9 @@ def test_votes():
     np.testing.assert_array_equal(
         ensemble(runs, labels=[1, 0, 9]).predictions, [[1, 0, 0], [0, 1, 0]]
     )
-
-
-def test_a_tied_vote_over_correctness_follows_the_first_run():
-    runs = make_runs([[1, 0, 1], [0, 1, 1]], [(0, 0), (0, 1)])
-    np.testing.assert_array_equal(ensemble(runs).predictions, [[1, 0, 1]])
-
-
-def test_votes_on_two_classes_equal_votes_on_correctness():
+    tied = make_runs([[1, 0, 1], [0, 1, 1]], [(0, 0), (0, 1)])
+    np.testing.assert_array_equal(ensemble(tied).predictions, [[1, 0, 1]])
+    # Of two classes votes on answers are votes on correctness.
     random = np.random.default_rng(13)
     answers, labels = random.integers(0, 2, (4, 4, 500)), random.integers(0, 2, 500)
     np.testing.assert_array_equal(
@@ -389,15 +356,20 @@ def test_the_lower_limit_finds_decay_and_is_shown_first():
     random = np.random.default_rng(18)
     small, large = simulated(random, 10, 0.0, 0.2, 0.3)
     found = decay_bound(small, large)
-    assert 0.05 < found.lower < found.bound
+    assert 0.05 < found.lower < found.bound < 0.2 and found.adaptive
+    assert improvement_bound(small, large).bound < 0.8
     assert found.lower_limit(0.99) < found.lower < found.lower_limit(0.8)
     assert str(found).startswith(f"At least {found.lower:.2%} of 300 examples are worse")
     better = improvement_bound(large, small)
     assert better.lower == pytest.approx(found.lower)
     assert "are better under" in str(better)
     fixed = decay_bound(small, large, threshold=found.threshold)
-    assert 0.05 < fixed.lower < fixed.bound
+    assert 0.05 < fixed.lower < fixed.bound == found.bound and not fixed.adaptive
     assert decay_bound(small[:1], large).lower == 0
+    nothing, everything = np.zeros((3, 20), int), np.ones((3, 20), int)
+    none = decay_bound(nothing, everything)
+    assert (none.bound, none.threshold) == (0, -np.inf)
+    assert improvement_bound(nothing, everything).bound == 1
     for number in (1, 2, 3):  # examples, of which a half cannot show how they vary
         ones = np.ones((4, number), int)
         assert decay_bound(ones, 0 * ones).lower == 0
