@@ -24,17 +24,14 @@ from multiberts.tests.tools.slurm_cluster import PROGRAMS, SlurmCluster
 __all__ = ["make_checkpoint", "pair_data", "vocabulary", "winogender_data"]
 
 
-def find_quick_stages(patch: pytest.MonkeyPatch) -> None:
-    """Lets workers find `quick_stages.py`."""
-    # Before what there is: workers must find the same project as this process.
-    patch.setenv("PYTHONPATH", str(HERE), prepend=os.pathsep)
-    patch.syspath_prepend(str(HERE))  # which processes that are spawned have from their parent
-
-
 @pytest.fixture
 def quick_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets the workers of this test find `quick_stages.py`."""
-    find_quick_stages(monkeypatch)
+    # Before what there is: workers must find the same project as this process.
+    monkeypatch.setenv("PYTHONPATH", str(HERE), prepend=os.pathsep)
+    monkeypatch.syspath_prepend(
+        str(HERE)
+    )  # which processes that are spawned have from their parent
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ import pytest
 from tqdm import tqdm
 
 from multiberts.launch.markers.attempts import attempts_of, begin_attempt, end_attempt, make_journal
-from multiberts.launch.markers.failures import FailedRun, describe
+from multiberts.launch.markers.failures import describe
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.running import run_plan
 from multiberts.launch.status.snapshot import collect_status
@@ -33,7 +32,6 @@ from multiberts.launch.workers.launcher import Outcomes, show_progress
 from multiberts.launch.workers.worker import Call, LaunchContext, carry_out_calls
 from multiberts.runs.dask_cluster import BlamelessLossError, LostWorkerError
 from multiberts.runs.errors import UserError
-from multiberts.tests.launch.conftest import find_quick_stages
 from multiberts.tests.launch.launchers import (
     Launcher,
     files_with_times,
@@ -51,21 +49,9 @@ StartLauncher = Callable[..., Launcher]
 LONG = [f"{'a' * 200}/{'b' * 100}", f"{'a' * 199}c/{'b' * 100}"]
 
 
-@dataclass
-class Launched:
-    """A launch of runs that go wrong, each in its way, by two workers.
-
-    Attributes:
-      failures: by path.
-    """
-
-    root: Path
-    failures: dict[str, FailedRun]
-
-
-@pytest.fixture(scope="module")
-def launched(tmp_path_factory: pytest.TempPathFactory) -> Launched:
-    root = tmp_path_factory.mktemp("launched")
+@pytest.mark.usefixtures("quick_stages")
+def test_each_way_to_go_wrong_has_its_attempts_its_page_and_its_log(tmp_path: Path) -> None:
+    """One launch of runs that go wrong, each in its way, by two workers."""
     plan = [
         quick_run("stumble", "killed", times=9, how="killed first"),
         quick_run("stumble", "stalls", times=1, how="makes no step"),
@@ -74,46 +60,29 @@ def launched(tmp_path_factory: pytest.TempPathFactory) -> Launched:
         *(quick_run("note", f"{folder}/done", value=1) for folder in LONG),
         *(quick_run("stumble", f"{folder}/raises", times=9, how="raises") for folder in LONG),
     ]
-    with pytest.MonkeyPatch.context() as patch:
-        find_quick_stages(patch)
-        failures = run_plan(plan=plan, root=str(root), workers=2, attempts=2)
-    return Launched(root, {failure.run.path: failure for failure in failures})
-
-
-def test_the_page_at_the_end_of_a_launch_has_the_last_attempt_not_the_one_whose_worker_was_lost(
-    launched: Launched,
-) -> None:
-    assert outcomes(launched.root, "killed") == ["lost", "failed"]
-    page = (launched.root / "status.html").read_text()
+    failures = {
+        failure.run.path: failure
+        for failure in run_plan(plan=plan, root=str(tmp_path), workers=2, attempts=2)
+    }
+    assert set(failures) == {"killed", "memory", *(f"{name}/raises" for name in LONG)}
+    # The page has the last attempt, not the one whose worker was lost.
+    assert outcomes(tmp_path, "killed") == ["lost", "failed"]
+    page = (tmp_path / "status.html").read_text()
     assert "two and two made five" in page and "its worker was lost" not in page
-
-
-def test_a_run_that_makes_no_step_loses_its_worker_and_is_tried_again(launched: Launched) -> None:
-    """The worker gives heartbeats meanwhile."""
-    assert outcomes(launched.root, "stalls") == ["lost", "done"]
-    log = (launched.root / "logs" / "stalls.log").read_text()
+    # A run that makes no step loses its worker, which gives heartbeats meanwhile, and is tried again.
+    assert outcomes(tmp_path, "stalls") == ["lost", "done"]
+    log = (tmp_path / "logs" / "stalls.log").read_text()
     assert "error: no step for 0.5 s (the_parameter)" in log
-
-
-def test_a_run_that_needs_more_memory_than_there_is_gets_a_line_and_no_second_try(
-    launched: Launched,
-) -> None:
-    failure = launched.failures["memory"]
-    assert failure.is_user_error and outcomes(launched.root, "memory") == ["failed"]
+    # One that needs more memory than there is gets a line and no second try.
+    assert failures["memory"].is_user_error and outcomes(tmp_path, "memory") == ["failed"]
     assert re.fullmatch(
         r"error: memory: this command needs more memory than there is \(.* bytes\); .*more memory.*",
-        describe([failure]),
+        describe([failures["memory"]]),
     )
-
-
-def test_a_worker_whose_connection_is_cut_is_replaced(launched: Launched) -> None:
     # The launcher and the worker, which still writes, both see that it is cut off: one of them is first.
-    assert outcomes(launched.root, "cut") in (["preempted", "done"], ["lost", "done"])
-
-
-def test_runs_of_long_paths_have_logs_and_markers(launched: Launched) -> None:
-    assert set(launched.failures) == {"killed", "memory", *(f"{name}/raises" for name in LONG)}
-    found = collect_status(launched.root)
+    assert outcomes(tmp_path, "cut") in (["preempted", "done"], ["lost", "done"])
+    # Runs of long paths have logs and markers.
+    found = collect_status(tmp_path)
     assert found.counts["done"] == 2 + len(LONG)
     rows = [row for row in found.failures if row.path.endswith("/raises")]
     assert len({row.log for row in rows}) == len(LONG)

@@ -56,15 +56,19 @@ def written(tmp_path: Path, *sentences: str) -> Path:
 
 
 @pytest.fixture
+def tokenizer(vocabulary: Path) -> Vocabulary:
+    return Vocabulary.open(vocabulary)
+
+
+@pytest.fixture
 def document_file(tmp_path: Path) -> Path:
     first = "Mary/(1) told the/(2 zebra/2) she/(1) was"
     return written(tmp_path, first, "the/(2 zebra/2) and Paul/(3) came", "he/(3) is it")
 
 
 def test_pronouns_meet_the_other_mentions_of_their_window(
-    vocabulary: Path, document_file: Path
+    tokenizer: Vocabulary, document_file: Path
 ) -> None:
-    tokenizer = Vocabulary.open(vocabulary)
     pairs = conll_pairs(read_conll(document_file), tokenizer, 64, "dev")
     assert pair_texts(pairs, tokenizer) == [
         ("she", "mary", 1),
@@ -84,11 +88,11 @@ def test_pronouns_meet_the_other_mentions_of_their_window(
     assert len(set(pairs.pair_ids)) == 8
 
 
-def test_windows_are_whole_sentences_that_fit(vocabulary: Path, document_file: Path) -> None:
-    tokenizer = Vocabulary.open(vocabulary)
+def test_windows_are_whole_sentences_that_fit(tokenizer: Vocabulary, document_file: Path) -> None:
+    documents = read_conll(document_file)
     # `zebra` and `came` fall into letters: the sentences have 10, 12 and 3 pieces.
     collector = PairCollector(tokenizer)
-    add_conll_pairs(collector, read_conll(document_file), 17, "dev")
+    add_conll_pairs(collector, documents, 17, "dev")
     pairs = collector.collected()
     assert pairs.sequences.lengths.tolist() == [12, 17]
     assert pair_texts(pairs, tokenizer) == [
@@ -98,10 +102,7 @@ def test_windows_are_whole_sentences_that_fit(vocabulary: Path, document_file: P
         ("he", "paul", 1),
     ]
     assert not collector.left_out
-
-
-def test_longer_sentences_are_split_and_counted(vocabulary: Path, document_file: Path) -> None:
-    documents, tokenizer = read_conll(document_file), Vocabulary.open(vocabulary)
+    # Longer ones are split, and counted.
     collector = PairCollector(tokenizer)
     add_conll_pairs(collector, documents, 11, "dev")
     pairs = collector.collected()
@@ -116,8 +117,7 @@ def test_longer_sentences_are_split_and_counted(vocabulary: Path, document_file:
     assert len(collector.collected().labels) == 0
 
 
-def test_negatives_are_capped_by_address(vocabulary: Path, document_file: Path) -> None:
-    tokenizer = Vocabulary.open(vocabulary)
+def test_negatives_are_capped_by_address(tokenizer: Vocabulary, document_file: Path) -> None:
     documents = read_conll(document_file)
     everything = set(conll_pairs(documents, tokenizer, 64, "x").pair_ids)
     capped = conll_pairs(documents, tokenizer, 64, "x", max_negatives=1)
@@ -128,8 +128,7 @@ def test_negatives_are_capped_by_address(vocabulary: Path, document_file: Path) 
     assert capped.pair_ids == again.pair_ids
 
 
-def test_winogender_spans_are_the_mentions(vocabulary: Path, winogender_data: Path) -> None:
-    tokenizer = Vocabulary.open(vocabulary)
+def test_winogender_spans_are_the_mentions(tokenizer: Vocabulary, winogender_data: Path) -> None:
     sentences = read_winogender(winogender_data).sentences
     file = winogender_data / "all_sentences.tsv"
     pairs = winogender_pairs(sentences, tokenizer, 64, file)
@@ -148,8 +147,7 @@ def test_winogender_spans_are_the_mentions(vocabulary: Path, winogender_data: Pa
         winogender_pairs(sentences, tokenizer, 10, file)
 
 
-def test_gap_windows_hold_pronoun_and_name(vocabulary: Path, tmp_path: Path) -> None:
-    tokenizer = Vocabulary.open(vocabulary)
+def test_gap_windows_hold_pronoun_and_name(tokenizer: Vocabulary, tmp_path: Path) -> None:
     text = "it is red " * 4 + "Mary told Anna about a cake and she was late " + "it is fine " * 4
     places = {name: text.index(name) for name in ("Mary", "Anna", "she")}
 
@@ -181,23 +179,19 @@ def test_gap_windows_hold_pronoun_and_name(vocabulary: Path, tmp_path: Path) -> 
     assert collector.left_out == {"GAP pairs longer than a window": 1}
 
 
-def test_files_of_one_set_keep_their_spans(vocabulary: Path, document_file: Path) -> None:
-    tokenizer = Vocabulary.open(vocabulary)
-    first = conll_pairs(read_conll(document_file), tokenizer, 20, "x")
-    second = conll_pairs(read_conll(document_file), tokenizer, 64, "y")
-    collector = PairCollector(tokenizer)
-    add_conll_pairs(collector, read_conll(document_file), 20, "x")
-    add_conll_pairs(collector, read_conll(document_file), 64, "y")
+def test_files_of_one_set_keep_their_spans(tokenizer: Vocabulary, document_file: Path) -> None:
+    collector, texts, ids = PairCollector(tokenizer), [], []
+    for length, name in ((20, "x"), (64, "y")):
+        add_conll_pairs(collector, read_conll(document_file), length, name)
+        alone = conll_pairs(read_conll(document_file), tokenizer, length, name)
+        texts += pair_texts(alone, tokenizer)
+        ids += alone.pair_ids
     joined = collector.collected()
-    assert pair_texts(joined, tokenizer) == pair_texts(first, tokenizer) + pair_texts(
-        second, tokenizer
-    )
-    assert joined.pair_ids == first.pair_ids + second.pair_ids
+    assert (pair_texts(joined, tokenizer), joined.pair_ids) == (texts, ids)
     assert np.all(joined.spans[:, 0] < len(joined.sequences))
 
 
-def test_every_two_mentions_meet_either_way(vocabulary: Path, document_file: Path) -> None:
-    tokenizer = Vocabulary.open(vocabulary)
+def test_every_two_mentions_meet_either_way(tokenizer: Vocabulary, document_file: Path) -> None:
     documents = read_conll(document_file)
     pairs = conll_pairs(documents, tokenizer, 64, "x", every_two_mentions=True)
     # Mary, the zebra, she, the zebra, Paul and he: 6 x 5; each of the three entities has two mentions.
@@ -210,17 +204,6 @@ def test_every_two_mentions_meet_either_way(vocabulary: Path, document_file: Pat
     assert ("he", "she", 0) in texts
     ways = {tuple(pair) for pair in pairs.pairs.tolist()}
     assert ways == {(candidate, pronoun) for pronoun, candidate in ways}
-
-
-def test_a_place_with_two_entities_is_one_mention(vocabulary: Path, tmp_path: Path) -> None:
-    path = written(tmp_path, "Mary/(1) told Anna/(2) she/(1)|(2) was early/(3)")
-    tokenizer = Vocabulary.open(vocabulary)
-    pairs = conll_pairs(read_conll(path), tokenizer, 64, "dev")
-    assert pair_texts(pairs, tokenizer) == [
-        ("she", "mary", 1),
-        ("she", "anna", 1),
-        ("she", "early", 0),
-    ]
 
 
 def test_litbank_pairs_are_those_of_a_plain_count(shared_data: Path) -> None:
@@ -256,9 +239,14 @@ def test_litbank_pairs_are_those_of_a_plain_count(shared_data: Path) -> None:
     assert sum(count for count, _ in expected) > 10000
 
 
-def test_a_pronoun_is_no_part_of_what_it_means(vocabulary: Path, tmp_path: Path) -> None:
+def test_a_place_with_two_entities_is_one_mention_and_a_pronoun_no_part_of_what_it_means(
+    tokenizer: Vocabulary, tmp_path: Path
+) -> None:
+    path = written(tmp_path, "Mary/(1) told Anna/(2) she/(1)|(2) was early/(3)")
+    pairs = conll_pairs(read_conll(path), tokenizer, 64, "dev")
+    expected = [("she", "mary", 1), ("she", "anna", 1), ("she", "early", 0)]
+    assert pair_texts(pairs, tokenizer) == expected
     path = written(tmp_path, "John/(1) told his/(2|(1) guest/2) about Anna/(3)")
-    tokenizer = Vocabulary.open(vocabulary)
     pairs = conll_pairs(read_conll(path), tokenizer, 64, "dev")
     assert pair_texts(pairs, tokenizer) == [("his", "john", 1), ("his", "anna", 0)]
     every = conll_pairs(read_conll(path), tokenizer, 64, "x", every_two_mentions=True)

@@ -12,10 +12,8 @@ import pandas as pd
 import pytest
 
 from multiberts.bert.checkpoint.checkpoint import read_checkpoint
-from multiberts.bert.model.configuration import BertConfig
 from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.finetune.prediction import predict
-from multiberts.finetune.text.heads import HEADS
 from multiberts.runs.errors import UserError
 from multiberts.tests.finetune.conftest import Make, Replay, data_of_task
 from multiberts.tests.finetune.stored_datasets import store
@@ -144,16 +142,6 @@ def test_labels_of_tensorflow_datasets_that_have_no_names(tmp_path: Path, kind: 
         ).train.read()
 
 
-def test_a_test_file_needs_neither_labels_nor_numbers(tmp_path: Path) -> None:
-    for split in ("train", "dev"):
-        write_jsonl(tmp_path / split, rows())
-    write_jsonl(tmp_path / "test", [{"review": row["review"]} for row in rows(3)])
-    options = {**COLUMNS, "kind": "classification", "predict_test": True}
-    found = found_data(data_dir=str(tmp_path), options=options)
-    test = found.evaluation[1].read()
-    assert (test.labels, test.first_texts) == (None, [row["review"] for row in rows(3)])
-
-
 @pytest.mark.parametrize(
     ("kind", "column", "metrics"),
     [("classification", "tone", ["f1_macro", "accuracy"]), ("regression", "stars", ["mae", "pearson"])],
@@ -192,23 +180,18 @@ def test_weights_are_those_of_scikit_learn_and_move_the_answers(
 
     for split in ("train", "dev"):
         write_tsv(tmp_path / split, rows(first=16 * (split == "dev")))
-    found = found_data(
-        data_dir=str(tmp_path),
-        options={**COLUMNS, "kind": "classification", "class_weights": "balanced"},
-    )
-    labels = found.train.read().labels
-    assert labels is not None
-    np.testing.assert_allclose(
-        HEADS[found.task.head_kind](BertConfig(vocab_size=8)).loss_weights(found.task, labels),
-        compute_class_weight("balanced", classes=np.arange(3), y=labels),
-        rtol=1e-6,
-    )
+    tones = [row["tone"] for row in rows()]
+    theirs = compute_class_weight("balanced", classes=np.unique(tones), y=tones).tolist()
     answers = {}
-    for name, weights in {"none": None, "ones": [1, 1, 1], "last": [1e-3, 1e-3, 1]}.items():
+    ways = {"none": None, "ones": [1, 1, 1], "last": [1e-3, 1e-3, 1]}
+    for name, weights in {**ways, "balanced": "balanced", "theirs": theirs}.items():
         given = {"labels": sorted(set(TONES)), "options": {**COLUMNS, "class_weights": weights}}
         run = fine_tune("tone", tmp_path, name, num_epochs=4, **given)
         answers[name] = read_predictions([run], "dev")
     np.testing.assert_array_equal(answers["none"]["scores"], answers["ones"]["scores"])
+    ours = answers["balanced"]["scores"]
+    np.testing.assert_allclose(ours, answers["theirs"]["scores"], rtol=1e-5, atol=1e-6)
+    assert np.abs(ours - answers["none"]["scores"]).max() > 1e-3
     assert (answers["last"]["prediction"] == 2).all()
     assert (answers["none"]["prediction"] != 2).any()
 
@@ -305,12 +288,17 @@ def test_a_missing_label_of_another_kind_is_refused(
 
 
 @pytest.mark.parametrize("cell", ["", "-1", "nan", None])
-def test_a_test_file_may_have_a_column_without_labels(tmp_path: Path, cell: str | None) -> None:
+def test_a_test_file_may_have_a_column_without_labels_or_none(
+    tmp_path: Path, cell: str | None
+) -> None:
     for split in ("train", "dev"):
         write_jsonl(tmp_path / split, rows())
-    write_jsonl(tmp_path / "test", [{**row, "tone": cell} for row in rows(3)])
     options = {**COLUMNS, "kind": "classification", "predict_test": True}
-    assert found_data(data_dir=str(tmp_path), options=options).evaluation[1].read().labels is None
+    texts = [row["review"] for row in rows(3)]
+    for given in ([{"review": text} for text in texts], [{**row, "tone": cell} for row in rows(3)]):
+        write_jsonl(tmp_path / "test", given)
+        test = found_data(data_dir=str(tmp_path), options=options).evaluation[1].read()
+        assert (test.labels, test.first_texts) == (None, texts)
     write_jsonl(
         tmp_path / "test", [{**row, "tone": cell if n else "calm"} for n, row in enumerate(rows(3))]
     )

@@ -85,18 +85,14 @@ def test_a_parameter_changes_its_run_and_those_that_build_on_it_and_no_other() -
     assert {"pretrain/cda_incr/seed_0", "pretrain/cda_incr/seed_1", "scores", "report"} <= gone
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"save_state_every_steps": 7},  # how often to save changes no number
-        {"log_every_steps": 3},
-        {"weight_decay_rate": 0.01},  # the default, said aloud
-        {"checkpoint_steps": (0, 10)},
-    ],
-)
-def test_what_changes_no_number_changes_no_directory(change: dict[str, Any]) -> None:
-    procedures = {"cda_incr": {**BASE, **CONTINUED}, "base": {**BASE, **change}}
-    assert paths(planned(procedures=procedures)) == paths(planned())
+def test_what_changes_no_number_changes_no_directory() -> None:
+    changes = {"save_state_every_steps": 7, "log_every_steps": 3, "checkpoint_steps": (0, 10)}
+    changes["weight_decay_rate"] = 0.01  # the default, said aloud
+    procedures = {"cda_incr": {**BASE, **CONTINUED}, "base": {**BASE, **changes}}
+    # Seeds that are listed twice run once.
+    seeds = {"finetune_seeds": [0, 1, 1, 2], "pretrain_seeds": [0, 1, 0]}
+    found = [run.path for run in planned(procedures=procedures, **seeds)]
+    assert found == [run.path for run in planned()]
 
 
 def test_inputs_count_by_what_they_hold(tmp_path: Path) -> None:
@@ -166,6 +162,10 @@ def test_steps_and_rates_may_be_given_by_task() -> None:
         "facts base-seed_0-step_20 learning rate 0.001 seed 5",
         "pronoun_probe base-seed_0-step_20",
     ]
+    # An untrained task needs no seeds.
+    tasks = {"pronoun_probe": {"winogender_dir": "world:winogender"}}
+    plan = planned(tasks=tasks, finetune_seeds=[], learning_rates=[])
+    assert sum(run.stage == "finetune" for run in plan) == 8
 
 
 @pytest.mark.parametrize(
@@ -234,17 +234,6 @@ def test_corpora_may_be_listed_in_any_order_but_not_in_a_circle() -> None:
     turned["base"] = {**turned["base"], "vocabulary": "swapped:vocab.txt"}
     with pytest.raises(UserError, match=r"circle in launch\.corpora"):
         planned(corpora=turned)
-
-
-def test_an_untrained_task_needs_no_seeds() -> None:
-    tasks = {"pronoun_probe": {"winogender_dir": "world:winogender"}}
-    plan = planned(tasks=tasks, finetune_seeds=[], learning_rates=[])
-    assert sum(run.stage == "finetune" for run in plan) == 8
-
-
-def test_seeds_that_are_listed_twice_run_once() -> None:
-    twice = planned(finetune_seeds=[0, 1, 1, 2], pretrain_seeds=[0, 1, 0])
-    assert [run.path for run in twice] == [run.path for run in planned()]
 
 
 def test_directories_keep_their_names() -> None:
@@ -354,17 +343,11 @@ def test_options_that_are_places_do_not_count() -> None:
     assert paths_with(num_hidden_units=64) != paths_with() == paths_with(num_hidden_units=128)
 
 
-def test_a_value_without_effect_does_not_count() -> None:
-    probe = {"winogender_dir": "world:winogender"}
-    assert finetuning_paths("pronoun_probe", **probe, num_epochs=7) == finetuning_paths(
-        "pronoun_probe", **probe
-    )
-    facts = {"data_dir": "world:facts"}
-    assert finetuning_paths("facts", **facts, num_epochs=7) != finetuning_paths("facts", **facts)
-
-
-def test_a_whole_number_counts_the_same_as_float_and_as_int() -> None:
-    """So 3 and 3.0 epochs are one run."""
+def test_a_value_without_effect_does_not_count_nor_whether_a_number_is_3_or_3_0() -> None:
+    probe, facts = {"winogender_dir": "world:winogender"}, {"data_dir": "world:facts"}
+    for task, given, is_moved in (("pronoun_probe", probe, False), ("facts", facts, True)):
+        moved = finetuning_paths(task, **given, num_epochs=7)
+        assert (moved != finetuning_paths(task, **given)) == is_moved
     assert identity_of("stage", {"epochs": 3.0}) == identity_of("stage", {"epochs": 3})
     assert identity_of("stage", {"epochs": 3.5}) != identity_of("stage", {"epochs": 3})
 

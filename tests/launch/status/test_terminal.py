@@ -84,6 +84,10 @@ def test_a_table_has_stages_and_below_pretraining_the_seeds_that_have_begun(stat
     # Each stage has its time; a stage without attempts has none.
     assert lines[2].split()[-2:] == ["50.1", "d"]
     assert lines[1].split()[-1] == "–"
+    # Few rows show trouble first, and the stage counts all.
+    lines = table_of(shown(status, 100, seeds=3))
+    seeds = [line.split()[1] for line in lines if line.startswith("  base ")]
+    assert seeds == ["9", "18", "19"] and "9 running" in lines[2]
 
 
 def test_names_and_times_are_whole_beside_a_long_host(tmp_path: Path) -> None:
@@ -122,14 +126,6 @@ def test_the_work_grows_with_the_runs_and_attempts_and_no_faster(tmp_path: Path)
 
     for few, many in zip(calls_of_status(100), calls_of_status(200), strict=True):
         assert many < 2.2 * few
-
-
-def test_few_rows_show_trouble_first(status: Status) -> None:
-    lines = table_of(shown(status, 100, seeds=3))
-    seeds = [line.split()[1] for line in lines if line.startswith("  base ")]
-    assert seeds == ["9", "18", "19"]
-    # The stage counts all of them.
-    assert "9 running" in lines[2]
 
 
 def test_a_launch_that_stopped_tells_how_to_resume(tmp_path: Path) -> None:

@@ -237,7 +237,7 @@ def test_the_command_on_the_page_makes_it_again(world, tmp_path):
     assert again == (tmp_path / "report/report/index.md").read_text()
 
 
-def test_first_line_and_first_table_have_the_same_limits(world, tables):
+def test_first_line_and_lists_say_what_the_tables_have(world, tables):
     root, _ = world
     page = (root / "report/report/index.md").read_text()
     (row,) = of_pair(tables, "improvement")
@@ -247,11 +247,6 @@ def test_first_line_and_first_table_have_the_same_limits(world, tables):
     better, worse, *shown = (f"{share:.1%}" for share in limits + bounds)
     assert f"at least {better} of {EXAMPLES} examples get better and at least {worse} get" in page
     assert f"before sampling error, the bounds are {shown[0]} and {shown[1]}" in page
-
-
-def test_the_list_says_how_many_differences_are_significant(world, tables):
-    root, _ = world
-    page = (root / "report/report/index.md").read_text()
     significant = sum(float(row["p (BH)"]) <= 0.05 for row in tables["decaying_examples"])
     assert f"Decaying examples: {significant or 'none'} at a false discovery rate of 5 %" in page
 
