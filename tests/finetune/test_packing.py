@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -99,6 +98,9 @@ def test_shapes_depend_on_lengths_alone_and_one_length_is_not_packed() -> None:
     assert packed_shapes(features_of(lengths), 16) == packed_shapes(features_of(lengths), 16)
     assert packed_shapes(features_of([20] * 50), 16) == ()
     assert packed_shapes(features_of(lengths), 1) == ()
+    for batch_size in (7, 16):  # short sequences share rows
+        small, _ = packed_shapes(features_of([5] * 90 + [60]), batch_size)
+        assert small.rows < batch_size / 2
 
 
 def test_a_batch_takes_the_first_shape_that_it_fits() -> None:
@@ -126,9 +128,3 @@ def test_shards_share_a_shape() -> None:
     assert packed_batch(features, rows, shapes, 2)["input_ids"].shape == (6, 60)
     rows[:4] = 33, 34, 35, 36
     assert packed_batch(features, rows, shapes, 2)["input_ids"].shape == (8, 60)
-
-
-@pytest.mark.parametrize("batch_size", [7, 16])
-def test_short_sequences_share_rows(batch_size: int) -> None:
-    small, _ = packed_shapes(features_of([5] * 90 + [60]), batch_size)
-    assert small.rows < batch_size / 2

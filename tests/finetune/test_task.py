@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "tasks.md"
 
 
-def test_every_task_of_the_papers_is_there() -> None:
+def test_every_task_of_the_papers_is_there_and_no_name_twice() -> None:
     papers = {
         *("CoLA", "MNLI", "MRPC", "QNLI", "QQP", "RTE", "SST-2", "STS-B", "WNLI", "AX"),
         *("coreference", "pronoun_probe"),
@@ -35,9 +35,6 @@ def test_every_task_of_the_papers_is_there() -> None:
         "pronoun_probe",
         "masked_words",
     ]
-
-
-def test_no_name_is_registered_twice() -> None:
     names = [task.name for name in MODULES for task in importlib.import_module(name).TASKS]
     assert sorted(names) == sorted(registered_tasks())
 

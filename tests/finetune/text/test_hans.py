@@ -79,7 +79,9 @@ def test_bad_files_are_refused_with_their_line(
     assert message in str(caught.value)
 
 
-def test_neutral_and_contradiction_are_non_entailment(tmp_path: Path) -> None:
+def test_outputs_of_models_of_inference_are_merged_and_those_of_others_refused(
+    tmp_path: Path,
+) -> None:
     path = hans(tmp_path, row("entailment", "ex0"))
     (source,) = evaluation_sources(GLUE_TASKS["MNLI"], {"hans": str(path)}, None)
     # contradiction, entailment, neutral: the largest decides, not the sum of two.
@@ -88,20 +90,12 @@ def test_neutral_and_contradiction_are_non_entailment(tmp_path: Path) -> None:
     assert predictions.tolist() == [1, 0, 0]
     np.testing.assert_allclose(np.exp(scores), [[0.6, 0.4], [0.8, 0.2], [0.7, 0.3]], rtol=1e-6)
     np.testing.assert_array_equal(np.stack(list(outputs.values()), axis=1), logits)
-
-
-def test_a_two_way_model_names_the_classes_the_other_way_round(tmp_path: Path) -> None:
-    path = hans(tmp_path, row("entailment", "ex0"))
     (source,) = evaluation_sources(GLUE_TASKS["RTE"], {"hans": str(path)}, None)
-    # RTE's outputs are entailment, not_entailment.
+    # RTE's outputs are entailment, not_entailment: the other way round.
     logits = np.array([[3, 1], [0, 2]], np.float32)
     predictions, scores, _ = outcome(logits, regression=False, merge=source.merge)
     assert predictions.tolist() == [1, 0]
     assert scores.tolist() == [[1, 3], [2, 0]]
-
-
-def test_models_of_other_tasks_are_refused(tmp_path: Path) -> None:
-    path = hans(tmp_path, row("entailment", "ex0"))
     for task in ("SST-2", "STS-B", "MRPC"):
         with pytest.raises(UserError, match=f"for models of inference.*task {task} has"):
             evaluation_sources(GLUE_TASKS[task], {"hans": str(path)}, None)

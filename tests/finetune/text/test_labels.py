@@ -220,17 +220,16 @@ def test_the_loss_is_linear_in_the_weights_of_classes(
 ) -> None:
     """Alone shows that weights of classes enter the loss, each kind's in its own way."""
     _, options = written(tmp_path, kind)
-    task = found_data({**options, "class_weights": "balanced"}, data_dir=str(tmp_path)).task
-    labels = found_data(options, data_dir=str(tmp_path)).train.read().labels
-    balanced = HEADS[task.head_kind](BertConfig(vocab_size=8)).loss_weights(task, labels)
-    balanced = balanced[0] if kind == "sets" else balanced
-    assert labels is not None and balanced is not None
+    balanced = found_data({**options, "class_weights": "balanced"}, data_dir=str(tmp_path))
+    task, labels = balanced.task, balanced.train.read().labels
+    found = HEADS[task.head_kind](BertConfig(vocab_size=8)).loss_weights(task, labels)
+    found = found[0] if kind == "sets" else found
     given = labels[labels >= 0].astype(int) if kind == "tags" else np.nonzero(labels)[1]
     counts = np.bincount(given)
     # Each class has the same share; examples, or labels of one example, have 1 on average.
-    np.testing.assert_allclose(balanced * counts, balanced[0] * counts[0], rtol=1e-6)
+    np.testing.assert_allclose(found * counts, found[0] * counts[0], rtol=1e-6)
     share = counts / counts.sum() if kind == "tags" else 1 / len(counts)
-    np.testing.assert_allclose((balanced * share).sum(), 1, rtol=1e-6)
+    np.testing.assert_allclose((found * share).sum(), 1, rtol=1e-6)
     weights = np.linspace(0.7, 1.3, len(counts))
     weights /= (weights * share).sum()  # so that their reflections at 1 have 1 on average, too
     losses = []
@@ -408,11 +407,15 @@ def test_another_sign_between_names_is_asked_about_and_read_with_the_names(
         np.testing.assert_array_equal(source.read().labels, VECTORS)
 
 
-def test_names_with_a_comma_stay_whole(tmp_path: Path) -> None:
+def test_names_with_a_comma_stay_whole_and_numbers_may_be_names(tmp_path: Path) -> None:
     names = ("Lyon, France", "Nice, France", "Rome")
     write_cells(tmp_path, [[names[0], names[2]], [names[1]], []], is_csv=False)
     # Lists part names themselves.
     assert found_data(SETS, data_dir=str(tmp_path)).task.labels == names
+    # Zero and one are names where they are given.
+    write_cells(tmp_path, [[0], [1], [0, 1], []], is_csv=False)
+    found = found_data(SETS, data_dir=str(tmp_path), labels=("0", "1")).train.read()
+    np.testing.assert_array_equal(found.labels, [[1, 0], [0, 1], [1, 1], [0, 0]])
     for split in ("train", "dev"):
         (tmp_path / f"{split}.jsonl").unlink()
     write_cells(tmp_path, [*names, ""], is_csv=True)
@@ -442,12 +445,6 @@ def test_what_is_no_set_is_refused(
     with pytest.raises(UserError, match="^[^\n]*$") as refused:
         found_data(SETS, data_dir=str(tmp_path), labels=labels).train.read()
     assert message in str(refused.value)
-
-
-def test_zero_and_one_are_names_where_they_are_given(tmp_path: Path) -> None:
-    write_cells(tmp_path, [[0], [1], [0, 1], []], is_csv=False)
-    found = found_data(SETS, data_dir=str(tmp_path), labels=("0", "1")).train.read()
-    np.testing.assert_array_equal(found.labels, [[1, 0], [0, 1], [1, 1], [0, 0]])
 
 
 def test_tags_may_be_texts_of_lists(tmp_path: Path) -> None:

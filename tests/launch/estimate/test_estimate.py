@@ -62,7 +62,7 @@ def test_products_of_float32_take_a_gpu_twice_as_long(tmp_path: Path) -> None:
     assert full.device_hours == pytest.approx(2 * half.device_hours, rel=0.01)
 
 
-def test_seeds_go_on_side_by_side(tmp_path: Path) -> None:
+def test_seeds_go_on_side_by_side_and_spot_capacity_costs_less(tmp_path: Path) -> None:
     plan = release(pretrain_seeds=range(5))
     one, three, many = (
         estimate_plan(plan=plan, root=tmp_path, device="v4-8", workers=workers)
@@ -74,14 +74,10 @@ def test_seeds_go_on_side_by_side(tmp_path: Path) -> None:
     assert many.least_seconds == many.longest_chain == pytest.approx(seed, rel=1e-3)
     assert one.device_hours == three.device_hours == many.device_hours
     assert one.dollars == many.dollars
-
-
-def test_spot_capacity_costs_less(tmp_path: Path) -> None:
-    full = estimate_plan(plan=release(), root=tmp_path, device="v4-8")
-    spot = estimate_plan(plan=release(), root=tmp_path, device="v4-8", spot=True)
-    share = load_prices().spot_share.value
-    assert spot.dollars == pytest.approx(share * full.dollars)
-    assert spot.device_hours == full.device_hours
+    # Spot capacity costs less, and takes as long.
+    spot = estimate_plan(plan=plan, root=tmp_path, device="v4-8", spot=True)
+    assert spot.dollars == pytest.approx(load_prices().spot_share.value * one.dollars)
+    assert spot.device_hours == one.device_hours
 
 
 def test_done_runs_cost_nothing_more(tmp_path: Path) -> None:

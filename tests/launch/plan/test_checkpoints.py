@@ -137,14 +137,6 @@ def test_what_would_be_mixed_or_ignored_is_refused(
     assert "note: launch.finetune_steps leaves out base in every task" in capsys.readouterr().out
 
 
-def test_a_checkpoint_that_says_nothing_has_the_name_of_its_folder(
-    tmp_path: Path, weights: Callable[[str, int], Path]
-) -> None:
-    shutil.copytree(weights("tf1", 0), tmp_path / "model_a")
-    [start] = find_starts([str(tmp_path / "model_a")])
-    assert start == Start("model_a", str(tmp_path / "model_a"), None, None, None)
-
-
 def _removed(name: str) -> Callable[[Path], None]:
     return lambda place: (place / name).unlink()
 
@@ -184,6 +176,9 @@ def test_what_is_not_whole_is_refused_in_one_line(
 def test_a_folder_that_says_too_little(
     tmp_path: Path, release: Path, weights: Callable[[str, int], Path]
 ) -> None:
+    shutil.copytree(weights("tf1", 0), tmp_path / "model_a")
+    [start] = find_starts([str(tmp_path / "model_a")])
+    assert start == Start("model_a", str(tmp_path / "model_a"), None, None, None)
     with pytest.raises(UserError, match="none is not a folder"):
         find_starts([str(tmp_path / "none")])
     (tmp_path / "empty").mkdir()
@@ -241,6 +236,12 @@ def test_plans_start_from_checkpoints(
     for name in ("scores", "paper"):
         (run,) = [run for run in runs if run.name == name]
         assert set(run.parents) == set(finetuned)
+    # Below the folder of data.
+    below = {**checkpoints, "base": "data:multiberts"}
+    with pytest.raises(UserError, match="'data:multiberts' .*launch.data is not set"):
+        plan(tmp_path, below)
+    in_data = finetuning(plan(tmp_path, below, data=str(release.parent)))
+    assert [run.path for run in in_data] == [run.path for run in finetuned]
     # A subset of the checkpoints, and all of them at another place: runs keep their paths.
     moved = shutil.copytree(release, tmp_path / "moved" / "elsewhere")
     fewer = finetuning(plan(tmp_path, {"base": str(moved)}, pretrain_seeds={"base": [1, 2]}))
@@ -327,13 +328,6 @@ def test_checkpoints_of_the_hub_are_planned_from(tmp_path: Path, release: Path) 
         missing = [binding.replace(name, "google/nothing") for binding in bindings]
         refused = hub_command(endpoint, home, "launch", "plan", *missing)
     assert refused.returncode == 2 and "no such repository" in refused.stderr
-
-
-def test_paths_in_the_folder_of_data(tmp_path: Path, release: Path) -> None:
-    checkpoints = {"base": "data:multiberts"}
-    with pytest.raises(UserError, match="'data:multiberts' .*launch.data is not set"):
-        plan(tmp_path, checkpoints)
-    assert len(finetuning(plan(tmp_path, checkpoints, data=str(release.parent)))) == 4
 
 
 def test_long_names_fit_those_of_files_and_stay_apart(

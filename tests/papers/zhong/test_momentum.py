@@ -126,9 +126,7 @@ def test_the_index_in_one_bucket_equals_scipy():
     before, between, after = (runs.mean(axis=0) for runs in (small, middle, large))
     expected = scipy.stats.pearsonr(between - before, after - between).statistic
     assert found.correlation[5] == pytest.approx(expected) == found.pooled
-
-
-def test_buckets_without_examples_or_spread_are_unknown():
+    # Buckets without examples or spread are unknown.
     found = momentum_index(np.ones((1, 10)), np.ones((3, 10)), np.ones((1, 10)))
     assert np.isnan(found.correlation).all() and np.isnan(found.pooled)
     assert found.counts.tolist() == [0] * 9 + [10]
