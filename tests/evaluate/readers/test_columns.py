@@ -461,6 +461,8 @@ def test_the_last_epoch_is_that_of_each_run(tmp_path: Path) -> None:
     best = read(frame[frame["epoch"] == frame["seed"] + 1], tmp_path)  # found by early stopping
     assert len(best) == 90 and best.read.pooled == ""
     assert "run" in read(frame, tmp_path, run="epoch").roles
+    with pytest.raises(UserError, match="found 2 values of 'epoch'"):  # of one run among others
+        read(frame[(frame["epoch"] == 1) | (frame["seed"] == 0)], tmp_path)
 
 
 @pytest.mark.parametrize(
