@@ -102,6 +102,11 @@ _MORE = {
     "speedup", "throughput",
 }  # fmt: skip
 _TURNED = {"neg"}  # scikit-learn's `neg_log_loss`, and `negative_log_likelihood`
+# A change or a spread of a score: a drop is worse where a gain is better.
+_NEITHER = {
+    "change", "delta", "diff", "difference", "drop", "gain", "gap", "improvement", "increase", "decrease",
+    "reduction", "saved", "sd", "std", "stdev", "stderr", "variance",
+}  # fmt: skip
 _BESIDE = {"test", "val", "dev", "eval", "mean", "log", "rate", "word", "ms", "s", "seed", "run"}
 
 
@@ -128,7 +133,7 @@ def more_is_better(name: str, *, every_word: bool = False) -> bool | None:
     telling = [word for word in words if word in _LESS | _MORE]
     if telling[-1:] == ["score"] and len(telling) > 1:
         telling.pop()  # `brier_score`
-    if not telling or (every_word and {*words} - known - _BESIDE):
+    if not (telling and _NEITHER.isdisjoint(words)) or (every_word and {*words} - known - _BESIDE):
         return None
     return (telling[-1] in _MORE) is _TURNED.isdisjoint(words)
 

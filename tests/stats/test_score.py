@@ -22,7 +22,8 @@ LESS = """latency_ms test_loss wer mae RMSE error ece brier_score log_loss time_
 MORE = """accuracy acc is_correct exact_match em f1 score bleu rougeL rouge_l rouge1 ROUGE-L ndcg@10 recall@5
     mean_reciprocal_rank rank_correlation neg_mean_squared_error neg_log_loss mAP pass@1 R2 win_rate
     log_likelihood eval/accuracy acc_norm bertscore BLEU-4 chrF F1Score vqa_score"""
-UNKNOWN = "tokens resolved toxicity bias_of_x slope temperature num_generated_tokens value gpt-4"
+UNKNOWN = """tokens resolved toxicity bias_of_x slope temperature num_generated_tokens value gpt-4
+    accuracy_std loss_improvement WER-reduction accuracyDrop latency_saved f1_gap mse_variance error_diff"""
 
 
 @pytest.mark.parametrize(("names", "sense"), [(LESS, False), (MORE, True), (UNKNOWN, None)])
