@@ -15,6 +15,7 @@ from multiberts.report.compare_command import compare_files
 from multiberts.runs.errors import UserError
 from multiberts.stats import TaskData, compare, compare_arms, compare_tasks, read, reproduce
 from multiberts.stats.errors import DataError
+from multiberts.stats.reading import opened
 
 SEEDS, EXAMPLES = 4, 30
 LABELS = np.random.default_rng(0).integers(0, 2, EXAMPLES)
@@ -178,6 +179,7 @@ def test_masked_cells_are_missing():
         compare(*masked)
     old, new = (own.mean(axis=1).mean() for own in masked)
     assert compare(*masked, missing="omit", **OPTIONS).estimate == pytest.approx(new - old)
+    assert opened(np.ma.array(["a", "b"], mask=[False, True])).tolist() == ["a", None]
 
 
 @pytest.mark.parametrize("form", [list, np.array, pandas.Series, lambda own: np.array(own, object)])
@@ -220,6 +222,7 @@ def test_tables_in_memory_are_read_wherever_their_seeds_and_ids_are(expected):
         [read(frames)],
         [own for one in indexed for own in read(
             one.rename_axis(["s", "nr"]), seed="s", example="nr").values()],
+        [own for one in right for own in read(one.to_frame("points"), score="points").values()],
     ]  # fmt: skip
     for form in forms:
         found = compare(*form, **OPTIONS)
