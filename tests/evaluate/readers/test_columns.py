@@ -432,6 +432,7 @@ def of_halves(name: str, values: Sequence) -> pd.DataFrame:
         ("epoch", [1, 2, 3], "epoch=last"), ("Step", [100, 20, 1000], "Step=1000"),
         ("checkpoint", ["checkpoint-900", "checkpoint-1000"], "checkpoint=last"),
         ("State", ["crashed", "finished"], "State=finished"), ("domain", ["web", "news"], "domain=news"),
+        ("fold", [0, 1], "fold=1"),
     ],
 )  # fmt: skip
 def test_rows_of_several_values_are_asked_about_and_chosen(

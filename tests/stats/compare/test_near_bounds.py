@@ -176,7 +176,9 @@ def test_scores_without_labels_have_the_bounds_of_the_metric_they_are_named_afte
     assert compare(named, None, None, design="single", **FEW).ci.high < 1
     in_per_cent = 100 * named.assign_attrs(named.attrs)
     assert 99 < compare(in_per_cent, None, None, design="single", **FEW).ci.high < 100
-    assert compare(2 * in_per_cent, None, None, design="single", **FEW).ci.high > 200
+    beyond = 2 * in_per_cent
+    assert compare(beyond, None, None, design="single", **FEW).ci.high > 200
+    assert compare(named, beyond, None, **FEW).score.ends == (-np.inf, np.inf)  # one arm suffices
 
 
 @pytest.mark.parametrize("design", ["paired", "unpaired"])
