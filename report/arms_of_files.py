@@ -209,14 +209,14 @@ def _wanted_sets(
 
 @dataclass(frozen=True, kw_only=True)
 class ToldSense:
-    """Flags that tell which way scores are better."""
+    """Flags for scores whose name does not say whether higher is better."""
 
     less_is_better: bool = False
     more_is_better: bool = False
 
     @property
     def sense(self) -> bool | None:
-        """Returns whether more is better, or less (False), as the user says; None without a flag."""
+        """Returns True if higher is better, False if lower is; None without a flag."""
         if self.less_is_better and self.more_is_better:
             raise UserError("found --less_is_better and --more_is_better; give one of them")
         return self.more_is_better if self.more_is_better or self.less_is_better else None
@@ -239,7 +239,7 @@ def tasks_of(
       seeds: training stage whose seeds count, for finished runs; other files have a column of seeds.
       columns: names of columns by role, one for all paths or one per path, separated by commas.
       steps: pre-training steps of finished runs; empty: the last step of each procedure.
-      told: flags on the sense of scores, if any.
+      told: flags for the direction of scores, if any.
     """
     if len(set(paths)) < len(paths):
         raise UserError(f"found a path twice among {', '.join(paths)}; give each once")

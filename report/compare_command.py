@@ -83,9 +83,9 @@ class FileComparison(SliceNames, ToldSense):
       task: one of several tasks in the files; by default all, and their mean.
       task_name: name of the task in text, page and LaTeX.
       missing: `omit` leaves a missing prediction out of its run's score, as if missing at random.
-      less_is_better: less of the scores is better. By default the name of their column tells it (`test_loss`,
-        `latency_ms`, `accuracy`); without a telling name nothing is called better.
-      more_is_better: more of the scores is better.
+      less_is_better: lower scores are better. By default the name of their column decides (`test_loss`,
+        `latency_ms`, `accuracy`); for other names nothing is called better.
+      more_is_better: higher scores are better.
       confidence_level: level of the intervals.
       margin: largest irrelevant difference, in points for scores in per cent; each arm is tested for
         non-inferiority and for equality within this margin.

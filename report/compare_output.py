@@ -69,7 +69,7 @@ def what_was_read(
         else ""
     )
     if any(item.score.more_is_better is False for item in rows) and of_column:
-        of_column += ", of which less is better"
+        of_column += " (lower is better)"
     named = " and ".join(sorted({read.task for read in reads if read.task}))
     called = f"task {task or named or f'not named ({Path(base).name})'}"
     if len(tasks) > 1:

@@ -31,8 +31,8 @@ class FileReproduction(RowNames, ToldSense):
       labels: table of ids and labels, which replace the labels in the files; `example` and `label` may name
         its columns.
       missing: `omit` leaves a missing prediction out of its run's score, as if missing at random.
-      less_is_better: less of the scores is better, so that the best is the lowest; see `multiberts compare`.
-      more_is_better: more of the scores is better.
+      less_is_better: lower scores are better, so the best run is the lowest; see `multiberts compare`.
+      more_is_better: higher scores are better.
       arm: column of the model, method or condition of each row; `none` if no column says it.
       seed: column of seeds.
       run: column that distinguishes several runs of one seed, which are averaged.

@@ -141,7 +141,7 @@ def no_truth(result: Any) -> bool:
     part = next((each for each in parts if hasattr(result, each)), "")
     where = f"result.{part}{'[0]' * (part == 'differences')}." if part else "result."
     where = "result." if "p_value" in result._numbers() else where
-    line = f"found {type(result).__name__} as a condition, which is neither true nor false"
+    line = f"found {type(result).__name__} as a condition, expected a number or a bool"
     raise DataError(f"{line}; ask {where}p_value or {where}ci")
 
 

@@ -20,6 +20,11 @@ from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES
 from multiberts.evaluate.readers.rows import more_is_better
 from multiberts.stats.errors import DataError
 
+UNKNOWN_DIRECTION = (
+    "it is unknown whether higher or lower scores are better; give --less_is_better or --more_is_better (in "
+    "Python, compare(..., less_is_better=True or False))"
+)
+
 
 @dataclass(frozen=True)
 class Score:
@@ -30,7 +35,7 @@ class Score:
       is_correlation: whether it is a correlation.
       ends: smallest and largest possible score; infinite if there is none.
       is_mean: whether it is a mean of the examples' own scores.
-      more_is_better: whether more is better, or less (False); None if neither is or nothing says which.
+      more_is_better: True if higher is better, False if lower is; None if unknown, or if neither is.
     """
 
     metric: str
@@ -54,7 +59,7 @@ class Score:
 
     @property
     def sign(self) -> int:
-        """Returns 1, or -1 if less is better; a score of which neither is known is ordered by size."""
+        """Returns -1 if lower is better, else 1."""
         return -1 if self.more_is_better is False else 1
 
     @property
@@ -70,15 +75,15 @@ class Score:
 
 
 def as_read(metric: Any, arms: Sequence[Any], less: bool | None = None) -> Any:
-    """Returns a metric with the sense and the ends that its scores were read with.
+    """Returns a metric with the direction and the ends of its scores.
 
-    A mean of scores has the sense that the user or the log tells, else that of the name of their column; 0
-    and 1 without a name are right and wrong answers. Its ends are those of the metric of this name, if no
-    score exceeds them; such scores in per cent end at 0 and 100.
+    The direction of a mean of scores is the one given by the user or the log, else that of the column's
+    name; 0 and 1 without a name are wrong and right answers. Its ends are those of the metric of this name,
+    if no score exceeds them; such scores in per cent end at 0 and 100.
 
     Args:
       arms: arms as `stats.runs_table.Arm`.
-      less: whether the user says that less is better; None: says nothing.
+      less: the user's `less_is_better`, if given.
     """
     told = {arm.read.more_is_better for arm in arms} - {None} if less is None else {not less}
     sense = told.pop() if len(told) == 1 else None
@@ -87,8 +92,8 @@ def as_read(metric: Any, arms: Sequence[Any], less: bool | None = None) -> Any:
         if isinstance(metric, Metric | RankMetric):
             if None not in (sense, known) and sense != known:
                 raise DataError(
-                    f"found that {'more' if sense else 'less'} is better, but of {metric.name} "
-                    f"{'less' if sense else 'more'} is; leave less_is_better or more_is_better out"
+                    f"found {'more' if sense else 'less'}_is_better, but for {metric.name} "
+                    f"{'lower' if sense else 'higher'} is better; leave it out"
                 )
             return metric
         return replace(

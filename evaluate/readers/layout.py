@@ -109,7 +109,7 @@ def name_of_all(paths: Sequence[str]) -> str:
 
 
 def root_of(paths: Sequence[str]) -> Path:
-    """Returns the common folder of paths, below which names tell arms and seeds."""
+    """Returns the common folder of paths, below which names are those of arms and seeds."""
     return Path(paths[0] if len(paths) == 1 else os.path.commonpath([*map(os.path.abspath, paths)]))
 
 
@@ -161,7 +161,7 @@ def tasks_of_logs(paths: Sequence[str]) -> list[str]:
 def by_name(
     sources: Sequence[SourceFile], root: Path, *, with_numbers: bool = False
 ) -> list[SourceFile]:
-    """Returns files with columns of seeds, whose whole names tell arms or tasks.
+    """Returns files with columns of seeds, whose whole names are arms or tasks.
 
     Args:
       with_numbers: whether names that differ only in their last number are different arms, not parts of

@@ -147,7 +147,7 @@ def _with_steps(rows: Rows) -> Rows:
 
 
 def check_names_of_tasks(tasks: Mapping[str, Mapping[str, ArmTable]], where: str) -> None:
-    """Refuses unknown tasks of one arm that only file names tell.
+    """Refuses unknown tasks of one arm that only file names give.
 
     They are probably models: seed0_base.csv, seed0_new.csv.
     """

@@ -85,7 +85,7 @@ FOLDS_ARE_IN = 'as in docs/statistics.md, "Scores of folds"'
 FACT_NAMES = ("doc_hash", "target")
 
 
-# Words in the names of scores that tell which way they are better; the last one decides: `rank_correlation`.
+# Words in names of scores for which lower or higher is better; the last one decides: `rank_correlation`.
 _LESS = {
     "loss", "losses", "error", "errors", "err", "wer", "cer", "ter", "mer", "eer", "nll", "mae", "mse",
     "rmse", "mape", "smape", "rmsle", "entropy", "perplexity", "ppl", "bits", "bpb", "bpc", "latency", "time",
@@ -111,7 +111,7 @@ _BESIDE = {"test", "val", "dev", "eval", "mean", "log", "rate", "word", "ms", "s
 
 
 def more_is_better(name: str, *, every_word: bool = False) -> bool | None:
-    """Returns whether more of a score of this name is better, or less (False); None if it does not tell.
+    """Returns True if higher is better for a score of this name, False if lower is; None if unknown.
 
     Args:
       every_word: whether every word must be known, because the name may be that of a model.
@@ -130,12 +130,12 @@ def more_is_better(name: str, *, every_word: bool = False) -> bool | None:
                 word if word in _MORE else word.rstrip("0123456789")
                 for word in re.findall(r"[a-z]+\d*", plain)
             ]
-    telling = [word for word in words if word in _LESS | _MORE]
-    if telling[-1:] == ["score"] and len(telling) > 1:
-        telling.pop()  # `brier_score`
-    if not (telling and _NEITHER.isdisjoint(words)) or (every_word and {*words} - known - _BESIDE):
+    found = [word for word in words if word in _LESS | _MORE]
+    if found[-1:] == ["score"] and len(found) > 1:
+        found.pop()  # `brier_score`
+    if not (found and _NEITHER.isdisjoint(words)) or (every_word and {*words} - known - _BESIDE):
         return None
-    return (telling[-1] in _MORE) is _TURNED.isdisjoint(words)
+    return (found[-1] in _MORE) is _TURNED.isdisjoint(words)
 
 
 def is_text(name: object) -> bool:
@@ -180,7 +180,7 @@ class ReadAs:
       chosen: rows chosen by `--where`, or step and learning rate of the selected runs, in words.
       pooled: sentences on columns whose values are pooled, such as domains.
       possible_cluster: column of texts that several examples share, which may be clusters.
-      more_is_better: whether more or less of the scores is better, as the user or a log says.
+      more_is_better: whether higher or lower scores are better, as the user or a log says.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)

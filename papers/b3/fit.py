@@ -167,7 +167,7 @@ def profile(
 ) -> SensitivityProfile:
     """Solves A e = b for several values of p_0, to see how much the estimate depends on it.
 
-    The residuals do not tell which p_0 is right: that of a smaller one is never larger (see
+    The residuals do not show which p_0 is right: that of a smaller one is never larger (see
     `papers.b3.model`). The paper's search (algorithms 2 and 4) takes the smallest residual, which is that
     of the smallest candidate.
 

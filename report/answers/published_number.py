@@ -22,7 +22,7 @@ from multiberts.stats.interval_rule import clipped_interval, interval_of_sum
 from multiberts.stats.intervals import ConfidenceInterval, Interval
 from multiberts.stats.reading import may_be_of_runs, table_of
 from multiberts.stats.results import EqualByContent, plain_value
-from multiberts.stats.score import metric_name
+from multiberts.stats.score import UNKNOWN_DIRECTION, metric_name
 from multiberts.stats.variance.crossing import VarianceEstimate
 
 _FORM = re.compile(r"(mean|best|median)(?::([1-9]\d{0,5}))?")
@@ -205,11 +205,7 @@ def reproduce(
     else:
         drawn = standard_draws(kind, count, number, df, result.rng)
         if kind == "best" and result.score.more_is_better is None:
-            raise DataError(
-                "found of='best', but neither the name of the scores nor a flag tells whether more or less "
-                "is better; give --less_is_better or --more_is_better (in Python, "
-                "compare(..., less_is_better=True) or False)"
-            )
+            raise DataError(f"found of='best', but {UNKNOWN_DIRECTION}")
         if kind == "best" and result.score.more_is_better is False:
             drawn = -drawn[::-1]
         tail = max(1, round((1 - level) / 2 * (NUM_DRAWS + 1)))

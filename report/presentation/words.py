@@ -19,7 +19,7 @@ from multiberts.report.presentation.formats import (
 from multiberts.runs.errors import counted
 from multiberts.stats.compare.result import arms_of
 from multiberts.stats.results import seed_names
-from multiberts.stats.score import Score, metric_name
+from multiberts.stats.score import UNKNOWN_DIRECTION, Score, metric_name
 
 if TYPE_CHECKING:
     from multiberts.report.presentation.answer import FurtherAnswer
@@ -545,11 +545,8 @@ def unseen_failures_of_all(items: Sequence[Comparison]) -> str:
 
 
 def unknown_sense(score: Score) -> list[str]:
-    """Returns a note on a score of which nothing tells whether more or less is better, else nothing."""
-    return [
-        "Nothing is called better, as neither the name of the score nor a flag tells whether more or less of "
-        "it is: give --less_is_better or --more_is_better (in Python less_is_better=True or False)."
-    ] * score.is_unknown
+    """Returns a note if it is unknown whether higher or lower scores are better, else nothing."""
+    return [f"Nothing is called better, because {UNKNOWN_DIRECTION}."] * score.is_unknown
 
 
 def count_text(number: int | Interval) -> str:

@@ -74,7 +74,7 @@ def _check_partners(data: Sequence[ArmTable | Arm], seeds: Sequence[set[Any]]) -
         numbers = " and ".join(str(len(each)) for each in seeds)
         common = f", or design='paired' to compare only the {kept} common seeds" * (kept > 1)
         raise DataError(
-            f"found {numbers} seeds, of which {kept} {'are' if kept > 1 else 'is'} common, so that "
+            f"found {numbers} seeds with {kept} in common, so that "
             f"pairing them would leave out {lost}; give design='unpaired' for runs that share nothing{common}"
         )
 

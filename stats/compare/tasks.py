@@ -379,8 +379,8 @@ def _mean(
     senses = {item.score.more_is_better for item in comparisons}
     if {True, False} <= senses:
         raise DataError(
-            "found tasks of whose scores more is better and others of which less is, whose mean has no "
-            "meaning; compare them one by one"
+            "found tasks where higher scores are better and tasks where lower ones are, so their mean has "
+            "no meaning; compare them one by one"
         )
     tasks = counted(len(of_task), "task") if len(of_task) > 1 else next(iter(of_task))
     unpaired = [spec.unpaired for spec in specs if spec.unpaired is not None]

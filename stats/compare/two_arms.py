@@ -71,8 +71,8 @@ def compare(
       resample: units that the result generalises to: new seeds and new examples (`both`), or `seeds` or
         `examples` with the other held fixed. By default `both`; `examples` for one run of each arm, and
         `seeds` for one score per run.
-      less_is_better: whether less of the scores is better, or more (False). By default their name tells it
-        (`test_loss`, `latency_ms`, `accuracy`); without a telling name nothing is called better.
+      less_is_better: True if lower scores are better, False if higher are. By default the name of their
+        column decides (`test_loss`, `latency_ms`, `accuracy`); for other names nothing is called better.
       confidence_level: level of the intervals, in (0, 1).
       n_resamples: bootstrap replicates, 39 or more for intervals at 95 %.
       rng: whole number that identifies the bootstrap draws: equal numbers give equal results. A NumPy

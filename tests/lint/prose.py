@@ -51,6 +51,10 @@ DIALECT = {
     r"^\s*# (What|Which|Whether|Of) (?!.*\?$)": "a noun, such as 'Names of ...'",
     r"\bso many\b": "the number: 'that number of ...', 'enough ...'",
     r"\bcannot tell\b|\b(told|tells?) (\w+ )*apart\b|\b(and|is|are|was) told\b": "'distinguish', 'is given'",
+    r"\b(not|nothing|none|names?|flags?) tells?\b|\btell(s|ing)? (it|nothing|which|that|whether|name)\b": (
+        "'show', 'decide', 'set' or 'unknown'"
+    ),
+    r"\b(less|more) of the \w+ is better|\bof wh(ich|ose) (\w+ )?(less|more)\b": "'lower scores are better'",
 }
 _PATTERNS = {re.compile(pattern, re.IGNORECASE): better for pattern, better in RULES.items()}
 _DIALECT = {re.compile(pattern): better for pattern, better in DIALECT.items()}

@@ -1,4 +1,4 @@
-"""Which way scores are better: told, else by their name, else nothing is called better."""
+"""Whether lower scores are better: by flag, else by their name, else nothing is called better."""
 
 import ast
 from pathlib import Path
@@ -89,7 +89,7 @@ def test_a_latency_that_falls_is_better(tmp_path: Path, name: str, flags: dict, 
     assert text.startswith(claim)
     assert ("new is not worse than base by 5 or more" in text) == ("better" in claim)
     assert ("Nothing is called better" in text) == claim.startswith("Mean")
-    assert ("of which less is better" in text) == ("better" in claim)
+    assert ("(lower is better)" in text) == ("better" in claim)
     with pytest.raises(UserError, match="found --less_is_better and --more_is_better; give one"):
         compare_files(**files, less_is_better=True, more_is_better=True)
 
@@ -153,7 +153,7 @@ def test_the_best_of_losses_is_the_lowest(tmp_path: Path) -> None:
     text = reproduce_files(**asked)
     assert "within 0.706 to 0.807" in text and "p = 0.91" in text and "(lowest)" in text
     losses.rename(columns={"loss": "cross"}).to_csv(tmp_path / "losses.csv", index=False)
-    with pytest.raises(UserError, match="neither the name of the scores nor a flag"):
+    with pytest.raises(UserError, match="it is unknown whether higher or lower"):
         reproduce_files(**asked, score="cross")
     assert reproduce_files(**asked, score="cross", less_is_better=True).startswith(text[:99])
 

@@ -46,7 +46,7 @@ def arm(skill=0.7, seeds=5, runs=2, num_examples=40, key=0, first_seed=0, contin
     [
         (range(30), range(5), "30 and 5 .* which 5 .* leave out 25; .*unpaired.*paired.*5 common"),
         (range(5), range(3, 8), "5 and 5 .* which 2 are common.* leave out 6; .*the 2 common"),
-        (range(5), range(4, 8), "of which 1 is common.* leave out 7; .*nothing$"),
+        (range(5), range(4, 8), "with 1 in common.* leave out 7; .*nothing$"),
     ],
 )
 def test_seeds_are_paired_unasked_only_where_most_have_a_partner(base, experiment, line):
