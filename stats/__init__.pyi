@@ -1,11 +1,5 @@
+from multiberts import SeedSpread, b3, one_seed, read, reproduce, same, slices, write_html, zhong
 from multiberts.evaluate.metrics.register import METRICS
-from multiberts.papers import b3, zhong
-from multiberts.report.answers.borrowed_spread import SeedSpread, one_seed
-from multiberts.report.answers.published_number import reproduce
-from multiberts.report.answers.sameness import same
-from multiberts.report.answers.slicing import slices
-from multiberts.report.arms_of_files import read
-from multiberts.report.page import write_html
 from multiberts.stats.bootstrap.published import multibootstrap, report_ci
 from multiberts.stats.compare.arms import compare_arms
 from multiberts.stats.compare.prepared_arms import TaskData

@@ -87,11 +87,12 @@ def public(name: str) -> Any:
 
 @functools.cache
 def modules_of(package: str) -> dict[str, str]:
-    """Returns the module of each public name; of a package, its room."""
-    spec = find_spec(package)
+    """Returns the module of each public name (of a package, its room); `multiberts` has those above."""
+    spec, (root, _, is_room) = find_spec(package), package.partition(".")
     source = spec.loader.get_data(f"{spec.origin}i")  # type: ignore[union-attr]
+    of_root = modules_of(root) if is_room else {}
     return {
-        alias.name: str(node.module)
+        alias.name: of_root[alias.name] if is_room and node.module == root else str(node.module)
         for node in ast.parse(source).body
         if isinstance(node, ast.ImportFrom)
         for alias in node.names

@@ -93,12 +93,11 @@ def as_read(metric: Any, arms: Sequence[Any], less: bool | None = None) -> Any:
             if None not in (sense, known) and sense != known:
                 raise DataError(
                     f"found {'more' if sense else 'less'}_is_better, but for {metric.name} "
-                    f"{'lower' if sense else 'higher'} is better; leave it out"
+                    f"{'lower' if sense else 'higher'} is better; leave less_is_better or more_is_better out"
                 )
             return metric
-        return replace(
-            metric, higher_is_better=more_is_better(metric.name) if sense is None else sense
-        )
+        sense = more_is_better(metric.name) if sense is None else sense
+        return replace(metric, higher_is_better=sense)
     columns = {arm.read.columns.get("score", "") for arm in arms}
     values = [arm.predictions for arm in arms]
     are_answers = all(map(is_binary, values))

@@ -2,12 +2,14 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import multiberts
 from multiberts import stats
 
 
@@ -51,10 +53,23 @@ def test_a_folder_does_not_hide_the_function_of_its_name():
     loaded("import multiberts.stats.compare.two_arms\nassert callable(multiberts.stats.compare)")
 
 
+def in_stub(package):
+    """Returns the public names in the stub of a package, and its text."""
+    text = Path(f"{package.__file__}i").read_text(encoding="utf-8")
+    values = [each.value for each in ast.parse(text).body if isinstance(each, ast.Assign)]
+    return ast.literal_eval(values[0]), text
+
+
+def test_only_the_package_of_the_project_lists_names_of_rooms_above():
+    seen, _ = in_stub(multiberts)
+    assert {*seen} <= {*dir(multiberts)} and multiberts.stats is stats
+    assert all(getattr(multiberts, name) is getattr(stats, name, stats) for name in seen)
+    assert not re.findall(r"multiberts\.(?:papers|report)", in_stub(stats)[1])
+
+
 @pytest.mark.parametrize("package", [stats, stats.b3, stats.zhong])
 def test_editors_and_mypy_see_the_names_that_there_are(package):
-    stub = ast.parse(Path(f"{package.__file__}i").read_text(encoding="utf-8"))
-    [seen] = [ast.literal_eval(each.value) for each in stub.body if isinstance(each, ast.Assign)]
+    seen, _ = in_stub(package)
     assert set(seen) == set(package.__all__)
     assert set(package.__all__) <= set(dir(package))
     assert all(getattr(package, name) is not None for name in package.__all__)

@@ -133,7 +133,7 @@ def test_a_keyword_tells_it_and_a_metric_may_not_be_contradicted() -> None:
         assert f"is {way} than" in str(stats.compare(base, new, less_is_better=less))
     told = stats.compare(base > 99, new > 99, "accuracy", labels=np.ones(120))
     assert told.score.more_is_better and told.score.ends == (0, 1)
-    with pytest.raises(DataError, match="but of accuracy more is; leave less_is_better or"):
+    with pytest.raises(DataError, match="for accuracy higher is better; leave less_is_better or"):
         stats.compare(base > 99, new > 99, "accuracy", labels=np.ones(120), less_is_better=True)
 
 
@@ -163,5 +163,5 @@ def test_a_mean_of_losses_and_accuracies_is_refused() -> None:
         name: stats.TaskData(frames(name)["base"], frames(name)["new"], "mean")
         for name in ("loss", "score")
     }
-    with pytest.raises(DataError, match="whose mean has no meaning; compare them one by one"):
+    with pytest.raises(DataError, match="so their mean has no meaning; compare them one by one"):
         stats.compare_tasks(tasks)
