@@ -44,7 +44,7 @@ def arm(skill=0.7, seeds=5, runs=2, num_examples=40, key=0, first_seed=0, contin
 @pytest.mark.parametrize(
     ("base", "experiment", "line"),
     [
-        (range(30), range(5), "30 and 5 .* with 5 in .* leave out 25; .*unpaired.*paired.*5 common"),
+        (range(30), range(5), "30 and 5 .* 5 in .* leave out 25; .*unpaired.*paired.*5 common"),
         (range(5), range(3, 8), "5 and 5 .* with 2 in .* leave out 6; .*the 2 common"),
         (range(5), range(4, 8), "with 1 in common.* leave out 7; .*nothing$"),
     ],
