@@ -17,7 +17,7 @@ __version__ = "0.2.0.dev0"
 
 def __getattr__(name: str) -> Any:
     """Imports a function of the statistics when it is first asked for."""
-    if name != "stats" and name not in __dir__():
+    if name not in __dir__():
         raise AttributeError(f"module 'multiberts' has no attribute {name!r}")
     module = import_module("multiberts.stats")
     return module if name == "stats" else getattr(module, name)
@@ -26,4 +26,4 @@ def __getattr__(name: str) -> Any:
 def __dir__() -> list[str]:
     """Returns the public names, imported or not, and what every module has."""
     public = import_module("multiberts.stats.public_names").modules_of(__name__)
-    return sorted({*globals(), *public})
+    return sorted({*globals(), *public, "stats"})

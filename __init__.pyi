@@ -1,4 +1,3 @@
-from multiberts import stats
 from multiberts.papers import b3, zhong
 from multiberts.report.answers.borrowed_spread import SeedSpread, one_seed
 from multiberts.report.answers.published_number import reproduce
@@ -22,7 +21,6 @@ __all__ = [
     "reproduce",
     "same",
     "slices",
-    "stats",
     "write_html",
     "zhong",
 ]
