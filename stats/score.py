@@ -22,7 +22,7 @@ from multiberts.stats.errors import DataError
 
 UNKNOWN_DIRECTION = (
     "it is unknown whether higher or lower scores are better; give --less_is_better or --more_is_better (in "
-    "Python, compare(..., less_is_better=True or False))"
+    "Python, less_is_better of compare, True or False)"
 )
 
 
