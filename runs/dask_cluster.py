@@ -13,6 +13,7 @@ import functools
 import itertools
 import pickle
 import re
+import socket
 import threading
 import time
 import traceback
@@ -165,6 +166,7 @@ class Workers:
         self._num_ready: dict[str, int] = {}
         self._changing = threading.Lock()
         self._next_look = 0.0
+        self._silent_since: float | None = None
         self.had_workers = time.monotonic()
         self._said = ""
         self.look_after()
@@ -204,11 +206,6 @@ class Workers:
         """
         if time.monotonic() < self._next_look:
             return
-        if self.client.status in ("closed", "closing"):
-            raise UserError(
-                f"the scheduler of {self.name} is gone; start it, and give the same command, which resumes "
-                "from here"
-            )
         workers: dict[str, Any] | None = None  # by address; None: the scheduler does not answer
         with contextlib.suppress(Exception):
             if self.client.status == "running":
@@ -217,6 +214,13 @@ class Workers:
                 # First those that no other client keeps busy.
                 by_load = sorted(answer["workers"].items(), key=lambda item: _num_tasks(item[1]))
                 workers = dict(by_load)
+        silent_since = self._silent_since or time.monotonic()
+        self._silent_since = silent_since if workers is None else None
+        if self.client.status in ("closed", "closing") or self._has_missed_the_end():
+            raise UserError(
+                f"the scheduler of {self.name} is gone; start it, and give the same command, which resumes "
+                "from here"
+            )
         lost = []
         with self._changing:
             self._workers = {
@@ -238,6 +242,21 @@ class Workers:
         self._feed()
         self._say(is_answering=workers is not None)
         self._next_look = time.monotonic() + SECONDS_BETWEEN_LOOKS
+
+    def _has_missed_the_end(self) -> bool:
+        """Returns whether the scheduler is gone, and the client has neither closed nor connected again."""
+        import dask
+
+        timeout = dask.utils.parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"))
+        if self._silent_since is None or time.monotonic() - self._silent_since < 2 * timeout:
+            return False  # until then it may
+        # One that is stopped is silent, too, but its machine connects.
+        try:
+            at = import_distributed().comm.get_address_host_port(self.client.scheduler.address)
+            socket.create_connection(at, SECONDS_TO_ANSWER).close()
+        except OSError:
+            return True
+        return bool(self.client.status != "running")
 
     def _feed(self) -> None:
         """Assigns a waiting call to each idle worker."""

@@ -44,6 +44,29 @@ def test_what_is_waited_for_is_said_and_when_a_worker_can_work(
             assert said.count("\n") == 2
 
 
+@pytest.mark.parametrize("status", ["running", "connecting"])
+def test_a_scheduler_that_is_gone_is_told_of_where_the_client_has_missed_it_and_a_stopped_one_waited_for(
+    status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        DaskCluster(tmp_path, num_workers=0) as cluster,
+        keys_in_place(cluster),
+        connect(cluster.address, "scheduler") as client,
+    ):
+        workers = Workers(client, "the cluster", "test")
+        client.loop.add_callback(client._handle_report_task.cancel)
+        monkeypatch.setattr(dask_cluster, "SECONDS_TO_ANSWER", 0.3)
+        with dask.config.set({"distributed.comm.timeouts.connect": "0.5s"}):
+            psutil.Process(cluster.processes[0].pid).suspend()
+            end = time.monotonic() + 2
+            while time.monotonic() < end:
+                workers.look_after()
+            client.status = status
+            cluster.processes[0].kill()
+            with pytest.raises(UserError, match="the scheduler of the cluster is gone"):
+                wait_until(lambda: workers.look_after() is not None)
+
+
 @pytest.mark.slow
 def test_calls_go_first_to_a_worker_that_no_other_client_keeps_busy(tmp_path: Path) -> None:
     with DaskCluster(tmp_path, num_workers=2) as cluster, keys_in_place(cluster):

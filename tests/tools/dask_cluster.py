@@ -109,7 +109,9 @@ class DaskCluster:
             try:
                 process.wait(seconds)
             except subprocess.TimeoutExpired:
-                children = psutil.Process(process.pid).children()
+                children: list[psutil.Process] = []
+                with contextlib.suppress(psutil.NoSuchProcess):  # it may end just now
+                    children = psutil.Process(process.pid).children()
                 process.kill()
                 process.wait()
                 for child in children:
