@@ -148,9 +148,10 @@ class DaskCluster:
 @contextlib.contextmanager
 def keys_in_place(cluster: DaskCluster) -> Iterator[None]:
     """Lets this process and those it starts find the keys of a cluster."""
-    with pytest.MonkeyPatch.context() as patch:
+    with contextlib.ExitStack() as stack:
+        stack.callback(dask.config.refresh)  # when the variables are gone, whatever happens
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
         for name, value in cluster.environment.items():
             patch.setenv(name, value)
         dask.config.refresh()
         yield
-    dask.config.refresh()
