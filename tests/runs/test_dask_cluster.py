@@ -44,27 +44,33 @@ def test_what_is_waited_for_is_said_and_when_a_worker_can_work(
             assert said.count("\n") == 2
 
 
-@pytest.mark.parametrize("status", ["running", "connecting"])
 def test_a_scheduler_that_is_gone_is_told_of_where_the_client_has_missed_it_and_a_stopped_one_waited_for(
-    status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with (
         DaskCluster(tmp_path, num_workers=0) as cluster,
         keys_in_place(cluster),
         connect(cluster.address, "scheduler") as client,
+        dask.config.set({"distributed.comm.timeouts.connect": "0.5s"}),
     ):
         workers = Workers(client, "the cluster", "test")
         client.loop.add_callback(client._handle_report_task.cancel)
         monkeypatch.setattr(dask_cluster, "SECONDS_TO_ANSWER", 0.3)
-        with dask.config.set({"distributed.comm.timeouts.connect": "0.5s"}):
-            psutil.Process(cluster.processes[0].pid).suspend()
-            end = time.monotonic() + 2
-            while time.monotonic() < end:
-                workers.look_after()
-            client.status = status
-            cluster.processes[0].kill()
+
+        def look_after_until_it_is_gone() -> None:
             with pytest.raises(UserError, match="the scheduler of the cluster is gone"):
                 wait_until(lambda: workers.look_after() is not None)
+
+        psutil.Process(cluster.processes[0].pid).suspend()
+        end = time.monotonic() + 2
+        while time.monotonic() < end:
+            workers.look_after()
+        client.status = "connecting"
+        look_after_until_it_is_gone()
+        client.status = "running"
+        workers.look_after()
+        cluster.processes[0].kill()
+        look_after_until_it_is_gone()
 
 
 @pytest.mark.slow
