@@ -51,19 +51,9 @@ class BlamelessLossError(LostWorkerError):
     """It is not for the call that its worker is gone: that was leaving, or the scheduler is lost."""
 
 
-def import_distributed() -> Any:
-    try:
-        import distributed
-    except ModuleNotFoundError as error:
-        raise UserError(
-            f"the package {error.name} is not installed; install multiberts[launch]"
-        ) from error
-    return distributed
-
-
 def connect(address: str, setting: str) -> Any:
     """Returns a client of a scheduler, which has answered within `SECONDS_TO_ANSWER`."""
-    distributed = import_distributed()
+    import distributed
 
     async def ask() -> None:
         keys = distributed.Security().get_connection_args("client")
@@ -201,8 +191,8 @@ class Workers:
     def look_after(self) -> None:
         """Sees which workers there are, and gives them what waits; to be called now and then.
 
-        After `SECONDS_OF_SILENCE` without a usable worker it reports what is missing, or raises UserError
-        if all those that there are refuse.
+        After `SECONDS_OF_SILENCE` without a usable worker it reports what is missing. It raises UserError if
+        all those that there are refuse, or if the scheduler is gone.
         """
         if time.monotonic() < self._next_look:
             return
@@ -237,26 +227,27 @@ class Workers:
                     if at not in self._running and _num_tasks(worker) >= worker["nthreads"]
                 }
                 self._num_ready = {at: _num_tasks(tasks, "ready") for at, tasks in workers.items()}
-        for task in lost:
-            task.cancel()  # it would wait for that very worker
+        with contextlib.suppress(Exception):  # without a scheduler the next look says so
+            for task in lost:
+                task.cancel()  # it would wait for that very worker
         self._feed()
-        self._say(is_answering=workers is not None)
+        self._say()
         self._next_look = time.monotonic() + SECONDS_BETWEEN_LOOKS
 
     def _has_missed_the_end(self) -> bool:
         """Returns whether the scheduler is gone, and the client has neither closed nor connected again."""
         import dask
+        from distributed.comm import get_address_host_port
 
         timeout = dask.utils.parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"))
         if self._silent_since is None or time.monotonic() - self._silent_since < 2 * timeout:
             return False  # until then it may
         # One that is stopped is silent, too, but its machine connects.
-        try:
-            at = import_distributed().comm.get_address_host_port(self.client.scheduler.address)
+        with contextlib.suppress(OSError):
+            at = get_address_host_port(self.client.scheduler.address)
             socket.create_connection(at, SECONDS_TO_ANSWER).close()
-        except OSError:
-            return True
-        return bool(self.client.status != "running")
+            return bool(self.client.status != "running")
+        return True
 
     def _feed(self) -> None:
         """Assigns a waiting call to each idle worker."""
@@ -315,7 +306,7 @@ class Workers:
         with contextlib.suppress(Exception):  # the client may be closing
             self._feed()
 
-    def _say(self, is_answering: bool) -> None:
+    def _say(self) -> None:
         """Reports what it is waiting for, or raises UserError if waiting cannot help."""
         with self._changing:
             reasons = sorted(set(self._refused.values()))
@@ -340,7 +331,7 @@ class Workers:
                     "started anew with it, and give the same command"
                 )
             missing = "tasks of other clients" if busy else self.waiting_for()
-            missing = missing if is_answering else "its scheduler, which is silent"
+            missing = "its scheduler, which is silent" if self._silent_since else missing
             if missing != self._said:
                 progress(f"no worker of {self.name} can work; waiting for {missing}")
                 self._said = missing

@@ -130,7 +130,8 @@ def more_is_better(name: str, *, every_word: bool = False) -> bool | None:
                 word if word in _MORE else word.rstrip("0123456789")
                 for word in re.findall(r"[a-z]+\d*", plain)
             ]
-    found = sorted(filter((_LESS | _MORE).__contains__, words), key="score".__ne__)  # `brier_score`
+    found = [word for word in words if word in _LESS | _MORE]
+    found.sort(key=lambda word: word != "score")  # which decides alone only: `brier_score`
     if not (found and _NEITHER.isdisjoint(words)) or (every_word and {*words} - known - _BESIDE):
         return None
     return (found[-1] in _MORE) is _TURNED.isdisjoint(words)

@@ -17,7 +17,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from importlib.util import find_spec
 from multiprocessing import resource_tracker
@@ -29,7 +29,7 @@ from multiberts.launch.workers.leftovers import FOLDER, VARIABLE, mark_of_this_p
 from multiberts.launch.workers.slurm import SlurmJobs, name_of_jobs, script_of_jobs
 from multiberts.launch.workers.worker import Call, LaunchContext
 from multiberts.runs.console import progress
-from multiberts.runs.dask_cluster import Workers, connect, first_cause, import_distributed
+from multiberts.runs.dask_cluster import Workers, connect, first_cause
 from multiberts.runs.environment import ATTENTION, ENGINE, PRECISION
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import remove
@@ -134,17 +134,21 @@ class Pool:
         }
         if not isinstance(options, DaskOptions):
             # Workers on this machine inherit it.
-            self._stack.enter_context(_environment(environment))
+            before = {name: os.environ[name] for name in environment if name in os.environ}
+            self._stack.callback(os.environ.update, before)
+            for name in environment:
+                self._stack.callback(os.environ.pop, name, None)
+            os.environ.update(environment)
 
         # Only errors of Dask, which sets log levels when it is imported.
-        distributed = import_distributed()
+        import dask
+        import distributed
+
         if dashboard and find_spec("bokeh") is None:
             raise UserError(
                 "run.dashboard needs the package bokeh, which is not installed; install "
                 "multiberts[dashboard]"
             )
-        import dask
-
         for name in [name for name in logging.root.manager.loggerDict if name.startswith(_LOGGERS)]:
             logger = logging.getLogger(name)
             self._stack.callback(logger.setLevel, logger.level)
@@ -378,20 +382,6 @@ def make_keys() -> dict[str, str]:
     certificate = builder.sign(key, SHA256()).public_bytes(Encoding.PEM).decode()
     secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
     return {"tls_ca_file": certificate, "tls_worker_cert": certificate, "tls_worker_key": secret}
-
-
-@contextlib.contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 def environment_of_workers(threads: int, compute: str | None = None) -> dict[str, str]:

@@ -41,16 +41,6 @@ def tell(*, run_dir, seconds=0.0, cut=False):
 _LAUNCH = "import sys; from multiberts.tests.launch.launchers import launch; launch(sys.argv.pop())"
 
 
-def workers_that_keep_older_code(scratch: Path) -> str:
-    """Code is changed while workers stay: the next launch must not be made by the old one."""
-    code = _copy_of_code(scratch / "code")
-    with _cluster(scratch, [code]) as address:
-        first = _launch(scratch, code, ["first"], _on(address))
-        _change(code)
-        second = _launch(scratch, code, ["second"], _on(address))
-    return f"before: {first}\nafter the change (version 2): {second}"
-
-
 def code_that_changes_while_this_machine_launches(scratch: Path) -> str:
     """Code is changed while local workers carry out runs."""
     code = _copy_of_code(scratch / "code")
@@ -66,21 +56,6 @@ def one_worker_of_other_code_among_good_ones(scratch: Path) -> str:
     with _cluster(scratch, [code, other]) as address:
         names = [f"run{number}" for number in range(4)]
         return _launch(scratch, code, names, _on(address), seconds=1.0)
-
-
-def one_worker_without_the_project_among_good_ones(scratch: Path) -> str:
-    """One of two workers cannot import the project."""
-    code = _copy_of_code(scratch / "code")
-    with _cluster(scratch, [code, _without_project(scratch)]) as address:
-        names = [f"run{number}" for number in range(4)]
-        return _launch(scratch, code, names, _on(address), seconds=1.0)
-
-
-def all_workers_without_the_project(scratch: Path) -> str:
-    """No worker can import the project."""
-    code = _copy_of_code(scratch / "code")
-    with _cluster(scratch, [_without_project(scratch)]) as address:
-        return _launch(scratch, code, ["run"], _on(address))
 
 
 def a_scheduler_without_the_project(scratch: Path) -> str:
@@ -107,22 +82,6 @@ def a_scheduler_started_anew_while_a_launch_runs(scratch: Path) -> str:
         return _launch(
             scratch, code, ["run0", "run1", "run2"], _on(address), seconds=4.0, meanwhile=change
         )
-
-
-def a_cluster_without_workers(scratch: Path) -> str:
-    """No worker is there for 45 s; then one comes."""
-    code = _copy_of_code(scratch / "code")
-    with contextlib.ExitStack() as stack:
-        address = stack.enter_context(_cluster(scratch, []))
-        end = time.monotonic() + 45
-
-        def come() -> bool:
-            if time.monotonic() < end:
-                return False
-            stack.enter_context(_worker(scratch, code, address))
-            return True
-
-        return _launch(scratch, code, ["run"], _on(address), meanwhile=come)
 
 
 def a_cut_connection_of_a_local_worker(scratch: Path) -> str:
