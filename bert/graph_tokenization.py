@@ -134,10 +134,9 @@ def _lower_sigma(classes: tf.Tensor) -> tf.Tensor:
 
 def _in_canonical_order(codes: tf.Tensor, combining: tf.Tensor) -> tf.Tensor:
     """Sorts each run of characters with combining classes above 0 by class."""
-    indices = tf.range(tf.size(codes, tf.int64))  # each [characters]
     count = tf.size(codes, tf.int64)
-    runs = tf.cumsum(tf.cast(combining == 0, tf.int64))
-    keys = (runs * 256 + tf.cast(combining, tf.int64)) * count + indices
+    runs = tf.cumsum(tf.cast(combining == 0, tf.int64))  # [characters]
+    keys = (runs * 256 + tf.cast(combining, tf.int64)) * count + tf.range(count)
     return tf.gather(codes, tf.math.floormod(tf.sort(keys), tf.maximum(count, 1)))
 
 
@@ -152,9 +151,7 @@ _Table = tuple[np.ndarray, np.ndarray]
 
 @functools.cache
 def _tables(lower_case: bool) -> tuple[_Table, _Table, _Table, list[list[int]]]:
-    """Returns the number of each code point's expansion, its class beside sigma, its combining class,
-    and the expansions.
-    """
+    """Returns each code point's expansion, class beside sigma and combining class, and the expansions."""
     expansions: dict[tuple[int, ...], int] = {(_ITSELF,): 0}
 
     def number(character: str) -> int:
@@ -167,7 +164,10 @@ def _tables(lower_case: bool) -> tuple[_Table, _Table, _Table, list[list[int]]]:
 @functools.cache
 def _in_blocks(function: Callable[[str], int]) -> _Table:
     """Returns a function of code points as its distinct blocks, and the block of each code point."""
-    values = np.array([function(chr(code)) for code in range(sys.maxunicode + 1)], np.int32)
+    values = np.full(sys.maxunicode + 1, function(chr(sys.maxunicode)), np.int32)
+    # The other planes, three quarters of all, are unassigned or private: nothing is done to their characters.
+    for planes in (slice(0x40000), slice(0xE0000, 0xF0000)):
+        values[planes] = [function(chr(code)) for code in range(sys.maxunicode + 1)[planes]]
     blocks, number_of_block = np.unique(values.reshape(-1, _BLOCK), axis=0, return_inverse=True)
     return blocks.reshape(-1), number_of_block.reshape(-1).astype(np.int32)
 
