@@ -204,8 +204,7 @@ class Workers:
                 # First those that no other client keeps busy.
                 by_load = sorted(answer["workers"].items(), key=lambda item: _num_tasks(item[1]))
                 workers = dict(by_load)
-        silent_since = self._silent_since or time.monotonic()
-        self._silent_since = silent_since if workers is None else None
+        self._silent_since = (self._silent_since or time.monotonic()) if workers is None else None
         if self.client.status in ("closed", "closing") or self._has_missed_the_end():
             raise UserError(
                 f"the scheduler of {self.name} is gone; start it, and give the same command, which resumes "
