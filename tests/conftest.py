@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import itertools
 import os
@@ -31,6 +32,8 @@ importlib.import_module("multiberts.runs.environment")
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 # Tests neither read nor write programs in the user's cache, unless they name a folder.
 os.environ["JAX_COMPILATION_CACHE_DIR"] = ""
+# Python's 700 walked through TensorFlow and all that tests had left for a tenth of their CPU seconds.
+gc.set_threshold(20_000)
 
 # What `--quick` leaves out: Python reports these to audit hooks.
 _SLOW_IMPORTS = {"keras", "tensorflow"}

@@ -65,6 +65,7 @@ def test_a_scheduler_that_is_gone_is_told_of_where_the_client_has_missed_it_and_
         end = time.monotonic() + 2
         while time.monotonic() < end:
             workers.look_after()
+            time.sleep(0.05)
         client.status = "connecting"
         look_after_until_it_is_gone()
         client.status = "running"

@@ -6,9 +6,10 @@ Markdown, too.
 
 `--units=tests/lint/budget.toml` compares folders with the budgets there. Machines differ by a factor of two,
 so it counts in units: a unit is what a fixed piece of work takes, about two CPU seconds. Each of
-pytest-xdist's workers measures it before, after, and twice a minute between its tests, as other work on
-the machine comes and goes; the median counts. A folder above its budget is named, and the run fails where
-one is above by a fifth.
+pytest-xdist's workers measures it before, after, and every 15 seconds between its tests, as other work on
+the machine comes and goes. The mean counts, as a cost is the sum of what was done at the speed of each
+time: the median took a machine that was busy for a third of the time for a free one. A folder above its
+budget is named, and the run fails where one is above by a fifth and all together are above, too.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _CPU = "CPU seconds"
 _UNITS = "units"
 _TOLERANCE = 1.2
 _BLAMED = 3
-_SECONDS_BETWEEN = 30.0  # two measurements of a unit
+_SECONDS_BETWEEN = 15.0  # two measurements of a unit
 _SOURCE = "\n".join(
     f"def f{number}(x):\n    return [k or {{'a': x}}['a'] for k in range(x)]"
     for number in range(900)
@@ -131,7 +132,7 @@ class Costs:
         if self._budgets and self._units and not hasattr(session.config, "workerinput"):
             budgets = tomllib.loads(Path(self._budgets).read_text())[_UNITS]
             seconds = {name: cpu for name, (cpu, _) in self._tests.items()}
-            self._above, fails = over_budget(seconds, statistics.median(self._units), budgets)
+            self._above, fails = over_budget(seconds, statistics.fmean(self._units), budgets)
             self._kind = "error" if fails else "note"
             if fails and session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -191,8 +192,8 @@ class Costs:
         rows.append(("all", [sum(column) for column in zip(*folders.values(), strict=True)]))
         lines += [f"| {name} | {n:.0f} | {cpu:.1f} | {wall:.1f} |" for name, (n, cpu, wall) in rows]
         if self._units:
-            low, middle, high = np.quantile(self._units, [0.1, 0.5, 0.9])
-            lines += ["", f"A unit of this machine: {middle:.2f} CPU s ({low:.2f} to {high:.2f})."]
+            mean, (low, high) = statistics.fmean(self._units), np.quantile(self._units, [0.1, 0.9])
+            lines += ["", f"A unit of this machine: {mean:.2f} CPU s ({low:.2f} to {high:.2f})."]
         lines += ["", "| test | CPU s | wall s |", "|---|---:|---:|"]
         costliest = sorted(self._tests.items(), key=lambda row: -row[1][0])[:_SHOWN]
         lines += [f"| {name} | {cpu:.1f} | {wall:.1f} |" for name, (cpu, wall) in costliest]

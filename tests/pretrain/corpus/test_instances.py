@@ -106,7 +106,7 @@ def test_two_documents_are_enough(tmp_path):
 
 def test_short_targets_are_drawn_once_per_document_and_pass(tmp_path):
     """With a probability of 1 every pass over a document has one uniform target from 2 to the longest."""
-    store = store_of(tmp_path, [[1] * 3000, [1] * 3000])
+    store = store_of(tmp_path, [[1] * 1000, [1] * 1000])
     targets = []
     for rows in make_instances(
         store,
